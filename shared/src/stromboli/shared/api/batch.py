@@ -1,0 +1,116 @@
+"""batch.volcano.sh/v1alpha1 Job and bus.volcano.sh/v1alpha1 Command."""
+
+from datetime import datetime
+
+import msgspec
+
+from stromboli.shared.api.meta import Object, ObjectMeta, OwnerReference, Part
+
+
+class PodTemplate(Part, frozen=True, kw_only=True):
+    """A pod to be made. Its spec stays as written: we add to it and never lose a field of it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class LifecyclePolicy(Part, frozen=True, kw_only=True):
+    """What to do when something happens to a task or job."""
+
+    action: str = ""
+    event: str = ""
+    events: tuple[str, ...] = ()
+    exit_code: int | None = None
+    timeout: str | None = None
+
+
+class DependsOn(Part, frozen=True, kw_only=True):
+    """Tasks that must be ready first."""
+
+    name: tuple[str, ...] = ()
+    iteration: str = ""
+
+
+class TaskSpec(Part, frozen=True, kw_only=True):
+    """Replicas of one pod template."""
+
+    name: str = ""
+    replicas: int = 0
+    min_available: int | None = None
+    template: PodTemplate = PodTemplate()
+    policies: tuple[LifecyclePolicy, ...] = ()
+    topology_policy: str = ""
+    max_retry: int = 0
+    depends_on: DependsOn | None = None
+
+
+class JobSpec(Part, frozen=True, kw_only=True):
+    """A gang of tasks in a queue."""
+
+    scheduler_name: str = ""
+    min_available: int = 0
+    tasks: tuple[TaskSpec, ...] = ()
+    policies: tuple[LifecyclePolicy, ...] = ()
+    plugins: dict[str, tuple[str, ...] | None] | None = None
+    queue: str = "default"
+    max_retry: int = 3
+    ttl_seconds_after_finished: int | None = None
+    priority_class_name: str = ""
+    min_success: int | None = None
+
+
+class JobState(Part, frozen=True, kw_only=True):
+    """The phase and since when."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class JobCondition(Part, frozen=True, kw_only=True):
+    """A phase the job was in, with the time it entered it."""
+
+    status: str
+    last_transition_time: datetime | None = None
+
+
+class TaskState(Part, frozen=True, kw_only=True):
+    """Pods of one task by pod phase."""
+
+    phase: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class JobStatus(Part, frozen=True, kw_only=True):
+    """What became of the job."""
+
+    state: JobState = JobState()
+    min_available: int = 0
+    task_status_count: dict[str, TaskState] = msgspec.field(default_factory=dict)
+    pending: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    terminating: int = 0
+    unknown: int = 0
+    version: int = 0
+    retry_count: int = 0
+    running_duration: str = ""
+    controlled_resources: dict[str, str] = msgspec.field(default_factory=dict)
+    conditions: tuple[JobCondition, ...] = ()
+
+
+class Job(Object, frozen=True, kw_only=True):
+    """A batch job."""
+
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+
+class Command(Object, frozen=True, kw_only=True):
+    """A one-shot wish of a user for a job or queue; its fields stand at top level."""
+
+    action: str = ""
+    target: OwnerReference | None = None
+    reason: str = ""
+    message: str = ""

@@ -1,0 +1,113 @@
+"""Which kinds there are, where they live on an API server, and how we read them."""
+
+import functools
+from typing import Generic, TypeVar
+
+import msgspec
+
+from stromboli.shared.api import batch, core, meta, scheduling
+
+T = TypeVar("T", bound=meta.Object)
+
+
+class Kind(msgspec.Struct, Generic[T], frozen=True):
+    """A resource of the Kubernetes API and the Struct that is our reading of it."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    struct: type[T]
+    namespaced: bool = True
+    status_subresource: bool = True
+
+    def __hash__(self) -> int:
+        return hash((self.group, self.plural))
+
+    @property
+    def api_version(self) -> str:
+        """``group/version``, or the version alone for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path: of an object, of a namespace's collection or of the whole collection."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        if self.namespaced and namespace:
+            root += f"/namespaces/{namespace}"
+        return "/".join(part for part in (root, self.plural, name, subresource) if part)
+
+    def decode(self, raw: bytes | msgspec.Raw) -> T:
+        """The object. Raises msgspec.DecodeError that names the path of what is wrong."""
+        decoded: T = _decoder(self.struct).decode(raw)
+        return decoded
+
+
+@functools.cache
+def _decoder(struct: type[T]) -> msgspec.json.Decoder[T]:
+    return msgspec.json.Decoder(struct)
+
+
+NODES = Kind("", "v1", "Node", "nodes", core.Node, namespaced=False)
+PODS = Kind("", "v1", "Pod", "pods", core.Pod)
+PRIORITY_CLASSES = Kind(
+    "scheduling.k8s.io",
+    "v1",
+    "PriorityClass",
+    "priorityclasses",
+    core.PriorityClass,
+    namespaced=False,
+    status_subresource=False,
+)
+POD_GROUPS = Kind(
+    "scheduling.volcano.sh",
+    "v1beta1",
+    "PodGroup",
+    "podgroups",
+    scheduling.PodGroup,
+    status_subresource=False,
+)
+QUEUES = Kind(
+    "scheduling.volcano.sh", "v1beta1", "Queue", "queues", scheduling.Queue, namespaced=False
+)
+JOBS = Kind("batch.volcano.sh", "v1alpha1", "Job", "jobs", batch.Job)
+COMMANDS = Kind(
+    "bus.volcano.sh", "v1alpha1", "Command", "commands", batch.Command, status_subresource=False
+)
+
+NAMESPACES = Kind("", "v1", "Namespace", "namespaces", meta.Object, namespaced=False)
+CONFIG_MAPS = Kind("", "v1", "ConfigMap", "configmaps", meta.Object, status_subresource=False)
+SERVICES = Kind("", "v1", "Service", "services", meta.Object)
+EVENTS = Kind("", "v1", "Event", "events", meta.Object, status_subresource=False)
+NETWORK_POLICIES = Kind(
+    "networking.k8s.io",
+    "v1",
+    "NetworkPolicy",
+    "networkpolicies",
+    meta.Object,
+    status_subresource=False,
+)
+
+WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind is read-only in T
+    NODES,
+    PRIORITY_CLASSES,
+    QUEUES,
+    POD_GROUPS,
+    JOBS,
+    COMMANDS,
+    PODS,
+)
+"""What the monitor watches, in the order in which it lists them at first."""
+
+WRITTEN: tuple[Kind[meta.Object], ...] = (
+    NAMESPACES,
+    CONFIG_MAPS,
+    SERVICES,
+    EVENTS,
+    NETWORK_POLICIES,
+)
+"""What services only write."""
+
+BY_NAME: dict[tuple[str, str], Kind[meta.Object]] = {
+    (kind.api_version, kind.kind): kind for kind in (*WATCHED, *WRITTEN)
+}
+"""(apiVersion, kind) as a manifest has them -> Kind."""

@@ -1,0 +1,65 @@
+"""Metadata common to all objects."""
+
+from datetime import datetime
+
+import msgspec
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """Base of every object and part of one: camelCase outside, absent fields take defaults."""
+
+
+class OwnerReference(Part, frozen=True, kw_only=True):
+    """Who an object belongs to and goes away with."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(Part, frozen=True, kw_only=True):
+    """Name, identity, version and life of an object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+    def label(self, key: str) -> str | None:
+        """The label's value or None."""
+        return self.labels.get(key) if self.labels else None
+
+    def annotation(self, key: str) -> str | None:
+        """The annotation's value or None."""
+        return self.annotations.get(key) if self.annotations else None
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``, or the name alone for cluster scoped objects: the record key."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def version(self) -> int:
+        """The resourceVersion as a number: comparable within one resource, 0 when absent."""
+        return int(self.resource_version) if self.resource_version else 0
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that manages this object, if one says so."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class Object(Part, frozen=True, kw_only=True):
+    """Any object, of which only the metadata matters."""
+
+    metadata: ObjectMeta = ObjectMeta()

@@ -1,0 +1,77 @@
+"""scheduling.volcano.sh/v1beta1: PodGroup and Queue."""
+
+from datetime import datetime
+
+import msgspec
+
+from stromboli.shared.api.core import Quantity
+from stromboli.shared.api.meta import Object, Part
+
+
+class PodGroupCondition(Part, frozen=True, kw_only=True):
+    """Why a gang waits (``Unschedulable``) or that it was placed (``Scheduled``)."""
+
+    type: str
+    status: str
+    transition_id: str = msgspec.field(default="", name="transitionID")
+    last_transition_time: datetime | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class PodGroupSpec(Part, frozen=True, kw_only=True):
+    """The gang: how many members, of which queue, with which priority."""
+
+    min_member: int = 0
+    min_task_member: dict[str, int] | None = None
+    queue: str = "default"
+    priority_class_name: str = ""
+    min_resources: dict[str, Quantity] | None = None
+
+
+class PodGroupStatus(Part, frozen=True, kw_only=True):
+    """Phase Pending, Inqueue, Running, Unknown or Completed, with counts."""
+
+    phase: str = ""
+    conditions: tuple[PodGroupCondition, ...] = ()
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class PodGroup(Object, frozen=True, kw_only=True):
+    """A gang. It has no status subresource: spec and status share one update."""
+
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+
+class Guarantee(Part, frozen=True, kw_only=True):
+    """What a queue always has."""
+
+    resource: dict[str, Quantity] | None = None
+
+
+class QueueSpec(Part, frozen=True, kw_only=True):
+    """A queue's share of the cluster."""
+
+    weight: int = 1
+    capability: dict[str, Quantity] | None = None
+    deserved: dict[str, Quantity] | None = None
+    guarantee: Guarantee = Guarantee()
+    reclaimable: bool | None = None
+    parent: str = ""
+    priority: int = 0
+
+
+class QueueStatus(Part, frozen=True, kw_only=True):
+    """State Open, Closed, Closing or Unknown; empty reads as Open."""
+
+    state: str = ""
+
+
+class Queue(Object, frozen=True, kw_only=True):
+    """A queue, cluster scoped."""
+
+    spec: QueueSpec = QueueSpec()
+    status: QueueStatus = QueueStatus()
