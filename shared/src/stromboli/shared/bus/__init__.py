@@ -1,0 +1,1 @@
+"""The log as services see it (``port``), and its Kafka adapter (``kafka``)."""

@@ -1,0 +1,1 @@
+"""The Kubernetes API as services see it (``port``), and its adapter (``kubernetes``)."""

@@ -1,0 +1,106 @@
+"""The port to the Kubernetes API.
+
+Objects cross it as JSON bytes; ``kind.decode`` reads them. Promises of every adapter, held by the
+contract suite ``stromboli.testkit.contracts.cluster``: optimistic concurrency by resourceVersion,
+uid preconditions, watches that resume, owner references, finalizers, status and binding
+subresources, admission webhooks, structural defaults and schemas of our CRDs.
+
+Every method raises the tree of ``stromboli.shared.errors`` and nothing else of the client's.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+import msgspec
+
+from stromboli.shared.api.kinds import Kind
+
+AnyKind = Kind[Any]
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """A whole collection as of ``resource_version``."""
+
+    items: tuple[bytes, ...]
+    resource_version: str
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """A change. For BOOKMARK the object has nothing but a resourceVersion."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    object: bytes
+
+
+class Cluster(Protocol):
+    """A connection to one cluster, as one account. Use as an async context manager."""
+
+    async def __aenter__(self) -> Self:
+        """Open the connection; does not call the server yet."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+
+    async def get(self, kind: AnyKind, namespace: str, name: str) -> bytes:
+        """One object. Raises NotFoundError."""
+
+    async def list(
+        self, kind: AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
+    ) -> Listing:
+        """All objects (of a namespace, with these labels) in one consistent picture."""
+
+    def watch(self, kind: AnyKind, resource_version: str) -> AsyncGenerator[WatchEvent, None]:
+        """Changes after ``resource_version``, with bookmarks.
+
+        Ends when the server closes the stream (watch again from the last version seen); raises
+        ExpiredError when the version is no longer kept (list again).
+        """
+
+    async def create(self, kind: AnyKind, namespace: str, body: bytes) -> bytes:
+        """Create; returns the object as stored. Raises AlreadyExistsError, InvalidError."""
+
+    async def patch(
+        self,
+        kind: AnyKind,
+        namespace: str,
+        name: str,
+        patch: bytes,
+        *,
+        patch_type: Literal["json", "merge"],
+        subresource: Literal["", "status"] = "",
+    ) -> bytes:
+        """Change an object by a JSON patch (RFC 6902) or merge patch (RFC 7386).
+
+        Raises ConflictError when a ``test`` of a JSON patch fails or a resourceVersion in the
+        patch is not the current one; NotFoundError; InvalidError.
+        """
+
+    async def delete(
+        self,
+        kind: AnyKind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        grace_seconds: int | None = None,
+        propagation: Literal["", "Background", "Foreground", "Orphan"] = "",
+    ) -> None:
+        """Delete if the uid is this one. Raises NotFoundError, ConflictError (another uid)."""
+
+    async def bind(
+        self, namespace: str, pod: str, *, uid: str, node: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Bind a pod by its binding subresource; the annotations come to stand on the pod.
+
+        Raises ConflictError if the pod has a node already, is another (uid) or is going away;
+        NotFoundError.
+        """
+
+    async def is_reachable(self) -> bool:
+        """Whether the server answers now; for readiness, never raises."""

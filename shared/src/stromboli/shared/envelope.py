@@ -1,0 +1,125 @@
+"""The envelope of every record: CloudEvents in Kafka's binary mode.
+
+Headers: ``ce_specversion`` ``ce_id`` (writer/epoch/sequence) ``ce_type`` ``ce_source`` ``ce_time``
+``content-type``, the extension ``ce_cause`` (id of what led to this) and W3C ``traceparent``.
+A tombstone also has ``ce_objectuid`` and ``ce_objectversion``.
+Source: CloudEvents 1.0.2 Kafka protocol binding, and its distributed tracing extension.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from stromboli.shared import errors, topics
+from stromboli.shared.messages import base, cluster
+
+Headers = Mapping[str, str]
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A record to be appended. ``message`` None is a tombstone and needs uid and version.
+
+    ``time`` is the core's clock argument, so that the same input makes the same bytes.
+    """
+
+    topic: topics.Topic
+    key: str
+    message: msgspec.Struct | None
+    time: datetime
+    cause: str = ""
+    traceparent: str = ""
+    object_uid: str = ""
+    object_version: str = ""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A record as read. Nothing in it is checked yet: see ``decode``."""
+
+    topic: topics.Topic
+    offset: int
+    key: str
+    value: bytes | None
+    headers: Headers
+
+    @property
+    def id(self) -> str:
+        """The event's id, or empty."""
+        return self.headers.get("ce_id", "")
+
+    @property
+    def type(self) -> str:
+        """The type name, or empty."""
+        return self.headers.get("ce_type", "")
+
+    @property
+    def cause(self) -> str:
+        """Id of what led to this, or empty."""
+        return self.headers.get("ce_cause", "")
+
+    @property
+    def traceparent(self) -> str:
+        """The trace this belongs to, or empty."""
+        return self.headers.get("traceparent", "")
+
+    @property
+    def epoch(self) -> int | None:
+        """The writer's epoch; None if the id is not one of ours."""
+        parts = self.id.split("/")
+        return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else None
+
+    @property
+    def time(self) -> datetime:
+        """When it happened. Raises UndecodableError."""
+        try:
+            return msgspec.convert(self.headers.get("ce_time"), datetime, strict=False)
+        except msgspec.ValidationError as error:
+            raise self.undecodable(f"ce_time: {error}") from None
+
+    def undecodable(self, reason: str) -> errors.UndecodableError:
+        """The error that says this record cannot be read."""
+        return errors.UndecodableError(self.topic.name, self.offset, self.key, reason)
+
+
+def event_id(writer: str, epoch: int, sequence: int) -> str:
+    """``writer/epoch/sequence``."""
+    return f"{writer}/{epoch}/{sequence}"
+
+
+def seal(
+    draft: Draft, writer: str, epoch: int, sequence: int
+) -> tuple[dict[str, str], bytes | None]:
+    """Headers and value of a draft. Raises ValueError for a message foreign to its topic."""
+    if draft.message is not None and type(draft.message) not in draft.topic.messages:
+        raise ValueError(f"{type(draft.message).__name__} does not belong on {draft.topic.name}")
+    headers = {
+        "ce_specversion": "1.0",
+        "ce_id": event_id(writer, epoch, sequence),
+        "ce_type": cluster.GONE if draft.message is None else base.type_name(draft.message),
+        "ce_source": f"stromboli/{writer}",
+        "ce_time": draft.time.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+    }
+    extensions = {
+        "ce_cause": draft.cause,
+        "traceparent": draft.traceparent,
+        "ce_objectuid": draft.object_uid,
+        "ce_objectversion": draft.object_version,
+    }
+    headers |= {name: value for name, value in extensions.items() if value}
+    if draft.message is None:
+        return headers, None
+    headers["content-type"] = "application/json"
+    return headers, base.encode(draft.message)
+
+
+def decode(record: Record) -> msgspec.Struct | None:
+    """The message; None for a tombstone. Raises UndecodableError, and nothing else."""
+    if record.value is None:
+        return None
+    struct = base.TYPES.get(record.type)
+    if struct is None or struct not in record.topic.messages:
+        raise record.undecodable(f"type {record.type!r} does not belong on this topic")
+    try:
+        return base.decode(record.type, record.value)
+    except msgspec.DecodeError as error:
+        raise record.undecodable(str(error)) from None

@@ -1,0 +1,26 @@
+"""Who asked for what, and what the door said."""
+
+from typing import Literal
+
+from stromboli.shared.messages.base import Message, register
+
+
+class Violation(Message, frozen=True, kw_only=True):
+    """One thing that is wrong: where, what, and what would be right."""
+
+    path: str
+    reason: str
+    expected: str = ""
+
+
+@register("stromboli.admission.reviewed.v1")
+class Reviewed(Message, frozen=True, kw_only=True):
+    """One review (key: the object). Allowed exactly if there are no violations."""
+
+    kind: str
+    object: str
+    operation: Literal["CREATE", "UPDATE", "DELETE"]
+    user: str
+    way: Literal["webhook", "rest"]
+    allowed: bool
+    violations: tuple[Violation, ...] = ()

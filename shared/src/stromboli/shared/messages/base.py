@@ -1,0 +1,54 @@
+"""The base of all messages and the register of their type names."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+S = TypeVar("S", bound=type[msgspec.Struct])
+
+TYPES: dict[str, type[msgspec.Struct]] = {}
+"""Type name -> Struct."""
+_NAMES: dict[type[msgspec.Struct], str] = {}
+
+
+class Message(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
+):
+    """Base of our messages and their parts."""
+
+
+def register(name: str) -> Callable[[S], S]:
+    """Give a Struct the type name under which it stands on topics."""
+
+    def with_name(struct: S) -> S:
+        if name in TYPES or struct in _NAMES:
+            raise ValueError(f"{name} or {struct.__name__} has a type name already")
+        TYPES[name] = struct
+        _NAMES[struct] = name
+        return struct
+
+    return with_name
+
+
+def type_name(message: msgspec.Struct | type[msgspec.Struct]) -> str:
+    """The registered type name. Raises KeyError for what is no message."""
+    return _NAMES[message if isinstance(message, type) else type(message)]
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """The value of a record: JSON with a stable order of fields."""
+    return _ENCODER.encode(message)
+
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {}
+
+
+def decode(name: str, value: bytes) -> msgspec.Struct:
+    """The message of type ``name``. Raises KeyError or msgspec.DecodeError."""
+    decoder = _DECODERS.get(name)
+    if decoder is None:
+        decoder = _DECODERS[name] = msgspec.json.Decoder(TYPES[name])
+    message: msgspec.Struct = decoder.decode(value)
+    return message

@@ -1,0 +1,69 @@
+"""What happened to jobs and their tasks: the stable topic for integrations."""
+
+from datetime import datetime
+
+from stromboli.shared.messages.base import Message, register
+
+
+class Counts(Message, frozen=True, kw_only=True):
+    """Tasks by state."""
+
+    pending: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    terminating: int = 0
+    unknown: int = 0
+
+
+@register("stromboli.batch.job_phase_changed.v1")
+class JobPhaseChanged(Message, frozen=True, kw_only=True):
+    """A job entered another phase (key: the job). ``before`` is empty for a new job."""
+
+    job: str
+    uid: str
+    queue: str
+    before: str
+    after: str
+    at: datetime
+    retry_count: int = 0
+    counts: Counts = Counts()
+    reason: str = ""
+
+
+@register("stromboli.batch.task_changed.v1")
+class TaskChanged(Message, frozen=True, kw_only=True):
+    """A task's pod is new, bound, running or over (key: the job)."""
+
+    job: str
+    uid: str
+    task: str
+    index: int
+    pod: str
+    pod_uid: str
+    before: str
+    after: str
+    at: datetime
+    node: str = ""
+    exit_code: int | None = None
+    retry_count: int = 0
+
+
+@register("stromboli.batch.job_deleted.v1")
+class JobDeleted(Message, frozen=True, kw_only=True):
+    """A job is gone, with all that was its own (key: the job)."""
+
+    job: str
+    uid: str
+    at: datetime
+
+
+@register("stromboli.batch.command_taken.v1")
+class CommandTaken(Message, frozen=True, kw_only=True):
+    """A user's command was recorded and is carried out (key: the job)."""
+
+    job: str
+    uid: str
+    command: str
+    action: str
+    at: datetime

@@ -1,0 +1,45 @@
+"""Snapshots: what the monitor saw in the cluster.
+
+The value of a snapshot is the projection of the object itself. A tombstone is a record without
+value whose uid and resourceVersion stand in its headers.
+"""
+
+from datetime import datetime
+from typing import Literal
+
+from stromboli.shared.api import batch, core, scheduling
+from stromboli.shared.messages.base import Message, register
+
+register("stromboli.cluster.node_observed.v1")(core.Node)
+register("stromboli.cluster.pod_observed.v1")(core.Pod)
+register("stromboli.cluster.priority_class_observed.v1")(core.PriorityClass)
+register("stromboli.cluster.pod_group_observed.v1")(scheduling.PodGroup)
+register("stromboli.cluster.queue_observed.v1")(scheduling.Queue)
+register("stromboli.cluster.job_observed.v1")(batch.Job)
+register("stromboli.cluster.command_observed.v1")(batch.Command)
+
+GONE = "stromboli.cluster.object_gone.v1"
+"""Type of a tombstone."""
+
+
+@register("stromboli.cluster.object_unreadable.v1")
+class Unreadable(Message, frozen=True, kw_only=True):
+    """An object is there but cannot be read or carried: its key is *unknown*, never absent."""
+
+    uid: str
+    resource_version: str
+    reason: str
+
+
+@register("stromboli.cluster.kind_synced.v1")
+class KindSynced(Message, frozen=True, kw_only=True):
+    """How far the monitor has seen a kind (key: its plural), and when.
+
+    ``listing``: a full list is under way, the picture may lack deletions.
+    ``synced``: everything up to ``resource_version`` stands in the snapshot topic.
+    """
+
+    kind: str
+    state: Literal["listing", "synced"]
+    resource_version: str
+    at: datetime

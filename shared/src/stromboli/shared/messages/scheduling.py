@@ -1,0 +1,154 @@
+"""Decisions, what became of them, and why something waits."""
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from stromboli.shared.messages.base import Message, register
+
+
+class Bind(Message, frozen=True, kw_only=True):
+    """Put one pod on one node. The task is named by job, task and index; the uid fixes the pod."""
+
+    namespace: str
+    pod: str
+    uid: str
+    node: str
+    task: str = ""
+    index: int = 0
+
+
+class Eviction(Message, frozen=True, kw_only=True):
+    """Remove one pod, because of ``reason`` (``preempt``, ``reclaim`` ...)."""
+
+    namespace: str
+    pod: str
+    uid: str
+    reason: str
+
+
+@register("stromboli.scheduling.statement_decided.v1")
+class StatementDecided(Message, frozen=True, kw_only=True):
+    """One gang's whole statement in one session (key: the PodGroup). Its ``ce_id`` is the
+    decision's id.
+
+    ``enqueue``: the PodGroup enters its queue, so its pods may be created.
+    """
+
+    pod_group: str
+    pod_group_uid: str
+    session: int
+    enqueue: bool = False
+    binds: tuple[Bind, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    reason: str = ""
+
+
+SESSION_KEY = "$session"
+
+
+@register("stromboli.scheduling.session_recorded.v1")
+class SessionRecorded(Message, frozen=True, kw_only=True):
+    """A session's whole input (key ``$session``): with it the session runs again byte for byte.
+
+    ``offsets``: topic -> first offset not folded. ``answers``: what was asked of the outside.
+    """
+
+    session: int
+    offsets: dict[str, int]
+    now: datetime
+    configuration: str
+    seed: int = 0
+    answers: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+
+
+Result = Literal["executed", "refused", "expired"]
+
+
+class TaskOutcome(Message, frozen=True, kw_only=True):
+    """What became of one bind or eviction."""
+
+    namespace: str
+    pod: str
+    uid: str
+    result: Result
+    reason: str = ""
+    message: str = ""
+
+
+@register("stromboli.scheduling.decision_answered.v1")
+class DecisionAnswered(Message, frozen=True, kw_only=True):
+    """The controller's answer to one decision (key: the decision's id), whole.
+
+    ``unanswered_from``: every decision below this offset is answered. ``outcomes_from``: all
+    answers to decisions from there on stand at or after this offset of the outcomes topic. A
+    restarting scheduler folds from these two, not from two weeks ago.
+    """
+
+    decision: str
+    pod_group: str
+    enqueue: Result | None = None
+    tasks: tuple[TaskOutcome, ...] = ()
+    unanswered_from: int = 0
+    outcomes_from: int = 0
+
+
+Tier = Literal["invalid", "queue-closed", "enqueue", "gang", "resources", "predicates", "unknown"]
+
+
+class NodesRefused(Message, frozen=True, kw_only=True):
+    """So many nodes are out for this reason."""
+
+    nodes: int
+    reason: str
+
+
+class Shortage(Message, frozen=True, kw_only=True):
+    """Needed, free and total amount of one resource, in its unit (see ``stromboli.shared.units``).
+
+    ``free`` is the sum over all nodes: free that is no use for being scattered is visible by it.
+    """
+
+    resource: str
+    needed: int
+    free: int
+    total: int
+
+
+@register("stromboli.scheduling.pod_group_explained.v1")
+class PodGroupExplained(Message, frozen=True, kw_only=True):
+    """Why a PodGroup waits (key: the PodGroup); a tombstone once it does not.
+
+    ``tier``: what blocks it. ``message``: the text users know from the PodGroup's condition.
+    ``placeable``: members that would fit now. Its place in the queue is computed on reading from
+    the queue's order record.
+    """
+
+    pod_group: str
+    pod_group_uid: str
+    queue: str
+    phase: str
+    tier: Tier
+    message: str
+    min_member: int
+    members: int
+    running: int
+    pending: int
+    placeable: int
+    shortages: tuple[Shortage, ...] = ()
+    refusals: tuple[NodesRefused, ...] = ()
+
+
+@register("stromboli.scheduling.queue_ordered.v1")
+class QueueOrdered(Message, frozen=True, kw_only=True):
+    """The waiting PodGroups of a queue, the next one first (key ``queue/<name>``)."""
+
+    queue: str
+    pod_groups: tuple[str, ...]
+
+
+def queue_order_key(queue: str) -> str:
+    """Key of a queue's order record; a PodGroup's key has a namespace that cannot be ``queue``
+    with this separator."""
+    return f"queue//{queue}"

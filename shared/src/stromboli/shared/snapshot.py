@@ -1,0 +1,181 @@
+"""The picture of the cluster that a service folds from snapshot topics.
+
+Pure: records in, changes out. Rules:
+
+* Within a key the newest wins: an object of a lower resourceVersion with the same uid is old news
+  (our own write responses may be ahead of the topics).
+* A new uid under an old key is a deletion and an addition.
+* A record that cannot be read makes its key *unknown*: neither the old value nor absence.
+* Any interleaving across topics that keeps each key's order gives the same picture.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.api import meta
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.messages import cluster
+
+T = TypeVar("T", bound=meta.Object)
+_KINDS: Mapping[str, Kind[Any]] = {topic.name: kind for kind, topic in topics.SNAPSHOTS.items()}
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """Something is there that we cannot read, and why."""
+
+    reason: str
+
+
+State = meta.Object | Unknown | None
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A key's state before and after; None is absent."""
+
+    kind: Kind[Any]
+    key: str
+    before: State
+    after: State
+    cause: str = ""
+    traceparent: str = ""
+
+
+class Snapshot:
+    """Objects by kind and key. Applying a record costs O(1)."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, dict[str, meta.Object | Unknown]] = {topic: {} for topic in _KINDS}
+        self._gone: dict[tuple[str, str], str] = {}
+
+    def objects(self, kind: Kind[T]) -> Iterator[T]:
+        """All readable objects of a kind."""
+        for state in self._of(kind).values():
+            if not isinstance(state, Unknown):
+                yield state  # type: ignore[misc]  # a topic holds its kind's objects only
+
+    def unknowns(self, kind: Kind[Any]) -> Mapping[str, Unknown]:
+        """Keys of a kind that cannot be read."""
+        states = self._of(kind)
+        return {key: state for key, state in states.items() if isinstance(state, Unknown)}
+
+    def state(self, kind: Kind[Any], key: str) -> State:
+        """Object, Unknown, or None for absent."""
+        return self._of(kind).get(key)
+
+    def get(self, kind: Kind[T], key: str) -> T | None:
+        """The object if it is there and readable."""
+        state = self._of(kind).get(key)
+        return None if state is None or isinstance(state, Unknown) else state  # type: ignore[return-value]
+
+    def apply(self, record: envelope.Record) -> Change | None:
+        """Fold a record of a snapshot topic; None if it changed nothing or is of another topic."""
+        kind = _KINDS.get(record.topic.name)
+        if kind is None:
+            return None
+        try:
+            message = envelope.decode(record)
+        except errors.UndecodableError as error:
+            return self._put(kind, record.key, Unknown(error.reason), record)
+        if isinstance(message, cluster.Unreadable):
+            return self._put(kind, record.key, Unknown(message.reason), record)
+        if message is None:
+            return self._remove(kind, record)
+        if not isinstance(message, meta.Object):
+            raise TypeError(f"{record.topic.name} carries {type(message).__name__}")
+        return self._observe(kind, record.key, message, record)
+
+    def observe(self, kind: Kind[Any], written: meta.Object) -> Change | None:
+        """Take in the response to our own write, ahead of the topic."""
+        return self._observe(kind, written.metadata.key, written, None)
+
+    def forget(self, kind: Kind[Any], key: str, uid: str) -> Change | None:
+        """We learned ourselves that this object (of this uid) is gone."""
+        before = self._of(kind).get(key)
+        if before is None or isinstance(before, Unknown) or before.metadata.uid != uid:
+            return None
+        self._gone[kind.plural, key] = uid
+        return self._put(kind, key, None, None)
+
+    def _of(self, kind: Kind[Any]) -> dict[str, meta.Object | Unknown]:
+        return self._states[topics.SNAPSHOTS[kind].name]
+
+    def _observe(
+        self, kind: Kind[Any], key: str, after: meta.Object, record: envelope.Record | None
+    ) -> Change | None:
+        before = self._of(kind).get(key)
+        if isinstance(before, meta.Object):
+            newer = after.metadata.version > before.metadata.version
+            if not newer and (before.metadata.uid == after.metadata.uid or record is None):
+                return None
+        elif before is None and self._gone.get((kind.plural, key)) == after.metadata.uid:
+            return None  # late news of what is deleted already
+        return self._put(kind, key, after, record)
+
+    def _remove(self, kind: Kind[Any], record: envelope.Record) -> Change | None:
+        before = self._of(kind).get(record.key)
+        uid = record.headers.get("ce_objectuid", "")
+        if before is None:
+            return None
+        if isinstance(before, meta.Object) and uid and before.metadata.uid != uid:
+            return None  # the tombstone of an older object under this key
+        self._gone[kind.plural, record.key] = uid
+        return self._put(kind, record.key, None, record)
+
+    def _put(
+        self,
+        kind: Kind[Any],
+        key: str,
+        after: State,
+        record: envelope.Record | None,
+    ) -> Change:
+        states = self._of(kind)
+        before = states.get(key)
+        if after is None:
+            states.pop(key, None)
+        else:
+            states[key] = after
+            self._gone.pop((kind.plural, key), None)
+        return Change(
+            kind,
+            key,
+            before,
+            after,
+            record.id if record else "",
+            record.traceparent if record else "",
+        )
+
+
+class Sync:
+    """How far and how lately the monitor has seen each kind."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, cluster.KindSynced] = {}
+
+    def apply(self, record: envelope.Record) -> None:
+        """Fold a record of ``cluster.sync``; one that does not decode means not synced."""
+        if record.topic != topics.SYNC:
+            return
+        try:
+            message = envelope.decode(record)
+        except errors.UndecodableError:
+            self._kinds.pop(record.key, None)
+            return
+        if isinstance(message, cluster.KindSynced):
+            self._kinds[message.kind] = message
+
+    def missing(
+        self, wanted: tuple[Kind[Any], ...], now: datetime, max_age: timedelta
+    ) -> tuple[str, ...]:
+        """Why one may not decide yet: a line for each kind that is not synced, or not lately."""
+        lines = []
+        for kind in wanted:
+            seen = self._kinds.get(kind.plural)
+            if seen is None or seen.state != "synced":
+                lines.append(f"{kind.plural} not synced yet")
+            elif now - seen.at > max_age:
+                lines.append(f"{kind.plural} last seen {(now - seen.at).total_seconds():.0f} s ago")
+        return tuple(lines)

@@ -1,0 +1,153 @@
+"""Every topic: its key, what stands on it, how long it is kept, and its one writer."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from stromboli.shared.api import batch as batch_api
+from stromboli.shared.api import core, kinds, scheduling
+from stromboli.shared.messages import admission, batch, cluster, log
+from stromboli.shared.messages import scheduling as messages
+
+Service = Literal["admission", "controller", "monitor", "scheduler"]
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+RECORD_BYTES = 8 * 1024 * 1024
+"""Largest record: an object of 1.5 MB grows by JSON escapes and headers."""
+
+_COMPACTED: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "segment.ms": "600000",
+    "segment.bytes": str(64 * 1024 * 1024),
+    "min.cleanable.dirty.ratio": "0.1",
+    "max.compaction.lag.ms": str(HOUR_MS),
+    "max.message.bytes": str(RECORD_BYTES),
+}
+_KEPT_14_DAYS: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(14 * DAY_MS),
+    "max.message.bytes": str(RECORD_BYTES),
+}
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """One topic of one partition.
+
+    ``writer`` is the only service that appends to it; None means everyone (``dead.letters``).
+    ``main`` topics carry their writer's ``opened`` records, whose offsets are its epochs.
+    ``stable`` topics are an interface for integrations.
+    """
+
+    name: str
+    key: str
+    messages: tuple[type[msgspec.Struct], ...]
+    settings: Mapping[str, str]
+    writer: Service | None
+    main: bool = False
+    stable: bool = False
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @property
+    def is_compacted(self) -> bool:
+        """Only the last record of a key is sure to stay."""
+        return self.settings["cleanup.policy"] == "compact"
+
+    def full_name(self, cell: str) -> str:
+        """The name on the broker: cells share a broker, never a topic."""
+        return f"{cell}.{self.name}"
+
+
+def _snapshot(name: str, struct: type[msgspec.Struct], key: str = "namespace/name") -> Topic:
+    return Topic(
+        f"cluster.{name}", key, (struct, cluster.Unreadable), _COMPACTED, "monitor", stable=True
+    )
+
+
+NODES = _snapshot("nodes", core.Node, key="name")
+PODS = _snapshot("pods", core.Pod)
+PRIORITY_CLASSES = _snapshot("priorityclasses", core.PriorityClass, key="name")
+POD_GROUPS = _snapshot("podgroups", scheduling.PodGroup)
+QUEUES = _snapshot("queues", scheduling.Queue, key="name")
+JOBS = _snapshot("jobs", batch_api.Job)
+COMMANDS = _snapshot("commands", batch_api.Command)
+SYNC = Topic(
+    "cluster.sync",
+    "plural of the kind",
+    (cluster.KindSynced, log.Opened),
+    _COMPACTED,
+    "monitor",
+    main=True,
+)
+DECISIONS = Topic(
+    "scheduling.decisions",
+    "PodGroup, or $session",
+    (messages.StatementDecided, messages.SessionRecorded, log.Opened),
+    _KEPT_14_DAYS,
+    "scheduler",
+    main=True,
+    stable=True,
+)
+EXPLANATIONS = Topic(
+    "scheduling.explanations",
+    "PodGroup, or queue//name",
+    (messages.PodGroupExplained, messages.QueueOrdered),
+    _COMPACTED,
+    "scheduler",
+    stable=True,
+)
+OUTCOMES = Topic(
+    "scheduling.outcomes",
+    "decision",
+    (messages.DecisionAnswered, log.Opened),
+    _KEPT_14_DAYS,
+    "controller",
+    main=True,
+    stable=True,
+)
+BATCH_EVENTS = Topic(
+    "batch.events",
+    "job",
+    (batch.JobPhaseChanged, batch.TaskChanged, batch.JobDeleted, batch.CommandTaken),
+    _KEPT_14_DAYS,
+    "controller",
+    stable=True,
+)
+REVIEWS = Topic(
+    "admission.reviews",
+    "object",
+    (admission.Reviewed, log.Opened),
+    _KEPT_14_DAYS,
+    "admission",
+    main=True,
+)
+DEAD_LETTERS = Topic("dead.letters", "original topic", (log.Parked,), _KEPT_14_DAYS, None)
+
+SNAPSHOTS: Mapping[kinds.Kind, Topic] = {  # type: ignore[type-arg]  # kinds of any object
+    kinds.NODES: NODES,
+    kinds.PRIORITY_CLASSES: PRIORITY_CLASSES,
+    kinds.QUEUES: QUEUES,
+    kinds.POD_GROUPS: POD_GROUPS,
+    kinds.JOBS: JOBS,
+    kinds.COMMANDS: COMMANDS,
+    kinds.PODS: PODS,
+}
+"""Kind -> its snapshot topic."""
+
+ALL: tuple[Topic, ...] = (
+    *SNAPSHOTS.values(),
+    SYNC,
+    DECISIONS,
+    EXPLANATIONS,
+    OUTCOMES,
+    BATCH_EVENTS,
+    REVIEWS,
+    DEAD_LETTERS,
+)
+
+MAIN: Mapping[Service, Topic] = {
+    topic.writer: topic for topic in ALL if topic.main and topic.writer
+}
+"""Service -> the topic on which it opens."""
