@@ -1,0 +1,83 @@
+# Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-real e2e check format lock real-tools real-up real-down clean
+
+# The environment's own Python when there is one, else the first of these that is new enough.
+# `make PYTHON=python3.13` builds the environment anew with that one.
+PYTHON ?= $(shell for python in .venv/bin/python python3 python3.14 python3.13 python3.12 \
+	python3.11; do $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$python && exit; done; echo python3)
+
+MEMBERS := shared services/admission services/controller services/scheduler services/monitor \
+	cli local tests/kit
+BIN := .venv/bin
+# Checks of generated files, each by the module that generates it.
+GENERATORS := stromboli.shared.asyncapi stromboli.shared.crds
+
+NODES ?= 100
+REPEAT ?= 1
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+
+setup: ## build .venv from the lock (every other target does it when it is needed)
+	@python="$(PYTHON)"; command -v "$$python" >/dev/null || { echo "Stromboli needs Python 3.11\
+	or later and there is no $$python: install python3.11 (Debian, Ubuntu: apt install\
+	python3.11-venv)" >&2; exit 1; }; exec "$$python" tools/bootstrap.py
+
+demo: setup ## gangs against single pods, live, in under a minute: needs nothing but this machine
+	@$(BIN)/strom demo
+
+test: setup ## all tests that need no real parts; with CI=true the real ones too
+	$(BIN)/pytest -m "not real"
+ifeq ($(CI),true)
+	@$(MAKE) --no-print-directory test-real
+else
+	@echo "Skipped: the tests on real Kafka and Kubernetes. They run with: make test-real"
+endif
+
+test-real: setup real-tools ## the tests on real Kafka and Kubernetes, none of them skipped
+	STROM_REAL=1 $(BIN)/pytest -m real
+
+e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real: make e2e REPEAT=20
+	@passed=0; for round in $$(seq $(REPEAT)); do echo "round $$round of $(REPEAT)"; \
+	STROM_REAL=1 $(BIN)/pytest -q tests/e2e && passed=$$((passed + 1)); done; \
+	echo "$$passed of $(REPEAT) rounds passed"; test $$passed -eq $(REPEAT)
+
+check: setup ## formatting, lint, types, imports between rooms, generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@for generator in $(GENERATORS); do \
+	echo "$(BIN)/python -m $$generator --check"; $(BIN)/python -m $$generator --check || exit 1; done
+
+format: setup ## rewrite the sources as ruff wants them
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# The lock keeps what it pins unless UPGRADE=--upgrade is given. Extras and groups are all in: one
+# set of versions is what every test has seen.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate $(UPGRADE)
+lock: setup ## write requirements*.txt and tools/uv.txt anew (UPGRADE=--upgrade for new versions)
+	$(COMPILE) $(addsuffix /pyproject.toml,$(MEMBERS)) --all-extras --group pyproject.toml:dev \
+	$$(sed -n 's/^name = /--no-emit-package /p' $(addsuffix /pyproject.toml,$(MEMBERS)) | tr -d '"') \
+	--output-file requirements.txt >/dev/null
+	$(COMPILE) --group pyproject.toml:real --output-file requirements-real.txt >/dev/null
+	$(COMPILE) --group pyproject.toml:bootstrap --output-file tools/uv.txt >/dev/null
+	@echo "The lock is written; the next make installs it."
+
+real-tools: setup ## build or find real Kafka, etcd and Kubernetes (minutes the first time)
+	@$(BIN)/python tools/real/install.py
+
+real-up: setup real-tools ## start the real parts and the four services: make real-up NODES=100
+	@$(BIN)/python -m stromboli.testkit.real_up up --nodes $(NODES)
+
+real-down: setup ## stop exactly what real-up started
+	@$(BIN)/python -m stromboli.testkit.real_up down
+
+clean: ## remove the environment and every tool's cache (not .strom: state and jobs of yours)
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -not -path './.strom/*' -prune -exec rm -rf {} +
