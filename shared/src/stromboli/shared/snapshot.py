@@ -9,6 +9,7 @@ Pure: records in, changes out. Rules:
 * Any interleaving across topics that keeps each key's order gives the same picture.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -22,6 +23,10 @@ from stromboli.shared.messages import cluster
 
 T = TypeVar("T", bound=meta.Object)
 _KINDS: Mapping[str, Kind[Any]] = {topic.name: kind for kind, topic in topics.SNAPSHOTS.items()}
+
+
+GONE_KEPT = 10_000
+"""Deletions remembered against news that arrives late: a response is at most seconds late."""
 
 
 class Unknown(msgspec.Struct, frozen=True):
@@ -49,7 +54,7 @@ class Snapshot:
 
     def __init__(self) -> None:
         self._states: dict[str, dict[str, meta.Object | Unknown]] = {topic: {} for topic in _KINDS}
-        self._gone: dict[tuple[str, str], str] = {}
+        self._gone: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def objects(self, kind: Kind[T]) -> Iterator[T]:
         """All readable objects of a kind."""
@@ -97,8 +102,13 @@ class Snapshot:
         before = self._of(kind).get(key)
         if before is None or isinstance(before, Unknown) or before.metadata.uid != uid:
             return None
-        self._gone[kind.plural, key] = uid
+        self._remember_gone(kind, key, uid)
         return self._put(kind, key, None, None)
+
+    def _remember_gone(self, kind: Kind[Any], key: str, uid: str) -> None:
+        self._gone[kind.plural, key] = uid
+        if len(self._gone) > GONE_KEPT:
+            self._gone.popitem(last=False)
 
     def _of(self, kind: Kind[Any]) -> dict[str, meta.Object | Unknown]:
         return self._states[topics.SNAPSHOTS[kind].name]
@@ -122,7 +132,7 @@ class Snapshot:
             return None
         if isinstance(before, meta.Object) and uid and before.metadata.uid != uid:
             return None  # the tombstone of an older object under this key
-        self._gone[kind.plural, record.key] = uid
+        self._remember_gone(kind, record.key, uid)
         return self._put(kind, record.key, None, record)
 
     def _put(

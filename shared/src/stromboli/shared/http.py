@@ -1,0 +1,94 @@
+"""HTTP of every process: ``/livez``, ``/readyz``, ``/metrics``, and what a service adds."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import prometheus_client
+import uvicorn
+from litestar import Litestar, MediaType, Response, get
+from litestar.types import ControllerRouterHandler
+
+from stromboli.shared import runtime
+
+
+def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHandler]:
+    """The three routes that operators know, over all services of this process."""
+
+    @get("/livez", media_type=MediaType.TEXT, include_in_schema=False, sync_to_thread=False)
+    def livez() -> str:
+        return "ok\n"
+
+    @get("/readyz", include_in_schema=False, sync_to_thread=False)
+    def readyz() -> Response[dict[str, dict[str, str]]]:
+        waiting = {health.service: health.problems for health in healths if not health.is_ready}
+        return Response(waiting, status_code=503 if waiting else 200)
+
+    @get("/metrics", media_type=MediaType.TEXT, include_in_schema=False, sync_to_thread=False)
+    def metrics() -> Response[bytes]:
+        return Response(
+            prometheus_client.generate_latest(),
+            media_type=prometheus_client.CONTENT_TYPE_LATEST,
+        )
+
+    return [livez, readyz, metrics]
+
+
+def health_app(*healths: runtime.Health) -> Litestar:
+    """An application of the health routes alone."""
+    return Litestar(health_routes(healths), openapi_config=None)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: signals belong to ``runtime.run``."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound TCP socket; port 0 takes a free one. Raises OSError when the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    app: Litestar,
+    bound: socket.socket,
+    *,
+    certificate_file: str = "",
+    key_file: str = "",
+) -> AsyncIterator[int]:
+    """Serve ``app`` on a bound socket while inside; yields the port. HTTPS with a certificate."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=3,
+        ssl_certfile=certificate_file or None,
+        ssl_keyfile=key_file or None,
+    )
+    server = _Server(config)
+    task = asyncio.create_task(server.serve(sockets=[bound]))
+    try:
+        while not server.started:
+            if task.done():
+                task.result()
+                raise OSError("the HTTP server ended before it began")
+            await asyncio.sleep(0.005)
+        yield bound.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await asyncio.shield(task)
+        bound.close()

@@ -1,0 +1,160 @@
+"""The shell around every service: health, retries, signals, the clock.
+
+A service is ready when every fact it has named is without a problem; see ``Health``.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import UTC, datetime
+from random import Random
+from typing import Any, TypeVar
+
+import structlog
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.messages import log
+
+T = TypeVar("T")
+Clock = Callable[[], datetime]
+
+STOP_WITHIN_S = 10.0
+"""What a process may take from SIGTERM to its end: below the 30 s after which Kubernetes kills."""
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 5.0
+"""Pauses between tries grow from the first to the longest: a broker is back within seconds."""
+PARKED_BYTES = 64 * 1024
+"""How much of a parked record's value is kept: enough to see what it is."""
+
+_log = structlog.get_logger(__name__)
+
+
+def utc_now() -> datetime:
+    """The wall clock: given to services as their ``clock``, never called from a core."""
+    return datetime.now(UTC)
+
+
+class Health:
+    """What keeps a service from being ready, fact by fact, for ``/readyz`` and for people."""
+
+    def __init__(self, service: str) -> None:
+        self.service = service
+        self._problems: dict[str, str | None] = {}
+        self._changed = asyncio.Event()
+
+    def set(self, name: str, problem: str | None) -> None:
+        """State a fact: None is good. Logged on change only."""
+        if name in self._problems and self._problems[name] == problem:
+            return
+        before = self._problems.get(name)
+        self._problems[name] = problem
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if problem is not None or before is not None:
+            _log.info("health", service=self.service, fact=name, problem=problem)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Fact -> problem, of those that have one; a service that said nothing is starting."""
+        if not self._problems:
+            return {self.service: "starting"}
+        return {name: problem for name, problem in self._problems.items() if problem is not None}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    async def ready(self) -> None:
+        """Return once nothing is wrong."""
+        while not self.is_ready:
+            await self._changed.wait()
+
+
+class Backoff:
+    """Pauses that double up to a limit, spread by +-20 % so that clients do not march in step."""
+
+    def __init__(self, spread: Random | None = None) -> None:
+        self._spread = spread or Random()  # noqa: S311 - not for secrets
+        self._pause_s = FIRST_PAUSE_S
+
+    def next_s(self, at_least_s: float = 0.0) -> float:
+        """The next pause in seconds."""
+        pause = self._pause_s * self._spread.uniform(0.8, 1.2)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        return max(pause, at_least_s)
+
+    def reset(self) -> None:
+        """Trouble is over."""
+        self._pause_s = FIRST_PAUSE_S
+
+
+async def persist(call: Callable[[], Awaitable[T]], fact: str, health: Health) -> T:
+    """The result of ``call``, tried until the outside takes it.
+
+    Meanwhile ``fact`` is a problem of ``health``. Permanent errors pass through.
+    """
+    backoff = Backoff()
+    while True:
+        try:
+            result = await call()
+        except errors.TransientError as error:
+            health.set(fact, str(error))
+            await asyncio.sleep(backoff.next_s(error.retry_after_s))
+        else:
+            health.set(fact, None)
+            return result
+
+
+def parked(record: envelope.Record, service: str, reason: str, now: datetime) -> envelope.Draft:
+    """The dead letter for a record that ``service`` cannot decode or handle."""
+    return envelope.Draft(
+        topic=topics.DEAD_LETTERS,
+        key=record.topic.name,
+        message=log.Parked(
+            topic=record.topic.name,
+            offset=record.offset,
+            key=record.key,
+            parked_by=service,
+            reason=reason,
+            headers=dict(record.headers),
+            value=(record.value or b"")[:PARKED_BYTES],
+        ),
+        time=now,
+        cause=record.id,
+    )
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a process's ``main`` until it ends or SIGTERM or SIGINT asks it to.
+
+    On a signal ``main`` is cancelled, finishes what it began and the process exits with 0; if that
+    takes longer than ``STOP_WITHIN_S`` the process exits with 1 where it stands: every step is
+    safe to repeat.
+    """
+    try:
+        asyncio.run(_until_signalled(main))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+async def _until_signalled(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(main())
+    asked = asyncio.Event()
+
+    def ask() -> None:
+        if not asked.is_set():
+            asked.set()
+            loop.call_later(STOP_WITHIN_S, os._exit, 1)
+            task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ask)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not asked.is_set():
+            raise

@@ -1,0 +1,86 @@
+"""Health, retries and the end of a process."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import httpx
+
+from stromboli.shared import errors, http, runtime
+
+
+def test_a_service_that_said_nothing_is_not_ready() -> None:
+    health = runtime.Health("monitor")
+    assert not health.is_ready
+    assert health.problems == {"monitor": "starting"}
+
+
+def test_one_problem_is_enough_not_to_be_ready() -> None:
+    health = runtime.Health("monitor")
+    health.set("log", None)
+    health.set("cluster", "away")
+    assert health.problems == {"cluster": "away"}
+    health.set("cluster", None)
+    assert health.is_ready
+
+
+def test_pauses_double_up_to_a_limit_and_honour_the_servers_wish() -> None:
+    backoff = runtime.Backoff()
+    pauses = [backoff.next_s() for _ in range(12)]
+    assert pauses[0] < 2 * runtime.FIRST_PAUSE_S
+    assert max(pauses) <= 1.2 * runtime.LONGEST_PAUSE_S
+    assert backoff.next_s(at_least_s=60) == 60
+
+
+async def test_a_transient_error_is_a_problem_until_the_call_succeeds() -> None:
+    health = runtime.Health("controller")
+    seen: list[dict[str, str]] = []
+
+    async def call() -> int:
+        seen.append(health.problems)
+        if len(seen) < 3:
+            raise errors.UnavailableError("GET /x", "refused")
+        return 7
+
+    assert await runtime.persist(call, "cluster", health) == 7
+    assert seen[2] == {"cluster": "GET /x: refused"}
+    assert health.is_ready
+
+
+async def test_ready_and_metrics_are_served_over_http() -> None:
+    health = runtime.Health("monitor")
+    bound = http.listen("127.0.0.1", 0)
+    async with http.serving(http.health_app(health), bound) as port:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            assert (await client.get("/livez")).text == "ok\n"
+            waiting = await client.get("/readyz")
+            health.set("log", None)
+            ready = await client.get("/readyz")
+            metrics = await client.get("/metrics")
+    assert waiting.status_code == 503
+    assert waiting.json() == {"monitor": {"monitor": "starting"}}
+    assert ready.status_code == 200
+    assert b"python_info" in metrics.content
+
+
+def test_sigterm_lets_the_process_finish_what_it_began() -> None:
+    code = (
+        "import asyncio, sys\n"
+        "from stromboli.shared import runtime\n"
+        "async def main():\n"
+        "    print('up', flush=True)\n"
+        "    try:\n"
+        "        await asyncio.Event().wait()\n"
+        "    finally:\n"
+        "        await asyncio.shield(asyncio.sleep(0.01)); print('finished', flush=True)\n"
+        "runtime.run(main)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.stdout.read() == "finished\n"
+        assert process.wait(10) == 0
