@@ -1,0 +1,283 @@
+"""What is wrong with a document, all of it at once and in words.
+
+The definition's schema is translated into JSON Schema and compiled once per kind. The
+translation adds what the API server does beside the schema: fields it would prune are refused
+(as `kubectl` asks for with strict field validation), integers keep within their format, and
+metadata has its own schema. The library finds the errors, the words are ours: a refusal names
+the path, what stands there and what would be right.
+"""
+
+import difflib
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+
+from stromboli.shared.crds import catalog, defaulting
+
+Kind = jsonschema_rs.ValidationErrorKind
+Path = Sequence[str | int]
+Finding = tuple[Path, str, str]  # path, reason, expected
+
+
+class Violation(msgspec.Struct, frozen=True, gc=False):
+    """One thing that is wrong: where, what stands there, and what would be right."""
+
+    path: str
+    """Such as `spec.tasks[0].replicas`; empty for the document itself."""
+    reason: str
+    """What stands there, such as `-1 is too small`."""
+    expected: str
+    """What would be right, such as `expected at least 0`."""
+
+    @property
+    def message(self) -> str:
+        """All of it in one line."""
+        return f"{self.path or 'document'}: {self.reason}; {self.expected}"
+
+
+def violations(group: str, kind: str, document: Any) -> tuple[Violation, ...]:
+    """Everything in which the document breaks its kind's schema, in the order of paths.
+
+    The document is judged as the API server judges it: with defaults filled in, so nulls and
+    absent fields with a default are no violation. Takes about 0.1 ms for a job. Raises like
+    `apply_defaults`.
+    """
+    filled = defaulting.apply_defaults(group, kind, document)
+    schema, validator = _compiled(group, kind)
+    found = [
+        finding for error in validator.iter_errors(filled) for finding in _explain(error, schema)
+    ]
+    found.sort(key=lambda finding: [(isinstance(part, str), part) for part in finding[0]])
+    return tuple(Violation(_show_path(path), reason, expected) for path, reason, expected in found)
+
+
+# --- translation -----------------------------------------------------------------------------
+
+_INTEGERS = {"int32": 2**31, "int64": 2**63}
+
+# Keywords that mean the same in both languages. `title` travels along for the messages.
+_SAME = frozenset(
+    ["title", "type", "enum", "required", "oneOf", "pattern", "minimum", "maximum"]
+    + ["minItems", "minLength", "maxLength"]
+)
+
+_TEXT_MAP = {"type": "object", "additionalProperties": {"type": "string"}}
+
+# The schema says nothing of metadata, the API server much: the part that people write.
+_METADATA: Mapping[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "name": {
+            "title": 'a name of lower case letters, digits, "-" and ".", 253 characters at most',
+            "type": "string",
+            "maxLength": 253,
+            "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        },
+        "generateName": {"type": "string"},
+        "namespace": {
+            "title": 'a name of lower case letters, digits and "-", 63 characters at most',
+            "type": "string",
+            "maxLength": 63,
+            "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
+        },
+        "labels": {
+            "type": "object",
+            "additionalProperties": {
+                "title": 'letters, digits, "-", "_" and ".", 63 characters at most',
+                "type": "string",
+                "maxLength": 63,
+                "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$",
+            },
+        },
+        "annotations": _TEXT_MAP,
+        "finalizers": {"type": "array", "items": {"type": "string"}},
+        "ownerReferences": {"type": "array", "items": {"type": "object"}},
+        # Written by the API server and part of every exported manifest.
+        "uid": True,
+        "resourceVersion": True,
+        "generation": True,
+        "selfLink": True,
+        "creationTimestamp": True,
+        "deletionTimestamp": True,
+        "deletionGracePeriodSeconds": True,
+        "managedFields": True,
+    },
+}
+
+
+@functools.cache
+def _compiled(group: str, kind: str) -> tuple[Mapping[str, Any], jsonschema_rs.Validator]:
+    """The translated schema of a kind and its validator."""
+    schema = _translate(catalog.schema(group, kind))
+    schema["properties"] |= {
+        "apiVersion": {"enum": [f"{group}/{catalog.version(group, kind)}"]},
+        "kind": {"enum": [kind]},
+        "metadata": _METADATA,
+    }
+    return schema, jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+
+
+def _translate(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON Schema that refuses what the API server would refuse or prune."""
+    translated = {key: value for key, value in schema.items() if key in _SAME}
+    if schema.get("x-kubernetes-int-or-string"):
+        translated["type"] = ["integer", "string"]
+    if schema.get("format") == "date-time":
+        translated["format"] = "date-time"
+    elif "format" in schema:
+        bound = _INTEGERS[schema["format"]]
+        translated.setdefault("minimum", -bound)
+        translated.setdefault("maximum", bound - 1)
+    if "items" in schema:
+        translated["items"] = _translate(schema["items"])
+    if schema.get("type") == "object":
+        properties = schema.get("properties", {})
+        translated["properties"] = {name: _translate(child) for name, child in properties.items()}
+        translated["additionalProperties"] = _others(schema)
+    return translated
+
+
+def _others(schema: Mapping[str, Any]) -> Any:
+    """What may stand in an object beside its named fields."""
+    if "additionalProperties" in schema:
+        return _translate(schema["additionalProperties"])
+    return bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+
+
+# --- words -----------------------------------------------------------------------------------
+
+_TYPES = {
+    "string": "a string",
+    "integer": "an integer",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+def _explain(error: jsonschema_rs.ValidationError, root: Mapping[str, Any]) -> Iterator[Finding]:
+    """The library's error in our words: one finding, or one per unknown field."""
+    schema = _at(root, error.schema_path[:-1])
+    path = error.instance_path
+    match error.kind:
+        case Kind.AdditionalProperties(unexpected=names):
+            for name in names:
+                yield [*path, name], "unknown field", _meant_field(name, list(schema["properties"]))
+        case Kind.Required(property=name):
+            yield [*path, name], "is missing", _wanted(schema["properties"].get(name, {}))
+        case Kind.OneOfNotValid() | Kind.OneOfMultipleValid():
+            if isinstance(error.instance, dict):  # else its type is an error of its own
+                choices = [name for choice in schema["oneOf"] for name in choice["required"]]
+                present = " and ".join(name for name in choices if name in error.instance)
+                reason = f"has {present}" if present else "has none of its choices"
+                yield path, reason, f"expected exactly one of {', '.join(choices)}"
+        case _:
+            yield path, *_judge(error, schema)
+
+
+def _judge(error: jsonschema_rs.ValidationError, schema: Mapping[str, Any]) -> tuple[str, str]:
+    """What stands at the path and what would be right there."""
+    value = error.instance
+    shown = _show(value)
+    match error.kind:
+        case Kind.Type():
+            return _describe(value), _wanted(schema)
+        case Kind.Enum(options=options):
+            return f"{shown} is not one of the choices", _choose(value, options)
+        case Kind.Minimum(limit=limit):
+            return f"{shown} is too small", f"expected at least {limit}"
+        case Kind.Maximum(limit=limit):
+            return f"{shown} is too large", f"expected at most {limit}"
+        case Kind.MinItems(limit=limit) if isinstance(value, list):
+            return f"has {len(value)} items", f"expected at least {limit}"
+        case Kind.MinLength():
+            return "is empty", _wanted(schema)
+        case Kind.MaxLength(limit=limit) if isinstance(value, str):
+            return f"is {len(value)} characters long", f"expected at most {limit}"
+        case Kind.Format():
+            return f"{shown} is no time", 'expected one such as "2030-01-31T12:00:00Z"'
+        case _:
+            return f"{shown} does not have the right form", _wanted(schema)
+
+
+def _meant_field(name: str, known: Sequence[str]) -> str:
+    """The field that was probably meant, else the fields there are."""
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"did you mean {_show(close[0])}?"
+    return f"expected {_any_of(known)}" if known else "expected no field here"
+
+
+def _choose(value: Any, options: Sequence[Any]) -> str:
+    """The choices, and which one was probably meant."""
+    texts = [option for option in options if isinstance(option, str)]
+    guess = isinstance(value, str) and len(options) > 1
+    close = difflib.get_close_matches(value, texts, n=1) if guess else []
+    meant = f" (did you mean {_show(close[0])}?)" if close else ""
+    return f"expected {_any_of(options)}{meant}"
+
+
+def _any_of(options: Sequence[Any]) -> str:
+    shown = [_show(option) for option in options]
+    return shown[0] if len(shown) == 1 else f"one of {', '.join(shown)}"
+
+
+def _wanted(schema: Any) -> str:
+    """What the schema wants, in words: its title, else its type."""
+    if "title" in schema:
+        return f"expected {schema['title']}"
+    if "enum" in schema:
+        return _choose(None, schema["enum"])
+    wanted = schema.get("type")
+    names = [wanted] if isinstance(wanted, str) else wanted or []
+    return f"expected {' or '.join(_TYPES[name] for name in names) or 'a value'}"
+
+
+def _describe(value: Any) -> str:
+    """The value with its type, for a reader who expected another type."""
+    match value:
+        case None:
+            return "is null"
+        case bool():  # before int: a bool is one
+            return f"{_show(value)} is a boolean"
+        case int():
+            return f"{value} is an integer"
+        case float():
+            return f"{value} is a number"
+        case str():
+            return f"{_show(value)} is a string"
+        case list():
+            return "is a list"
+        case _:
+            return "is an object"
+
+
+def _show(value: Any) -> str:
+    """The value as it would stand in JSON, shortened: a message is a line."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _show_path(path: Path) -> str:
+    """A path as people write it: `spec.tasks[0].name`, `spec.capability["nvidia.com/gpu"]`."""
+    shown = ""
+    for part in path:
+        if isinstance(part, int):
+            shown += f"[{part}]"
+        elif part.replace("-", "").replace("_", "").isalnum():
+            shown += f".{part}" if shown else part
+        else:
+            shown += f"[{json.dumps(part)}]"
+    return shown
+
+
+def _at(schema: Any, path: Path) -> Any:
+    """The part of the schema at a path of keywords, names and indices."""
+    for part in path:
+        schema = schema[part]
+    return schema
