@@ -1,0 +1,49 @@
+"""Builders make what the real parts would have made."""
+
+import msgspec
+import pytest
+
+from stromboli.shared import envelope, snapshot
+from stromboli.shared.api import kinds, meta
+from stromboli.testkit import builders
+
+MADE: tuple[meta.Object, ...] = (
+    builders.make_node(),
+    builders.make_pod(group="g1", index=0),
+    builders.make_pod_group(min_resources={"cpu": "2"}),
+    builders.make_queue(),
+    builders.make_priority_class("high", 10),
+    builders.make_job(),
+    builders.make_command("stop", "AbortJob", builders.make_job()),
+)
+
+
+@pytest.mark.parametrize("made", MADE, ids=lambda made: type(made).__name__)
+def test_every_object_reads_back_from_its_record_as_it_was_made(made: meta.Object) -> None:
+    """A builder's object survives its topic."""
+    record = builders.make_record(builders.observed(made))
+    assert envelope.decode(record) == made
+
+
+@pytest.mark.parametrize("made", MADE, ids=lambda made: type(made).__name__)
+def test_a_tombstone_ends_the_object(made: meta.Object) -> None:
+    """What was observed is absent once it is gone."""
+    picture = snapshot.Snapshot()
+    picture.apply(builders.make_record(builders.observed(made), 0))
+    picture.apply(builders.make_record(builders.gone(made), 1))
+    assert picture.state(builders.kind_of(made), made.metadata.key) is None
+
+
+def test_a_garbled_record_makes_its_key_unknown() -> None:
+    """Garbled means garbled."""
+    picture = snapshot.Snapshot()
+    topic = builders.observed(builders.make_node()).topic
+    picture.apply(builders.garbled(topic, "n1"))
+    assert isinstance(picture.state(kinds.NODES, "n1"), snapshot.Unknown)
+
+
+def test_a_job_needs_all_of_its_pods_unless_said() -> None:
+    """minAvailable defaults to the sum of replicas, as at admission."""
+    job = builders.make_job(tasks=[builders.make_task(replicas=3), builders.make_task("ps", 2)])
+    assert job.spec.min_available == 5
+    assert msgspec.json.decode(job.spec.tasks[0].template.spec)["restartPolicy"] == "Never"
