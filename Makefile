@@ -9,8 +9,7 @@ PYTHON ?= $(shell for python in .venv/bin/python python3 python3.14 python3.13 p
 	python3.11; do $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && exit; done; echo python3)
 
-MEMBERS := shared services/admission services/controller services/scheduler services/monitor \
-	cli local tests/kit
+PROJECTS := $(wildcard */pyproject.toml services/*/pyproject.toml tests/*/pyproject.toml)
 BIN := .venv/bin
 # Checks of generated files, each by the module that generates it.
 GENERATORS := stromboli.shared.asyncapi stromboli.shared.crds
@@ -22,8 +21,8 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: ## build .venv from the lock (every other target does it when it is needed)
-	@python="$(PYTHON)"; command -v "$$python" >/dev/null || { echo "Stromboli needs Python 3.11\
-	or later and there is no $$python: install python3.11 (Debian, Ubuntu: apt install\
+	@python="$(PYTHON)"; command -v "$$python" >/dev/null || { echo "Stromboli needs Python 3.11 \
+	or later and there is no $$python: install python3.11 (Debian, Ubuntu: apt install \
 	python3.11-venv)" >&2; exit 1; }; exec "$$python" tools/bootstrap.py
 
 demo: setup ## gangs against single pods, live, in under a minute: needs nothing but this machine
@@ -62,8 +61,8 @@ format: setup ## rewrite the sources as ruff wants them
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate $(UPGRADE)
 lock: setup ## write requirements*.txt and tools/uv.txt anew (UPGRADE=--upgrade for new versions)
-	$(COMPILE) $(addsuffix /pyproject.toml,$(MEMBERS)) --all-extras --group pyproject.toml:dev \
-	$$(sed -n 's/^name = /--no-emit-package /p' $(addsuffix /pyproject.toml,$(MEMBERS)) | tr -d '"') \
+	$(COMPILE) $(PROJECTS) --all-extras --group pyproject.toml:dev \
+	$$(sed -n 's/^name = /--no-emit-package /p' $(PROJECTS) | tr -d '"') \
 	--output-file requirements.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:real --output-file requirements-real.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:bootstrap --output-file tools/uv.txt >/dev/null
