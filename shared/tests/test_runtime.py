@@ -51,13 +51,16 @@ async def test_a_transient_error_is_a_problem_until_the_call_succeeds() -> None:
 async def test_ready_and_metrics_are_served_over_http() -> None:
     health = runtime.Health("monitor")
     bound = http.listen("127.0.0.1", 0)
-    async with http.serving(http.health_app(health), bound) as port:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-            assert (await client.get("/livez")).text == "ok\n"
-            waiting = await client.get("/readyz")
-            health.set("log", None)
-            ready = await client.get("/readyz")
-            metrics = await client.get("/metrics")
+    url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+    async with (
+        http.serving(http.health_app(health), bound),
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        assert (await client.get("/livez")).text == "ok\n"
+        waiting = await client.get("/readyz")
+        health.set("log", None)
+        ready = await client.get("/readyz")
+        metrics = await client.get("/metrics")
     assert waiting.status_code == 503
     assert waiting.json() == {"monitor": {"monitor": "starting"}}
     assert ready.status_code == 200
