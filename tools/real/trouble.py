@@ -1,0 +1,7 @@
+"""The one way the installer gives up: a line that names the fact and the next step."""
+
+from __future__ import annotations
+
+
+class InstallError(Exception):
+    """Ends the installation; its text is one line and says what to do next."""
