@@ -31,6 +31,31 @@ class DependsOn(Part, frozen=True, kw_only=True):
     iteration: str = ""
 
 
+class NetworkTopology(Part, frozen=True, kw_only=True):
+    """How near to each other pods must be: up to a tier by number or by name, not both."""
+
+    mode: str = "hard"
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str = ""
+
+
+class PartitionPolicy(Part, frozen=True, kw_only=True):
+    """A task in equal parts that live and restart together."""
+
+    total_partitions: int = 0
+    partition_size: int = 0
+    min_partitions: int = 0
+    network_topology: NetworkTopology | None = None
+
+
+class VolumeSpec(Part, frozen=True, kw_only=True):
+    """A claim mounted in every container: a named one, or one to be made."""
+
+    mount_path: str = ""
+    volume_claim_name: str = ""
+    volume_claim: msgspec.Raw = msgspec.Raw(b"null")
+
+
 class TaskSpec(Part, frozen=True, kw_only=True):
     """Replicas of one pod template."""
 
@@ -42,6 +67,7 @@ class TaskSpec(Part, frozen=True, kw_only=True):
     topology_policy: str = ""
     max_retry: int = 0
     depends_on: DependsOn | None = None
+    partition_policy: PartitionPolicy | None = None
 
 
 class JobSpec(Part, frozen=True, kw_only=True):
@@ -57,6 +83,8 @@ class JobSpec(Part, frozen=True, kw_only=True):
     ttl_seconds_after_finished: int | None = None
     priority_class_name: str = ""
     min_success: int | None = None
+    volumes: tuple[VolumeSpec, ...] = ()
+    network_topology: NetworkTopology | None = None
 
 
 class JobState(Part, frozen=True, kw_only=True):

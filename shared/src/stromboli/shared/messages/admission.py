@@ -12,6 +12,12 @@ class Violation(Message, frozen=True, kw_only=True):
     reason: str
     expected: str = ""
 
+    @property
+    def message(self) -> str:
+        """All of it in one line."""
+        what = f"{self.path or 'document'}: {self.reason}"
+        return f"{what}; {self.expected}" if self.expected else what
+
 
 @register("stromboli.admission.reviewed.v1")
 class Reviewed(Message, frozen=True, kw_only=True):
