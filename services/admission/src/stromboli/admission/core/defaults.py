@@ -1,0 +1,95 @@
+"""What the door fills in. Behaviour: admission reference 2.1 (jobs) and 6 (queues)."""
+
+from stromboli.admission.core import pod_template
+from stromboli.admission.core.patch import Add, pointer
+from stromboli.shared import keys
+from stromboli.shared.api import batch, scheduling
+
+DEFAULT_MAX_RETRY = 3
+NEEDS_SVC = frozenset({"tensorflow", "mpi", "pytorch", "ray"})
+"""Plugins whose pods find each other by name, and so need the svc plugin."""
+
+
+def of_job(job: batch.Job, own_scheduler: str, traceparent: str) -> tuple[Add, ...]:
+    """Additions that complete a new job. Existing values are never changed.
+
+    ``traceparent`` (may be empty) marks the job, so that its trace goes on in other services.
+    """
+    spec = job.spec
+    additions: list[Add] = []
+    if not spec.queue:
+        additions.append(Add(path="/spec/queue", value="default"))
+    if not spec.scheduler_name:
+        additions.append(Add(path="/spec/schedulerName", value=own_scheduler))
+    if spec.max_retry == 0:
+        additions.append(Add(path="/spec/maxRetry", value=DEFAULT_MAX_RETRY))
+    for index, task in enumerate(spec.tasks):
+        additions += _of_task(task, index)
+    if spec.min_available == 0:
+        total = sum(min_available(task) for task in spec.tasks)
+        additions.append(Add(path="/spec/minAvailable", value=total))
+    additions += _of_plugins(spec.plugins)
+    if traceparent and job.metadata.annotation(keys.TRACEPARENT) is None:
+        additions += _annotation(job, keys.TRACEPARENT, traceparent)
+    return tuple(additions)
+
+
+def min_available(task: batch.TaskSpec) -> int:
+    """The task's minAvailable, or what it defaults to."""
+    if task.min_available is not None:
+        return task.min_available
+    partition = task.partition_policy
+    if partition is not None and partition.min_partitions > 0:
+        return partition.min_partitions * partition.partition_size
+    return task.replicas
+
+
+def _of_task(task: batch.TaskSpec, index: int) -> list[Add]:
+    at = ("spec", "tasks", index)
+    additions = []
+    if not task.name:
+        additions.append(Add(path=pointer(*at, "name"), value=f"default{index}"))
+    if task.min_available is None:
+        additions.append(Add(path=pointer(*at, "minAvailable"), value=min_available(task)))
+    if task.max_retry == 0:
+        additions.append(Add(path=pointer(*at, "maxRetry"), value=DEFAULT_MAX_RETRY))
+    template = pod_template.read(task.template.spec)
+    if template is not None and template.host_network and not template.dns_policy:
+        path = pointer(*at, "template", "spec", "dnsPolicy")
+        additions.append(Add(path=path, value="ClusterFirstWithHostNet"))
+    return additions
+
+
+def _of_plugins(plugins: dict[str, tuple[str, ...] | None] | None) -> list[Add]:
+    if not plugins:
+        return []
+    additions = []
+    if "svc" not in plugins and not NEEDS_SVC.isdisjoint(plugins):
+        additions.append(Add(path="/spec/plugins/svc", value=[]))
+    if "mpi" in plugins and "ssh" not in plugins:
+        additions.append(Add(path="/spec/plugins/ssh", value=[]))
+    return additions
+
+
+def of_queue(queue: scheduling.Queue, document_has: frozenset[str]) -> tuple[Add, ...]:
+    """Additions that complete a new queue. ``document_has``: the members of its spec."""
+    additions: list[Add] = []
+    if "spec" not in document_has:
+        additions.append(Add(path="/spec", value={}))
+    if queue.spec.reclaimable is None:
+        additions.append(Add(path="/spec/reclaimable", value=True))
+    if queue.spec.weight == 0 or "weight" not in document_has:
+        additions.append(Add(path="/spec/weight", value=queue.spec.weight or 1))
+    hierarchy = queue.metadata.annotation(keys.HIERARCHY)
+    weights = queue.metadata.annotation(keys.HIERARCHY_WEIGHTS)
+    if hierarchy and weights and hierarchy.split("/")[0] != "root":
+        at = ("metadata", "annotations")
+        additions.append(Add(path=pointer(*at, keys.HIERARCHY), value=f"root/{hierarchy}"))
+        additions.append(Add(path=pointer(*at, keys.HIERARCHY_WEIGHTS), value=f"1/{weights}"))
+    return tuple(additions)
+
+
+def _annotation(job: batch.Job, key: str, value: str) -> list[Add]:
+    if job.metadata.annotations is None:
+        return [Add(path="/metadata/annotations", value={key: value})]
+    return [Add(path=pointer("metadata", "annotations", key), value=value)]

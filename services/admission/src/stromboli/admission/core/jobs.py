@@ -1,0 +1,281 @@
+"""What is wrong with a job. Behaviour: admission reference 2.2 (create) and 2.3 (update).
+
+All violations come at once, each with its path. Deviations: the length of pod names is checked
+with the highest replica index that will exist, not with the task's position.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from stromboli.admission.core import naming, pod_template, policies
+from stromboli.admission.core.defaults import min_available
+from stromboli.shared.api import batch
+from stromboli.shared.api.scheduling import Queue
+from stromboli.shared.messages.admission import Violation
+
+PLUGINS = frozenset({"env", "svc", "ssh", "tensorflow", "pytorch", "mpi", "ray", "hcclrank"})
+"""Job plugins that users know."""
+
+
+def created(
+    job: batch.Job, queues: Mapping[str, Queue], plugins: frozenset[str]
+) -> Iterator[Violation]:
+    """Everything wrong with a new, completed job. ``plugins``: those that can be carried out."""
+    spec = job.spec
+    if not naming.is_label(job.metadata.name):
+        yield Violation(
+            path="metadata.name",
+            reason=f"{job.metadata.name!r} is not a job's name",
+            expected=naming.LABEL_EXPECTED,
+        )
+    if not spec.tasks:
+        yield Violation(path="spec.tasks", reason="no task", expected="at least one task")
+    seen: dict[str, int] = {}
+    for index, task in enumerate(spec.tasks):
+        yield from _of_task(job, task, f"spec.tasks[{index}]")
+        first = seen.setdefault(task.name, index)
+        if first != index:
+            yield Violation(
+                path=f"spec.tasks[{index}].name",
+                reason=f"{task.name!r} is the name of spec.tasks[{first}] already",
+                expected="a name of its own",
+            )
+    replicas = sum(task.replicas for task in spec.tasks)
+    if spec.min_available > replicas:
+        yield Violation(
+            path="spec.minAvailable",
+            reason=f"{spec.min_available} is above the sum of all replicas",
+            expected=f"at most {replicas}",
+        )
+    yield from policies.violations(spec.policies, "spec.policies")
+    yield from _of_topology(spec.network_topology, "spec.networkTopology")
+    yield from _of_plugins(spec, plugins)
+    yield from _of_volumes(spec.volumes)
+    yield from _of_dependencies(spec.tasks)
+    yield from of_queue(spec.queue, queues)
+
+
+def updated(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
+    """Everything wrong with a change of a job's spec."""
+    spec = job.spec
+    if len(spec.tasks) != len(before.spec.tasks):
+        yield Violation(
+            path="spec.tasks",
+            reason=f"{len(spec.tasks)} tasks instead of {len(before.spec.tasks)}",
+            expected="tasks cannot be added or removed; change replicas",
+        )
+    for index, task in enumerate(spec.tasks):
+        yield from _of_counts(task, f"spec.tasks[{index}]")
+    replicas = sum(task.replicas for task in spec.tasks)
+    if not 0 <= spec.min_available <= replicas:
+        yield Violation(
+            path="spec.minAvailable",
+            reason=f"{spec.min_available} is not possible with {replicas} replicas in all",
+            expected=f"0 to {replicas}",
+        )
+    now, then = _fixed(spec), _fixed(before.spec)
+    for field in msgspec.structs.fields(batch.JobSpec):
+        if getattr(now, field.name) != getattr(then, field.name):
+            yield Violation(
+                path=f"spec.{field.encode_name}",
+                reason="cannot be changed in a job that exists",
+                expected="change minAvailable, replicas or priorityClassName, or make a new job",
+            )
+
+
+def of_queue(name: str, queues: Mapping[str, Queue]) -> Iterator[Violation]:
+    """What keeps jobs out of the queue ``name``."""
+    queue = queues.get(name)
+    if queue is None:
+        yield Violation(
+            path="spec.queue",
+            reason=f"queue {name!r} does not exist",
+            expected="create it first: strom queue create " + name,
+        )
+        return
+    if queue.status.state not in ("Open", ""):
+        yield Violation(
+            path="spec.queue",
+            reason=f"queue {name!r} is {queue.status.state}",
+            expected="an open queue",
+        )
+    children = sorted(q.metadata.name for q in queues.values() if q.spec.parent == name)
+    if name == "root" or children:
+        reason = f"it has the children {', '.join(children)}" if children else "it is the root"
+        yield Violation(
+            path="spec.queue",
+            reason=f"queue {name!r} takes no jobs: {reason}",
+            expected="a queue without children",
+        )
+
+
+def _of_task(job: batch.Job, task: batch.TaskSpec, path: str) -> Iterator[Violation]:
+    if task.name and not naming.is_label(task.name):
+        yield Violation(
+            path=f"{path}.name",
+            reason=f"{task.name!r} is not a task's name",
+            expected=naming.LABEL_EXPECTED,
+        )
+    longest = f"{job.metadata.name}-{task.name}-{max(task.replicas - 1, 0)}"
+    if len(longest) > 63:
+        yield Violation(
+            path=f"{path}.name",
+            reason=f"pods would be called {longest}, which has {len(longest)} characters",
+            expected="a job's and a task's name that make at most 63 characters together",
+        )
+    yield from _of_counts(task, path)
+    yield from policies.violations(task.policies, f"{path}.policies")
+    yield from pod_template.violations(task.template.spec, f"{path}.template.spec")
+    if task.topology_policy not in ("", "none") and not pod_template.has_whole_cpus(
+        task.template.spec
+    ):
+        yield Violation(
+            path=f"{path}.topologyPolicy",
+            reason=f"{task.topology_policy} needs whole CPUs",
+            expected="a whole, positive cpu request in every container",
+        )
+    if task.partition_policy is not None:
+        yield from _of_topology(
+            task.partition_policy.network_topology, f"{path}.partitionPolicy.networkTopology"
+        )
+
+
+def _of_counts(task: batch.TaskSpec, path: str) -> Iterator[Violation]:
+    if task.replicas < 0:
+        yield Violation(path=f"{path}.replicas", reason=f"{task.replicas}", expected="0 or more")
+    if not 0 <= min_available(task) <= max(task.replicas, 0):
+        yield Violation(
+            path=f"{path}.minAvailable",
+            reason=f"{min_available(task)} is not possible with {task.replicas} replicas",
+            expected=f"0 to {max(task.replicas, 0)}",
+        )
+    partition = task.partition_policy
+    if partition is None:
+        return
+    at = f"{path}.partitionPolicy"
+    if partition.total_partitions <= 0 or partition.partition_size <= 0:
+        yield Violation(
+            path=at, reason="no partitions", expected="totalPartitions, partitionSize > 0"
+        )
+    elif task.replicas != partition.total_partitions * partition.partition_size:
+        yield Violation(
+            path=f"{path}.replicas",
+            reason=f"{task.replicas} replicas do not make "
+            f"{partition.total_partitions} partitions of {partition.partition_size}",
+            expected=f"{partition.total_partitions * partition.partition_size}",
+        )
+    needed = partition.min_partitions * partition.partition_size
+    if partition.min_partitions > 0 and task.min_available not in (None, needed):
+        yield Violation(
+            path=f"{path}.minAvailable",
+            reason=f"{task.min_available} is not {partition.min_partitions} whole partitions",
+            expected=f"{needed}, or leave it out",
+        )
+
+
+def _of_topology(topology: batch.NetworkTopology | None, path: str) -> Iterator[Violation]:
+    if topology and topology.highest_tier_allowed is not None and topology.highest_tier_name:
+        yield Violation(
+            path=path,
+            reason="both highestTierAllowed and highestTierName",
+            expected="one of the two",
+        )
+
+
+def _of_plugins(spec: batch.JobSpec, carried: frozenset[str]) -> Iterator[Violation]:
+    wanted = spec.plugins or {}
+    for name in wanted:
+        if name not in carried:
+            what = "is not available here" if name in PLUGINS else "is unknown"
+            yield Violation(
+                path=f"spec.plugins.{name}",
+                reason=f"plugin {name!r} {what}",
+                expected=f"one of {', '.join(sorted(carried))}",
+            )
+    if "mpi" in wanted:
+        master = _argument(wanted["mpi"] or (), "master") or "master"
+        if all(task.name != master for task in spec.tasks):
+            yield Violation(
+                path="spec.plugins.mpi",
+                reason=f"there is no task {master!r} to be the master",
+                expected="a task of that name, or --master=<task>",
+            )
+
+
+def _argument(arguments: tuple[str, ...], name: str) -> str:
+    for word, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        flag, has_value, value = word.lstrip("-").partition("=")
+        if word.startswith("-") and flag == name:
+            return value if has_value else following
+    return ""
+
+
+def _of_volumes(volumes: tuple[batch.VolumeSpec, ...]) -> Iterator[Violation]:
+    seen: set[str] = set()
+    for index, volume in enumerate(volumes):
+        path = f"spec.volumes[{index}]"
+        has_claim = bytes(volume.volume_claim) != b"null"
+        if not volume.mount_path:
+            yield Violation(path=f"{path}.mountPath", reason="no path", expected="a mount path")
+        elif volume.mount_path in seen:
+            yield Violation(
+                path=f"{path}.mountPath",
+                reason=f"{volume.mount_path} is mounted already",
+                expected="a path of its own",
+            )
+        seen.add(volume.mount_path)
+        if has_claim == bool(volume.volume_claim_name):
+            which = "both" if has_claim else "neither"
+            yield Violation(
+                path=path,
+                reason=f"{which} volumeClaim and volumeClaimName",
+                expected="exactly one of the two",
+            )
+        if volume.volume_claim_name and not naming.is_subdomain(volume.volume_claim_name):
+            yield Violation(
+                path=f"{path}.volumeClaimName",
+                reason=f"{volume.volume_claim_name!r} is not a claim's name",
+                expected=naming.SUBDOMAIN_EXPECTED,
+            )
+
+
+def _of_dependencies(tasks: tuple[batch.TaskSpec, ...]) -> Iterator[Violation]:
+    needs = {task.name: task.depends_on.name for task in tasks if task.depends_on}
+    names = {task.name for task in tasks}
+    for index, task in enumerate(tasks):
+        for wanted in needs.get(task.name, ()):
+            if wanted not in names:
+                yield Violation(
+                    path=f"spec.tasks[{index}].dependsOn.name",
+                    reason=f"there is no task {wanted!r}",
+                    expected=f"one of {', '.join(sorted(names - {task.name}))}",
+                )
+    open_names = {name: {need for need in needs.get(name, ()) if need in names} for name in names}
+    while ready := {name for name, waits in open_names.items() if not waits}:
+        open_names = {
+            name: waits - ready for name, waits in open_names.items() if name not in ready
+        }
+    if open_names:
+        yield Violation(
+            path="spec.tasks",
+            reason=f"tasks wait for each other: {', '.join(sorted(open_names))}",
+            expected="dependencies without a cycle",
+        )
+
+
+def _fixed(spec: batch.JobSpec) -> batch.JobSpec:
+    """The spec without what may change."""
+    tasks = tuple(
+        msgspec.structs.replace(task, replicas=0, min_available=None) for task in spec.tasks
+    )
+    volumes = tuple(
+        volume
+        if bytes(volume.volume_claim) == b"null"
+        else msgspec.structs.replace(volume, volume_claim_name="")
+        for volume in spec.volumes
+    )
+    return msgspec.structs.replace(
+        spec, min_available=0, priority_class_name="", tasks=tasks, volumes=volumes
+    )

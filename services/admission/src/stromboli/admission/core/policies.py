@@ -1,0 +1,98 @@
+"""What is wrong with a list of lifecycle policies. Behaviour: admission reference 2.4.
+
+Better than the reference: all bad policies are named, and an unknown action is refused for
+exit code policies, too.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from stromboli.shared.api.batch import LifecyclePolicy
+from stromboli.shared.messages.admission import Violation
+
+ANY = "*"
+EVENTS = (
+    ANY,
+    "PodFailed",
+    "PodEvicted",
+    "PodPending",
+    "Unknown",
+    "TaskCompleted",
+    "TaskFailed",
+    "JobUpdated",
+)
+ACTIONS = (
+    "AbortJob",
+    "RestartJob",
+    "RestartTask",
+    "RestartPod",
+    "RestartPartition",
+    "TerminateJob",
+    "CompleteJob",
+    "ResumeJob",
+)
+
+
+def violations(policies: Sequence[LifecyclePolicy], path: str) -> Iterator[Violation]:
+    """Everything wrong with the policies that stand at ``path``."""
+    seen_events: dict[str, int] = {}
+    seen_codes: dict[int, int] = {}
+    for index, policy in enumerate(policies):
+        at = f"{path}[{index}]"
+        events = _events(policy)
+        yield from _of_one(policy, events, at)
+        for event in events:
+            first = seen_events.setdefault(event, index)
+            if first != index:
+                yield Violation(
+                    path=at,
+                    reason=f"event {event} has policy {path}[{first}] already",
+                    expected="one policy an event",
+                )
+        if policy.exit_code:
+            first = seen_codes.setdefault(policy.exit_code, index)
+            if first != index:
+                yield Violation(
+                    path=f"{at}.exitCode",
+                    reason=f"exit code {policy.exit_code} has policy {path}[{first}] already",
+                    expected="one policy an exit code",
+                )
+    if ANY in seen_events and len(seen_events) > 1:
+        yield Violation(
+            path=f"{path}[{seen_events[ANY]}]",
+            reason="event * stands beside other events",
+            expected="either * alone or the events by name",
+        )
+
+
+def _events(policy: LifecyclePolicy) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*((policy.event,) if policy.event else ()), *policy.events)))
+
+
+def _of_one(policy: LifecyclePolicy, events: tuple[str, ...], at: str) -> Iterator[Violation]:
+    if events and policy.exit_code is not None:
+        yield Violation(
+            path=at, reason="both events and exitCode", expected="either events or an exitCode"
+        )
+    if not events and policy.exit_code is None:
+        yield Violation(
+            path=at, reason="neither event nor exitCode", expected="an event, events or an exitCode"
+        )
+    if policy.exit_code == 0:
+        yield Violation(
+            path=f"{at}.exitCode",
+            reason="exit code 0 is success",
+            expected="another number; for success use event TaskCompleted",
+        )
+    for event in events:
+        if event not in EVENTS:
+            yield Violation(
+                path=f"{at}.event",
+                reason=f"{event!r} is not an event that a policy may have",
+                expected=f"one of {', '.join(EVENTS)}",
+            )
+    if policy.action not in ACTIONS:
+        yield Violation(
+            path=f"{at}.action",
+            reason=f"{policy.action!r} is not an action",
+            expected=f"one of {', '.join(ACTIONS)}",
+        )

@@ -1,0 +1,254 @@
+"""What is wrong with a queue. Behaviour: admission reference 6."""
+
+from collections.abc import Iterator, Mapping
+
+from stromboli.admission.core import naming
+from stromboli.shared import keys, units
+from stromboli.shared.api.scheduling import Queue
+from stromboli.shared.messages.admission import Violation
+
+ROOT = "root"
+PROTECTED = (ROOT, "default")
+Queues = Mapping[str, Queue]
+Quantities = Mapping[str, str | int | float]
+
+
+def created(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
+    """Everything wrong with a new queue, ``queues`` being all others by name."""
+    if not naming.is_subdomain(queue.metadata.name):
+        yield Violation(
+            path="metadata.name",
+            reason=f"{queue.metadata.name!r} is not a queue's name",
+            expected=naming.SUBDOMAIN_EXPECTED,
+        )
+    yield from _of_itself(queue, queues)
+    yield from _of_place(queue, queues, max_depth)
+
+
+def updated(queue: Queue, before: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
+    """Everything wrong with a change of a queue."""
+    yield from _of_itself(queue, queues)
+    if queue.metadata.name == ROOT:
+        for name in ("capability", "deserved", "guarantee"):
+            if getattr(queue.spec, name) != getattr(before.spec, name):
+                yield Violation(
+                    path=f"spec.{name}",
+                    reason="the root's resources are the cluster's",
+                    expected="set them on queues below the root",
+                )
+        return
+    same_place = queue.spec.parent == before.spec.parent
+    same_amounts = all(
+        getattr(queue.spec, name) == getattr(before.spec, name)
+        for name in ("capability", "deserved", "guarantee")
+    )
+    if not (same_place and same_amounts):
+        yield from _of_place(queue, queues, max_depth)
+
+
+def deleted(name: str, queues: Queues) -> Iterator[Violation]:
+    """What keeps a queue from being deleted."""
+    if name in PROTECTED:
+        yield Violation(
+            path="metadata.name", reason=f"queue {name!r} always exists", expected="another queue"
+        )
+    children = sorted(q.metadata.name for q in queues.values() if q.spec.parent == name)
+    if children:
+        yield Violation(
+            path="metadata.name",
+            reason=f"queue {name!r} has the children {', '.join(children)}",
+            expected="delete these first",
+        )
+
+
+def _amounts(quantities: Quantities | None) -> units.Amounts:
+    """The readable amounts; unreadable ones are said by ``_of_itself``."""
+    result = {}
+    for name, text in (quantities or {}).items():
+        try:
+            result[name] = units.amount(name, text)
+        except ValueError:
+            continue
+    return result
+
+
+def _of_itself(queue: Queue, queues: Queues) -> Iterator[Violation]:
+    spec = queue.spec
+    listed = (
+        ("spec.capability", spec.capability),
+        ("spec.deserved", spec.deserved),
+        ("spec.guarantee.resource", spec.guarantee.resource),
+    )
+    for path, quantities in listed:
+        for name, text in (quantities or {}).items():
+            try:
+                if units.quantity(text) < 0:
+                    yield Violation(
+                        path=f"{path}.{name}", reason=f"{text} is negative", expected="0 or more"
+                    )
+            except ValueError as error:
+                yield Violation(path=f"{path}.{name}", reason=str(error))
+    capability, deserved = _amounts(spec.capability), _amounts(spec.deserved)
+    for name, guaranteed in _amounts(spec.guarantee.resource).items():
+        if deserved.get(name, -1) < guaranteed:
+            yield Violation(
+                path=f"spec.deserved.{name}",
+                reason=f"less than the guarantee of {units.text(name, guaranteed)}",
+                expected=f"at least {units.text(name, guaranteed)}",
+            )
+    for name, wanted in deserved.items():
+        if name in capability and wanted > capability[name]:
+            yield Violation(
+                path=f"spec.deserved.{name}",
+                reason=f"{units.text(name, wanted)} is more than the capability",
+                expected=f"at most {units.text(name, capability[name])}",
+            )
+    if queue.status.state not in ("", "Open", "Closed"):
+        yield Violation(
+            path="status.state",
+            reason=f"{queue.status.state!r} cannot be asked for",
+            expected="Open or Closed",
+        )
+    yield from _of_hierarchy(queue, queues)
+
+
+def _of_hierarchy(queue: Queue, queues: Queues) -> Iterator[Violation]:
+    hierarchy = queue.metadata.annotation(keys.HIERARCHY)
+    weights = queue.metadata.annotation(keys.HIERARCHY_WEIGHTS)
+    if not hierarchy and not weights:
+        return
+    path = f"metadata.annotations[{keys.HIERARCHY_WEIGHTS}]"
+    parts = (weights or "").split("/")
+    if len((hierarchy or "").split("/")) != len(parts):
+        yield Violation(
+            path=path,
+            reason=f"{weights!r} has another length than {hierarchy!r}",
+            expected="one weight for each part of the hierarchy",
+        )
+    for part in parts:
+        if not _is_positive(part):
+            yield Violation(path=path, reason=f"{part!r} is no weight", expected="numbers above 0")
+    for other in queues.values():
+        theirs = other.metadata.annotation(keys.HIERARCHY) or ""
+        if other.metadata.name != queue.metadata.name and theirs.startswith(f"{hierarchy}/"):
+            yield Violation(
+                path=f"metadata.annotations[{keys.HIERARCHY}]",
+                reason=f"{hierarchy!r} lies above the queue {other.metadata.name!r} ({theirs})",
+                expected="a path that no other queue lies below",
+            )
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        return float(text) > 0
+    except ValueError:
+        return False
+
+
+def _of_place(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
+    name, parent = queue.metadata.name, queue.spec.parent
+    if parent not in ("", ROOT):
+        if parent == name:
+            yield Violation(path="spec.parent", reason="is the queue itself", expected="another")
+            return
+        if parent not in queues:
+            yield Violation(
+                path="spec.parent",
+                reason=f"queue {parent!r} does not exist",
+                expected=f"create it first: strom queue create {parent}",
+            )
+            return
+        if _depth(parent, queues, max_depth) + 1 > max_depth:
+            yield Violation(
+                path="spec.parent",
+                reason=f"below {parent!r} the queue would be deeper than {max_depth}",
+                expected=f"at most {max_depth} levels, without a cycle",
+            )
+            return
+        yield from _below(queue, queues, max_depth)
+    yield from _above(queue, queues)
+
+
+def _depth(name: str, queues: Queues, limit: int) -> int:
+    """Levels from the root's children (1) down to ``name``; stops beyond ``limit`` (a cycle)."""
+    depth = 1
+    while (parent := queues[name].spec.parent) not in ("", ROOT) and parent in queues:
+        name, depth = parent, depth + 1
+        if depth > limit:
+            break
+    return depth
+
+
+def _below(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
+    """What the ancestors allow."""
+    for name, wanted in _amounts(queue.spec.capability).items():
+        ancestor = queues.get(queue.spec.parent)
+        for _ in range(max_depth):
+            if ancestor is None or ancestor.metadata.name == ROOT:
+                break
+            allowed = _amounts(ancestor.spec.capability).get(name, 0)
+            if allowed > 0:
+                if wanted > allowed:
+                    yield Violation(
+                        path=f"spec.capability.{name}",
+                        reason=f"{units.text(name, wanted)} is more than queue "
+                        f"{ancestor.metadata.name!r} may use",
+                        expected=f"at most {units.text(name, allowed)}",
+                    )
+                break
+            ancestor = queues.get(ancestor.spec.parent)
+    parent = queues[queue.spec.parent]
+    family = [*_children(queue.spec.parent, queues, without=queue.metadata.name), queue]
+    yield from _sums(family, parent, "of all children of the parent")
+
+
+def _above(queue: Queue, queues: Queues) -> Iterator[Violation]:
+    """What the queue's own children have already."""
+    children = _children(queue.metadata.name, queues, without="")
+    for name, allowed in _amounts(queue.spec.capability).items():
+        highest = max((_highest_below(child, name, queues) for child in children), default=0)
+        if highest > allowed:
+            yield Violation(
+                path=f"spec.capability.{name}",
+                reason=f"a queue below may use {units.text(name, highest)}",
+                expected=f"at least {units.text(name, highest)}",
+            )
+    if children:
+        yield from _sums(children, queue, "of its children")
+
+
+def _sums(children: list[Queue], parent: Queue, whose: str) -> Iterator[Violation]:
+    for field, amounts_of in (
+        ("guarantee.resource", lambda q: _amounts(q.spec.guarantee.resource)),
+        ("deserved", lambda q: _amounts(q.spec.deserved)),
+    ):
+        total: units.Amounts = {}
+        for child in children:
+            total = units.add(total, amounts_of(child))
+        available = amounts_of(parent)
+        for name, wanted in total.items():
+            if wanted > available.get(name, 0):
+                yield Violation(
+                    path=f"spec.{field}.{name}",
+                    reason=f"the sum {whose} is {units.text(name, wanted)}, more than queue "
+                    f"{parent.metadata.name!r} has",
+                    expected=f"in all at most {units.text(name, available.get(name, 0))}",
+                )
+
+
+def _children(name: str, queues: Queues, *, without: str) -> list[Queue]:
+    return [q for q in queues.values() if q.spec.parent == name and q.metadata.name != without]
+
+
+def _highest_below(queue: Queue, resource: str, queues: Queues) -> int:
+    """The highest capability in this subtree; a queue's own value hides what is below it."""
+    own = _amounts(queue.spec.capability).get(resource, 0)
+    if own:
+        return own
+    return max(
+        (
+            _highest_below(child, resource, queues)
+            for child in _children(queue.metadata.name, queues, without=queue.metadata.name)
+        ),
+        default=0,
+    )
