@@ -1,14 +1,10 @@
 """What is wrong with a document, all of it at once and in words.
 
-The definition's schema is translated into JSON Schema and compiled once per kind. The
-translation adds what the API server does beside the schema: fields it would prune are refused
-(as `kubectl` asks for with strict field validation), integers keep within their format, and
-metadata has its own schema. The library finds the errors, the words are ours: a refusal names
-the path, what stands there and what would be right.
+The library finds the errors, the words are ours: a refusal names the path, what stands there and
+what would be right.
 """
 
 import difflib
-import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +12,7 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 
-from stromboli.shared.crds import catalog, defaulting
+from stromboli.shared.crds import defaulting, json_schema
 
 Kind = jsonschema_rs.ValidationErrorKind
 Path = Sequence[str | int]
@@ -47,109 +43,15 @@ def violations(group: str, kind: str, document: Any) -> tuple[Violation, ...]:
     `apply_defaults`.
     """
     filled = defaulting.apply_defaults(group, kind, document)
-    schema, validator = _compiled(group, kind)
+    schema, validator = json_schema.compiled(group, kind)
     found = [
-        finding for error in validator.iter_errors(filled) for finding in _explain(error, schema)
+        finding
+        for error in validator.iter_errors(filled)
+        for finding in _explain(error, schema, filled)
     ]
     found.sort(key=lambda finding: [(isinstance(part, str), part) for part in finding[0]])
     return tuple(Violation(_show_path(path), reason, expected) for path, reason, expected in found)
 
-
-# --- translation -----------------------------------------------------------------------------
-
-_INTEGERS = {"int32": 2**31, "int64": 2**63}
-
-# Keywords that mean the same in both languages. `title` travels along for the messages.
-_SAME = frozenset(
-    ["title", "type", "enum", "required", "oneOf", "pattern", "minimum", "maximum"]
-    + ["minItems", "minLength", "maxLength"]
-)
-
-_TEXT_MAP = {"type": "object", "additionalProperties": {"type": "string"}}
-
-# The schema says nothing of metadata, the API server much: the part that people write.
-_METADATA: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "name": {
-            "title": 'a name of lower case letters, digits, "-" and ".", 253 characters at most',
-            "type": "string",
-            "maxLength": 253,
-            "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
-        },
-        "generateName": {"type": "string"},
-        "namespace": {
-            "title": 'a name of lower case letters, digits and "-", 63 characters at most',
-            "type": "string",
-            "maxLength": 63,
-            "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
-        },
-        "labels": {
-            "type": "object",
-            "additionalProperties": {
-                "title": 'letters, digits, "-", "_" and ".", 63 characters at most',
-                "type": "string",
-                "maxLength": 63,
-                "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$",
-            },
-        },
-        "annotations": _TEXT_MAP,
-        "finalizers": {"type": "array", "items": {"type": "string"}},
-        "ownerReferences": {"type": "array", "items": {"type": "object"}},
-        # Written by the API server and part of every exported manifest.
-        "uid": True,
-        "resourceVersion": True,
-        "generation": True,
-        "selfLink": True,
-        "creationTimestamp": True,
-        "deletionTimestamp": True,
-        "deletionGracePeriodSeconds": True,
-        "managedFields": True,
-    },
-}
-
-
-@functools.cache
-def _compiled(group: str, kind: str) -> tuple[Mapping[str, Any], jsonschema_rs.Validator]:
-    """The translated schema of a kind and its validator."""
-    schema = _translate(catalog.schema(group, kind))
-    schema["properties"] |= {
-        "apiVersion": {"enum": [f"{group}/{catalog.version(group, kind)}"]},
-        "kind": {"enum": [kind]},
-        "metadata": _METADATA,
-    }
-    return schema, jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
-
-
-def _translate(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON Schema that refuses what the API server would refuse or prune."""
-    translated = {key: value for key, value in schema.items() if key in _SAME}
-    if schema.get("x-kubernetes-int-or-string"):
-        translated["type"] = ["integer", "string"]
-    if schema.get("format") == "date-time":
-        translated["format"] = "date-time"
-    elif "format" in schema:
-        bound = _INTEGERS[schema["format"]]
-        translated.setdefault("minimum", -bound)
-        translated.setdefault("maximum", bound - 1)
-    if "items" in schema:
-        translated["items"] = _translate(schema["items"])
-    if schema.get("type") == "object":
-        properties = schema.get("properties", {})
-        translated["properties"] = {name: _translate(child) for name, child in properties.items()}
-        translated["additionalProperties"] = _others(schema)
-    return translated
-
-
-def _others(schema: Mapping[str, Any]) -> Any:
-    """What may stand in an object beside its named fields."""
-    if "additionalProperties" in schema:
-        return _translate(schema["additionalProperties"])
-    return bool(schema.get("x-kubernetes-preserve-unknown-fields"))
-
-
-# --- words -----------------------------------------------------------------------------------
 
 _TYPES = {
     "string": "a string",
@@ -160,10 +62,12 @@ _TYPES = {
 }
 
 
-def _explain(error: jsonschema_rs.ValidationError, root: Mapping[str, Any]) -> Iterator[Finding]:
+def _explain(
+    error: jsonschema_rs.ValidationError, root: Mapping[str, Any], document: Any
+) -> Iterator[Finding]:
     """The library's error in our words: one finding, or one per unknown field."""
     schema = _at(root, error.schema_path[:-1])
-    path = error.instance_path
+    path = _with_keys(error.instance_path, document)
     match error.kind:
         case Kind.AdditionalProperties(unexpected=names):
             for name in names:
@@ -274,6 +178,20 @@ def _show_path(path: Path) -> str:
         else:
             shown += f"[{json.dumps(part)}]"
     return shown
+
+
+def _with_keys(path: Path, document: Any) -> list[str | int]:
+    """The path with keys as keys: the library turns those of digits into numbers."""
+    keys: list[str | int] = []
+    at = document
+    for part in path:
+        keys.append(str(part) if isinstance(at, dict) else part)
+        match at:
+            case dict():
+                at = at.get(keys[-1])
+            case list() if isinstance(part, int):
+                at = at[part]
+    return keys
 
 
 def _at(schema: Any, path: Path) -> Any:
