@@ -1,8 +1,8 @@
 """Translates a definition's schema into JSON Schema, which a fast library validates.
 
 The translation adds what the API server does beside the schema: fields it would prune are refused
-(as `kubectl` asks for with strict field validation), integers keep within their format, and
-metadata has a schema. Keywords our definitions do not use are not translated; a test watches.
+(as `kubectl` asks for with strict field validation), and metadata has a schema. Keywords that our
+definitions do not use are not translated; a test watches.
 """
 
 import functools
@@ -12,8 +12,6 @@ from typing import Any
 import jsonschema_rs
 
 from stromboli.shared.crds import catalog
-
-_INTEGERS = {"int32": 2**31, "int64": 2**63}
 
 _BOUNDS = ("minimum", "maximum", "minItems", "minLength", "maxLength")
 SAME = ("title", "type", "enum", "required", "oneOf", "pattern", *_BOUNDS)
@@ -84,10 +82,6 @@ def _translate(schema: Mapping[str, Any]) -> dict[str, Any]:
         translated["type"] = ["integer", "string"]
     if schema.get("format") == "date-time":
         translated["format"] = "date-time"
-    elif "format" in schema:
-        bound = _INTEGERS[schema["format"]]
-        translated.setdefault("minimum", -bound)
-        translated.setdefault("maximum", bound - 1)
     if "items" in schema:
         translated["items"] = _translate(schema["items"])
     if schema.get("type") == "object":
