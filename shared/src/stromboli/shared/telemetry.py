@@ -23,6 +23,8 @@ from opentelemetry.trace.propagation import tracecontext
 _PROPAGATOR = tracecontext.TraceContextTextMapPropagator()
 meter = metrics.get_meter("stromboli")
 """Instruments made from it count once ``set_up`` ran, and cost nothing before."""
+log = structlog.get_logger("stromboli")
+"""Log fields, not prose: ``log.info("bound", pod=..., node=...)``."""
 _tracer = trace.get_tracer("stromboli")
 
 

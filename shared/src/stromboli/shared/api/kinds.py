@@ -111,3 +111,15 @@ BY_NAME: dict[tuple[str, str], Kind[meta.Object]] = {
     (kind.api_version, kind.kind): kind for kind in (*WATCHED, *WRITTEN)
 }
 """(apiVersion, kind) as a manifest has them -> Kind."""
+
+SUBMITTED: tuple[Kind[meta.Object], ...] = tuple(
+    kind for kind in BY_NAME.values() if kind not in (NODES, EVENTS)
+)
+"""What users may send through our own door."""
+
+_METADATA = msgspec.json.Decoder(meta.Object)
+
+
+def metadata_of(raw: bytes | msgspec.Raw) -> meta.ObjectMeta:
+    """The metadata of any object. Raises msgspec.DecodeError."""
+    return _METADATA.decode(raw).metadata

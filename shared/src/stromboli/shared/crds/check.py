@@ -10,29 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jsonschema_rs
-import msgspec
 
 from stromboli.shared.crds import defaulting, json_schema
+from stromboli.shared.messages.admission import Violation
 
 Kind = jsonschema_rs.ValidationErrorKind
 Path = Sequence[str | int]
 Finding = tuple[Path, str, str]  # path, reason, expected
-
-
-class Violation(msgspec.Struct, frozen=True, gc=False):
-    """One thing that is wrong: where, what stands there, and what would be right."""
-
-    path: str
-    """Such as `spec.tasks[0].replicas`; empty for the document itself."""
-    reason: str
-    """What stands there, such as `-1 is too small`."""
-    expected: str
-    """What would be right, such as `expected at least 0`."""
-
-    @property
-    def message(self) -> str:
-        """All of it in one line."""
-        return f"{self.path or 'document'}: {self.reason}; {self.expected}"
 
 
 def violations(group: str, kind: str, document: Any) -> tuple[Violation, ...]:
@@ -50,7 +34,10 @@ def violations(group: str, kind: str, document: Any) -> tuple[Violation, ...]:
         for finding in _explain(error, schema, filled)
     ]
     found.sort(key=lambda finding: [(isinstance(part, str), part) for part in finding[0]])
-    return tuple(Violation(_show_path(path), reason, expected) for path, reason, expected in found)
+    return tuple(
+        Violation(path=_show_path(path), reason=reason, expected=expected)
+        for path, reason, expected in found
+    )
 
 
 _TYPES = {

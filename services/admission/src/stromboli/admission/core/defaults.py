@@ -71,14 +71,17 @@ def _of_plugins(plugins: dict[str, tuple[str, ...] | None] | None) -> list[Add]:
     return additions
 
 
-def of_queue(queue: scheduling.Queue, document_has: frozenset[str]) -> tuple[Add, ...]:
-    """Additions that complete a new queue. ``document_has``: the members of its spec."""
+def of_queue(
+    queue: scheduling.Queue, members: frozenset[str], spec_members: frozenset[str]
+) -> tuple[Add, ...]:
+    """Additions that complete a new queue. ``members`` and ``spec_members``: what the document and
+    its spec have, since a number that was left out is not a zero that was written."""
     additions: list[Add] = []
-    if "spec" not in document_has:
+    if "spec" not in members:
         additions.append(Add(path="/spec", value={}))
     if queue.spec.reclaimable is None:
         additions.append(Add(path="/spec/reclaimable", value=True))
-    if queue.spec.weight == 0 or "weight" not in document_has:
+    if queue.spec.weight == 0 or "weight" not in spec_members:
         additions.append(Add(path="/spec/weight", value=queue.spec.weight or 1))
     hierarchy = queue.metadata.annotation(keys.HIERARCHY)
     weights = queue.metadata.annotation(keys.HIERARCHY_WEIGHTS)

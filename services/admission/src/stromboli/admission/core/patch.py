@@ -34,3 +34,30 @@ def applied(document: Document, additions: tuple[Add, ...]) -> Document:
 def pointer(*parts: str | int) -> str:
     """A JSON pointer; a ``/`` or ``~`` inside a part is escaped."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def merged(before: Document, wanted: Document) -> Document:
+    """``before`` with what ``wanted`` says: labels and annotations are added, every other part
+    that ``wanted`` has replaces the old one. Parts of the system (uid, status ...) stay."""
+    result = copy.deepcopy(before)
+    for name, value in wanted.items():
+        if name == "metadata":
+            for part in ("labels", "annotations"):
+                if value.get(part):
+                    result["metadata"][part] = {**before["metadata"].get(part, {}), **value[part]}
+        elif name != "status":
+            result[name] = _over(before.get(name), value)
+    return result
+
+
+def _over(before: Any, wanted: Any) -> Any:
+    """Members of objects one by one, so that defaults which the door filled in stay; lists of the
+    same length likewise; all else as wanted."""
+    if isinstance(before, dict) and isinstance(wanted, dict):
+        return {
+            **before,
+            **{name: _over(before.get(name), value) for name, value in wanted.items()},
+        }
+    if isinstance(before, list) and isinstance(wanted, list) and len(before) == len(wanted):
+        return [_over(old, new) for old, new in zip(before, wanted, strict=True)]
+    return copy.deepcopy(wanted)

@@ -22,7 +22,8 @@ def created(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]
             expected=naming.SUBDOMAIN_EXPECTED,
         )
     yield from _of_itself(queue, queues)
-    yield from _of_place(queue, queues, max_depth)
+    if queue.metadata.name != ROOT:
+        yield from _of_place(queue, queues, max_depth)
 
 
 def updated(queue: Queue, before: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
@@ -218,10 +219,7 @@ def _above(queue: Queue, queues: Queues) -> Iterator[Violation]:
 
 
 def _sums(children: list[Queue], parent: Queue, whose: str) -> Iterator[Violation]:
-    for field, amounts_of in (
-        ("guarantee.resource", lambda q: _amounts(q.spec.guarantee.resource)),
-        ("deserved", lambda q: _amounts(q.spec.deserved)),
-    ):
+    for field, amounts_of in (("guarantee.resource", _guarantee), ("deserved", _deserved)):
         total: units.Amounts = {}
         for child in children:
             total = units.add(total, amounts_of(child))
@@ -234,6 +232,14 @@ def _sums(children: list[Queue], parent: Queue, whose: str) -> Iterator[Violatio
                     f"{parent.metadata.name!r} has",
                     expected=f"in all at most {units.text(name, available.get(name, 0))}",
                 )
+
+
+def _guarantee(queue: Queue) -> units.Amounts:
+    return _amounts(queue.spec.guarantee.resource)
+
+
+def _deserved(queue: Queue) -> units.Amounts:
+    return _amounts(queue.spec.deserved)
 
 
 def _children(name: str, queues: Queues, *, without: str) -> list[Queue]:

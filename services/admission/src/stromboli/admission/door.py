@@ -1,0 +1,346 @@
+"""The door: reviews with the folded picture of the queues, and writes what was admitted.
+
+Reads ``cluster.queues``, ``cluster.sync`` and ``scheduling.explanations``; writes
+``admission.reviews`` and the admitted objects.
+"""
+
+import base64
+from typing import Any
+
+import msgspec
+
+from stromboli.admission.core import patch, review
+from stromboli.admission.core.patch import Document
+from stromboli.admission.settings import DoorSettings
+from stromboli.shared import envelope, errors, runtime, snapshot, telemetry, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.api.scheduling import Queue
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.messages.admission import Reviewed, Violation
+from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered, queue_order_key
+
+
+class RefusedError(Exception):
+    """What was submitted is wrong; nothing of it was written."""
+
+    def __init__(self, violations: tuple[Violation, ...]) -> None:
+        super().__init__("; ".join(violation.message for violation in violations))
+        self.violations = violations
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """One object on its way in. ``before`` is there if it changes one that exists."""
+
+    kind: Kind[Any]
+    namespace: str
+    document: Document
+    before: Document | None
+
+    @property
+    def name(self) -> str:
+        """The object's name; empty if the API server is to make one."""
+        name: str = self.document["metadata"].get("name", "")
+        return name
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What became of a submitted object."""
+
+    kind: str
+    namespace: str
+    name: str
+    result: str
+    object: msgspec.Raw
+
+
+class Door:
+    """Reviews, submissions and explanations."""
+
+    def __init__(
+        self,
+        settings: DoorSettings,
+        cluster: cluster_port.Cluster,
+        clock: runtime.Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._queues = snapshot.Snapshot()
+        self._explained: dict[str, PodGroupExplained] = {}
+        self._orders: dict[str, QueueOrdered] = {}
+        self._writer: bus_port.Writer | None = None
+        self.policy = review.Policy(
+            scheduler_names=settings.scheduler_names,
+            plugins=frozenset(settings.plugins),
+            max_queue_depth=settings.max_queue_depth,
+        )
+
+    def record_with(self, writer: bus_port.Writer) -> None:
+        """From now on reviews are recorded by ``writer``."""
+        self._writer = writer
+
+    def fold(self, record: envelope.Record) -> None:
+        """Take in a record. Raises UndecodableError for an unreadable explanation."""
+        if record.topic == topics.QUEUES:
+            self._queues.apply(record)
+        elif record.topic == topics.EXPLANATIONS:
+            self._explained.pop(record.key, None)
+            self._orders.pop(record.key, None)
+            message = envelope.decode(record)
+            if isinstance(message, PodGroupExplained):
+                self._explained[record.key] = message
+            elif isinstance(message, QueueOrdered):
+                self._orders[record.key] = message
+
+    def explanation(self, pod_group: str) -> tuple[PodGroupExplained, tuple[str, ...]] | None:
+        """Why a PodGroup waits, and the PodGroups in front of it in its queue."""
+        explained = self._explained.get(pod_group)
+        if explained is None:
+            return None
+        order = self._orders.get(queue_order_key(explained.queue))
+        waiting = order.pod_groups if order else ()
+        position = waiting.index(pod_group) if pod_group in waiting else 0
+        return explained, waiting[:position]
+
+    async def answer(self, path: str, body: bytes) -> bytes:
+        """The AdmissionReview response to an API server's request on ``path``.
+
+        Raises ValueError if ``body`` is no AdmissionReview.
+        """
+        request = _decode_review(body)
+        kind = kinds.BY_NAME.get((request.kind.api_version, request.kind.kind))
+        if kind is None:
+            refusal = Violation(path="kind", reason=f"{request.kind.kind} has no rules here")
+            return _answer(request.uid, (refusal,), ())
+        if path.endswith("/mutate"):
+            with telemetry.span("admit", kind=kind.kind) as traceparent:
+                document = request.object or {}
+                additions = review.completed(kind, document, self.policy, traceparent)
+            return _answer(request.uid, (), additions)
+        document = (request.old_object if request.operation == "DELETE" else request.object) or {}
+        before = request.old_object if request.operation == "UPDATE" else None
+        found = await self._violations(kind, request.operation, document, before, {})
+        await self._record(
+            kind, document, request.operation, request.user_info.username, "webhook", found
+        )
+        return _answer(request.uid, found, ())
+
+    async def submit(self, documents: list[Document], user: str) -> list[Applied]:
+        """Create or change objects, all or none as far as they can be judged beforehand.
+
+        Raises RefusedError with all violations; OutsideError if the API server fails in the
+        middle (repeating is safe: what stands already is unchanged).
+        """
+        with telemetry.span("submit", objects=len(documents)) as traceparent:
+            submissions = await self._prepared(documents, traceparent)
+            together = {
+                submission.name: kinds.QUEUES.decode(msgspec.json.encode(submission.document))
+                for submission in submissions
+                if submission.kind == kinds.QUEUES and _is_readable(submission)
+            }
+            refused: list[Violation] = []
+            for index, submission in enumerate(submissions):
+                operation: review.Operation = "UPDATE" if submission.before else "CREATE"
+                found = await self._violations(
+                    submission.kind, operation, submission.document, submission.before, together
+                )
+                found += self._foreign(submission)
+                await self._record(
+                    submission.kind, submission.document, operation, user, "rest", found
+                )
+                where = f"objects[{index}]." if len(documents) > 1 else ""
+                refused += (
+                    Violation(path=where + v.path, reason=v.reason, expected=v.expected)
+                    for v in found
+                )
+            if refused:
+                raise RefusedError(tuple(refused))
+            return [await self._written(submission) for submission in submissions]
+
+    def _foreign(self, submission: Submission) -> tuple[Violation, ...]:
+        """Through our own door a job of another scheduler would wait for ever."""
+        if submission.kind != kinds.JOBS:
+            return ()
+        spec = submission.document.get("spec")
+        name = spec.get("schedulerName", "") if isinstance(spec, dict) else ""
+        if name in ("", *self.policy.scheduler_names):
+            return ()
+        return (
+            Violation(
+                path="spec.schedulerName",
+                reason=f"{name!r} is another scheduler",
+                expected=f"one of {', '.join(self.policy.scheduler_names)}, or leave it out",
+            ),
+        )
+
+    async def _prepared(self, documents: list[Document], traceparent: str) -> list[Submission]:
+        refused: list[Violation] = []
+        submissions = []
+        for index, document in enumerate(documents):
+            where = f"objects[{index}]." if len(documents) > 1 else ""
+            kind = kinds.BY_NAME.get((document.get("apiVersion", ""), document.get("kind", "")))
+            metadata = document.get("metadata")
+            if kind is None:
+                what = f"{document.get('apiVersion')} {document.get('kind')}"
+                known = ", ".join(sorted(f"{k.api_version} {k.kind}" for k in kinds.SUBMITTED))
+                refused.append(
+                    Violation(
+                        path=f"{where}kind", reason=f"{what} is unknown", expected=f"one of {known}"
+                    )
+                )
+            elif not isinstance(metadata, dict) or not (
+                metadata.get("name") or metadata.get("generateName")
+            ):
+                refused.append(
+                    Violation(
+                        path=f"{where}metadata.name", reason="no name", expected="a name of its own"
+                    )
+                )
+            else:
+                submissions.append(await self._submission(kind, document, traceparent))
+        if refused:
+            raise RefusedError(tuple(refused))
+        return submissions
+
+    async def _submission(
+        self, kind: Kind[Any], document: Document, traceparent: str
+    ) -> Submission:
+        metadata = document["metadata"]
+        namespace = (metadata.get("namespace") or "default") if kind.namespaced else ""
+        try:
+            before = msgspec.json.decode(
+                await self._cluster.get(kind, namespace, metadata.get("name", ""))
+            )
+        except errors.NotFoundError:
+            before = None
+        if namespace:
+            document = {**document, "metadata": {**metadata, "namespace": namespace}}
+        if before is None:
+            additions = review.completed(kind, document, self.policy, traceparent)
+            return Submission(kind, namespace, patch.applied(document, additions), None)
+        return Submission(kind, namespace, patch.merged(before, document), before)
+
+    async def _violations(
+        self,
+        kind: Kind[Any],
+        operation: review.Operation,
+        document: Document,
+        before: Document | None,
+        together: dict[str, Queue],
+    ) -> tuple[Violation, ...]:
+        known = {queue.metadata.name: queue for queue in self._queues.objects(kinds.QUEUES)}
+        found = review.violations(kind, operation, document, before, known | together, self.policy)
+        if not review.queues_in_doubt(found):
+            return found
+        listing = await self._cluster.list(kinds.QUEUES)
+        for item in listing.items:
+            queue = kinds.QUEUES.decode(item)
+            known[queue.metadata.name] = queue
+        return review.violations(kind, operation, document, before, known | together, self.policy)
+
+    async def _written(self, submission: Submission) -> Applied:
+        kind, namespace, name = submission.kind, submission.namespace, submission.name
+        if submission.before is None:
+            body = msgspec.json.encode(submission.document)
+            stored = await self._cluster.create(kind, namespace, body)
+            result = "created"
+        elif submission.document == submission.before:
+            stored = msgspec.json.encode(submission.before)
+            result = "unchanged"
+        else:
+            stored = await self._cluster.patch(
+                kind,
+                namespace,
+                name,
+                msgspec.json.encode(submission.document),
+                patch_type="merge",
+            )
+            result = "configured"
+        made = kinds.metadata_of(stored)
+        return Applied(kind.kind, namespace, made.name, result, msgspec.Raw(stored))
+
+    async def _record(
+        self,
+        kind: Kind[Any],
+        document: Document,
+        operation: review.Operation,
+        user: str,
+        way: str,
+        found: tuple[Violation, ...],
+    ) -> None:
+        if self._writer is None:
+            return
+        metadata = document.get("metadata") or {}
+        key = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
+        message = Reviewed(
+            kind=kind.kind,
+            object=key,
+            operation=operation,
+            user=user,
+            way="webhook" if way == "webhook" else "rest",
+            allowed=not found,
+            violations=found,
+        )
+        draft = envelope.Draft(
+            topic=topics.REVIEWS, key=key or kind.kind, message=message, time=self._clock()
+        )
+        try:
+            await self._writer.append(draft)
+        except errors.OutsideError as error:
+            telemetry.log.warning("review not recorded", object=key, error=str(error))
+
+
+class _GroupKind(msgspec.Struct, frozen=True):
+    group: str
+    version: str
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _Request(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str
+    kind: _GroupKind
+    operation: review.Operation
+    object: Document | None = None
+    old_object: Document | None = None
+    user_info: _User = _User()
+
+
+class _Review(msgspec.Struct, frozen=True):
+    request: _Request
+
+
+def _decode_review(body: bytes) -> _Request:
+    try:
+        return msgspec.json.decode(body, type=_Review).request
+    except msgspec.DecodeError as error:
+        raise ValueError(f"not an AdmissionReview: {error}") from None
+
+
+def _answer(uid: str, found: tuple[Violation, ...], additions: tuple[patch.Add, ...]) -> bytes:
+    response: dict[str, Any] = {"uid": uid, "allowed": not found}
+    if found:
+        message = "; ".join(violation.message for violation in found)
+        response["status"] = {"code": 422, "reason": "Invalid", "message": message}
+    if additions:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(msgspec.json.encode(additions)).decode()
+    return msgspec.json.encode(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+    )
+
+
+def _is_readable(submission: Submission) -> bool:
+    try:
+        submission.kind.decode(msgspec.json.encode(submission.document))
+    except msgspec.DecodeError:
+        return False
+    return True

@@ -1,0 +1,64 @@
+"""The shell: fold the queues and explanations, answer meanwhile.
+
+The door answers from the first moment, since a queue it has not seen is read from the API server;
+it says *ready* once its picture is whole.
+"""
+
+import asyncio
+import contextlib
+from datetime import timedelta
+
+from stromboli.admission.door import Door
+from stromboli.admission.settings import DoorSettings
+from stromboli.shared import envelope, errors, runtime, snapshot, telemetry, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.bus import port as bus_port
+
+FOLDED = (topics.QUEUES, topics.SYNC, topics.EXPLANATIONS)
+LOOK_EVERY_S = 5.0
+"""How often the age of the monitor's last sign of life is looked at."""
+
+
+async def serve(
+    door: Door,
+    settings: DoorSettings,
+    bus: bus_port.Bus,
+    health: runtime.Health,
+    clock: runtime.Clock,
+    instance: str,
+) -> None:
+    """Keep the door's picture and record its reviews, until cancelled."""
+    health.set("picture", "folding")
+    writer = await runtime.persist(lambda: bus.open_writer("admission", instance), "log", health)
+    door.record_with(writer)
+    sync = snapshot.Sync()
+    max_age = timedelta(seconds=settings.sync_max_age_s)
+    folded = asyncio.Event()
+
+    async def watch_age() -> None:
+        await folded.wait()
+        while True:
+            missing = sync.missing((kinds.QUEUES,), clock(), max_age)
+            health.set("picture", "; ".join(missing) or None)
+            await asyncio.sleep(LOOK_EVERY_S if not missing else 0.05)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(watch_age())
+        async with contextlib.aclosing(bus.fold(FOLDED)) as batches:
+            async for batch in batches:
+                for record in batch.records:
+                    sync.apply(record)
+                    await _fold(door, record, writer, clock)
+                if batch.caught_up:
+                    folded.set()
+
+
+async def _fold(
+    door: Door, record: envelope.Record, writer: bus_port.Writer, clock: runtime.Clock
+) -> None:
+    try:
+        door.fold(record)
+    except errors.UndecodableError as error:
+        telemetry.log.error("unreadable record", error=str(error))
+        with contextlib.suppress(errors.OutsideError):  # it is in the log line at least
+            await writer.append(runtime.parked(record, "admission", str(error), clock()))

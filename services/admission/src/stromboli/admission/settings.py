@@ -1,0 +1,35 @@
+"""All settings of the admission service."""
+
+import msgspec
+from stromboli.shared.bus.kafka import KafkaSettings
+from stromboli.shared.cluster.kubernetes import KubernetesSettings
+
+
+class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the door itself needs, embedded or not."""
+
+    scheduler_names: tuple[str, ...] = ("volcano", "stromboli")
+    """Whose jobs are ours; the first is given to jobs that name none."""
+    plugins: tuple[str, ...] = ("env", "svc")
+    """Job plugins that the controller carries out; others are refused, not ignored."""
+    max_queue_depth: int = 5
+    """Levels of queues below the root: Volcano's limit, and a guard against cycles."""
+    sync_max_age_s: float = 60.0
+    """How old the newest sign of life of the monitor may be before we say *not ready*."""
+
+
+class Settings(DoorSettings, frozen=True, kw_only=True):
+    """The service as a process of its own."""
+
+    kafka: KafkaSettings
+    kubernetes: KubernetesSettings = KubernetesSettings()
+    instance: str = "admission"
+    """Names this process in its epoch record."""
+    rest_host: str = "127.0.0.1"
+    """REST has no accounts of its own yet, so it listens on loopback only."""
+    rest_port: int = 8480
+    webhook_host: str = "0.0.0.0"
+    webhook_port: int = 8443
+    certificate_file: str = ""
+    """Webhooks are served with this certificate; without one there are no webhooks."""
+    key_file: str = ""
