@@ -75,7 +75,10 @@ def main(root: str) -> int:
         return 0
     STATE.mkdir(exist_ok=True)
     with open(STATE / "setup.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two `make`s at once: the second one waits
+        # Two `make`s at once: the second one waits. The steps inherit the lock, so that it also
+        # waits for one that outlives a killed setup.
+        fcntl.fcntl(lock, fcntl.F_SETFD, 0)  # inheritable
+        fcntl.flock(lock, fcntl.LOCK_EX)
         found = read_stamp()
         if found == want:
             return 0
@@ -201,7 +204,13 @@ def run(step: str, command: Sequence[str], environment: Mapping[str, str]) -> st
     Raises SetupError with the step and what to do about it.
     """
     done = subprocess.run(
-        command, env=environment, text=True, capture_output=True, errors="replace", check=False
+        command,
+        env=environment,
+        close_fds=False,  # the lock goes along
+        text=True,
+        capture_output=True,
+        errors="replace",
+        check=False,
     )
     with open(STATE / "setup.log", "a") as log:
         log.write(f"$ {' '.join(command)}\n{done.stdout}{done.stderr}")
