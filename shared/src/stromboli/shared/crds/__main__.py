@@ -1,6 +1,21 @@
-"""`python -m stromboli.shared.crds`: writes the definitions anew after an edit of `source/`."""
+"""Writes the definitions anew after an edit of `source/`; with `--check` it only compares.
+
+    python -m stromboli.shared.crds [--check]
+
+With `--check` nothing is written, and the exit status is 1 if a file is not what would be written.
+"""
+
+import sys
 
 from stromboli.shared.crds import compose
 
-if __name__ == "__main__":
+if sys.argv[1:] == ["--check"]:
+    stale = [
+        path.name
+        for path, text in compose.composed().items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    ]
+    if stale:
+        sys.exit(f"not up to date: {', '.join(stale)}; run python -m stromboli.shared.crds")
+else:
     compose.write()
