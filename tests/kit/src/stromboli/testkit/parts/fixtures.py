@@ -1,0 +1,46 @@
+"""The fixture `real_parts`: all real parts, started once for a test session.
+
+A test module names this plugin: `pytest_plugins = ["stromboli.testkit.parts.fixtures"]`. Without
+the tools a person's test is skipped with the command to run; with CI=true or STROM_REAL=1 it
+fails, so nobody mistakes a skip for a pass.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+from stromboli.testkit.parts import kubernetes, real, tools
+
+STRANGER = "stranger"  # a user whom nothing is allowed, for tests of rights
+
+
+def skip_is_forbidden() -> bool:
+    """True where an absent part is a failure."""
+    return os.environ.get("CI") == "true" or os.environ.get("STROM_REAL") == "1"
+
+
+@pytest.fixture(scope="session")
+def real_tools() -> tools.Tools:
+    """The programs of the real parts; skips, or fails where skipping is forbidden."""
+    try:
+        return tools.locate()
+    except tools.RealPartsMissingError as error:
+        if skip_is_forbidden():
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+async def real_parts(
+    real_tools: tools.Tools, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[real.RealParts]:
+    """The running parts, shared by all tests of the session: use names of your own.
+
+    A test that stops or kills a part must leave it running and ready.
+    """
+    state = tmp_path_factory.mktemp("real-parts")
+    async with real.RealParts(state, users=[kubernetes.User(STRANGER)]) as parts:
+        yield parts

@@ -1,0 +1,246 @@
+"""etcd, kube-apiserver and kube-controller-manager: a control plane without kubelets.
+
+The API server takes bearer tokens of given users under RBAC, makes its own serving certificate,
+and calls webhooks wherever they are, loopback included. Two admission plugins are off, since
+nothing here would ever satisfy them: ServiceAccount (pods would wait for token controllers) and
+TaintNodesByCondition (nodes would stay tainted, no node controller runs).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import aiohttp
+
+from stromboli.testkit.parts import ports
+from stromboli.testkit.parts.api import Api, ApiError
+from stromboli.testkit.parts.part import Part
+from stromboli.testkit.parts.tools import Tools
+
+MASTERS = "system:masters"  # RBAC's group that may do everything
+CONTROLLERS = (
+    "garbage-collector-controller",
+    "namespace-controller",
+    "job-controller",
+    "resourcequota-controller",
+)
+CLIENT_ERRORS = (aiohttp.ClientError, TimeoutError, ApiError, OSError)
+
+
+@dataclass(frozen=True)
+class User:
+    """Somebody the API server knows; groups decide what RBAC allows, besides bindings by name."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+
+
+ADMIN = "admin"
+CONTROLLER_MANAGER = "system:kube-controller-manager"
+KWOK = "system:kwok"
+
+
+class Etcd(Part):
+    """One etcd member at `url`, without authentication.
+
+    Without `fsync` an acknowledged write may be lost when the machine stops, though not when
+    etcd is killed; measure latencies with it.
+    """
+
+    name: ClassVar[str] = "etcd"
+    port_count: ClassVar[int] = 2
+
+    def __init__(
+        self, tools: Tools, state: Path, *, fsync: bool = False, detached: bool = False
+    ) -> None:
+        """Describe a member that keeps log and data below `state`."""
+        super().__init__(state, detached=detached)
+        self._tools = tools
+        self._fsync = fsync
+
+    @property
+    def url(self) -> str:
+        """Where clients reach it, once it has started."""
+        return f"http://{ports.LOOPBACK}:{self.ports[0]}"
+
+    def command(self) -> list[str]:
+        """etcd's command line."""
+        peer = f"http://{ports.LOOPBACK}:{self.ports[1]}"
+        command = [
+            self._tools.program("etcd"),
+            f"--data-dir={self.state / 'data'}",
+            f"--listen-client-urls={self.url}",
+            f"--advertise-client-urls={self.url}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--log-level=warn",
+            "--quota-backend-bytes=4294967296",  # a long kill test writes past the usual 2 GB
+        ]
+        return command if self._fsync else [*command, "--unsafe-no-fsync"]
+
+    async def is_ready(self) -> bool:
+        """True once it has a leader and serves linearizable reads."""
+        return await answers_ok(f"{self.url}/health")
+
+
+class ApiServer(Part):
+    """kube-apiserver at `url`, with a kubeconfig file for each of its users."""
+
+    name: ClassVar[str] = "kube-apiserver"
+
+    def __init__(
+        self,
+        tools: Tools,
+        state: Path,
+        etcd: Etcd,
+        *,
+        users: Sequence[User] = (),
+        detached: bool = False,
+    ) -> None:
+        """Describe a server over `etcd`; an admin and the parts' own users are added to `users`."""
+        super().__init__(state, detached=detached)
+        self._tools = tools
+        self._etcd = etcd
+        own = (User(name, (MASTERS,)) for name in (ADMIN, CONTROLLER_MANAGER, KWOK))
+        self.users = {user.name: user for user in (*own, *users)}
+
+    @property
+    def url(self) -> str:
+        """Its address, once it has started."""
+        return f"https://{ports.LOOPBACK}:{self.ports[0]}"
+
+    @property
+    def ca_file(self) -> Path:
+        """The PEM file that verifies its certificate; the same over restarts."""
+        return self._certificates / "apiserver.crt"
+
+    @property
+    def _certificates(self) -> Path:
+        return self.state / "certificates"
+
+    def token(self, user: str = ADMIN) -> str:
+        """A user's bearer token."""
+        return self.users[user].token
+
+    def client(self, user: str = ADMIN) -> Api:
+        """A client as that user, to be entered."""
+        return Api(self.url, self.token(user), self.ca_file)
+
+    def kubeconfig(self, user: str = ADMIN) -> Path:
+        """A kubeconfig file for that user; JSON, which every reader of YAML reads."""
+        path = self.state / f"{user.replace(':', '-')}.kubeconfig"
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [_named("cluster", server=self.url, file=self.ca_file)],
+            "users": [{"name": user, "user": {"token": self.token(user)}}],
+            "contexts": [{"name": "real", "context": {"cluster": "real", "user": user}}],
+            "current-context": "real",
+        }
+        _write_private(path, json.dumps(config, indent=1))
+        return path
+
+    async def prepare(self) -> None:
+        """Write the users with their tokens."""
+        lines = (
+            f'{user.token},{user.name},{user.name},"{",".join(user.groups)}"\n'
+            for user in self.users.values()
+        )
+        _write_private(self.state / "tokens.csv", "".join(lines))
+
+    def command(self) -> list[str]:
+        """The API server's command line."""
+        # It makes its serving key before it reads the one for service account tokens, so one
+        # key can be both and nothing else has to make one.
+        key = self._certificates / "apiserver.key"
+        return [
+            self._tools.program("kube-apiserver"),
+            f"--etcd-servers={self._etcd.url}",
+            f"--bind-address={ports.LOOPBACK}",
+            f"--advertise-address={ports.LOOPBACK}",
+            f"--secure-port={self.ports[0]}",
+            f"--cert-dir={self._certificates}",
+            f"--token-auth-file={self.state / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--endpoint-reconciler-type=none",  # the service kubernetes may not point to loopback
+            "--allow-privileged=true",
+            "--profiling=false",
+        ]
+
+    async def is_ready(self) -> bool:
+        """True once all its start hooks have run: RBAC's roles and default namespaces exist."""
+        if not self.ca_file.exists():
+            return False
+        with contextlib.suppress(*CLIENT_ERRORS):
+            async with self.client() as api:
+                await api.get("/readyz")
+                return await api.exists("/api/v1/namespaces/default")
+        return False
+
+
+class ControllerManager(Part):
+    """kube-controller-manager with the controllers whose absence users would notice."""
+
+    name: ClassVar[str] = "kube-controller-manager"
+    port_count: ClassVar[int] = 0
+
+    def __init__(self, tools: Tools, state: Path, server: ApiServer, *, detached: bool = False):
+        """Describe a controller manager of `server`."""
+        super().__init__(state, detached=detached)
+        self._tools = tools
+        self._server = server
+
+    def command(self) -> list[str]:
+        """The controller manager's command line."""
+        return [
+            self._tools.program("kube-controller-manager"),
+            f"--kubeconfig={self._server.kubeconfig(CONTROLLER_MANAGER)}",
+            f"--controllers={','.join(CONTROLLERS)}",
+            "--leader-elect=false",
+            "--authentication-skip-lookup=true",
+            "--secure-port=0",
+            "--kube-api-qps=1000",  # the default of 20 takes a minute to collect a big job's pods
+            "--kube-api-burst=2000",
+        ]
+
+    async def is_ready(self) -> bool:
+        """True once the garbage collector has seen every kind that existed at its start.
+
+        A kind defined later is seen within 30 s: define yours before. It has no port to ask, so
+        this reads its log.
+        """
+        return "Proceeding to collect garbage" in self.process.logged()
+
+
+async def answers_ok(url: str) -> bool:
+    """True if a plain GET of `url` is answered with 200 now."""
+    timeout = aiohttp.ClientTimeout(total=2)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:
+            return answer.status == 200
+    except CLIENT_ERRORS:
+        return False
+
+
+def _named(kind: str, *, server: str, file: Path) -> dict[str, object]:
+    return {"name": "real", kind: {"server": server, "certificate-authority": str(file)}}
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    os.chmod(path, 0o600)
+    path.write_text(text)

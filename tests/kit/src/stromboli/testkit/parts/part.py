@@ -1,0 +1,89 @@
+"""What all real parts have in common: ports of their own, one process, readiness, restart."""
+
+from __future__ import annotations
+
+import abc
+from pathlib import Path
+from typing import ClassVar
+
+from stromboli.testkit.parts import ports
+from stromboli.testkit.parts.process import PartFailedError, Process
+
+PORT_ATTEMPTS = 3  # between choosing a port and binding it another process may take it
+TAKEN = ("address already in use", "addressalreadyinuse", "bindexception")
+
+
+class Part(abc.ABC):
+    """One server process with its state in a directory.
+
+    Its ports are chosen at the first start and kept for good, so clients find it again after a
+    restart. A subclass says how many ports it needs, its command line and when it is ready.
+    """
+
+    name: ClassVar[str]
+    port_count: ClassVar[int] = 1
+    ready_timeout_s: ClassVar[float] = 60.0
+    stop_grace_s: ClassVar[float] = 10.0
+
+    def __init__(self, state: Path, *, detached: bool = False) -> None:
+        """Keep state and log below `state`, an absolute path; nothing starts yet."""
+        self.state = state.resolve()
+        self.detached = detached
+        self.ports: tuple[int, ...] = ()
+        self._process: Process | None = None
+
+    @abc.abstractmethod
+    def command(self) -> list[str]:
+        """The command line with the ports chosen."""
+
+    @abc.abstractmethod
+    async def is_ready(self) -> bool:
+        """True once clients can do all that this part is for."""
+
+    async def prepare(self) -> None:  # noqa: B027 - most parts have nothing to write
+        """Write what the process reads at its start; called before every start."""
+
+    @property
+    def process(self) -> Process:
+        """The process of the last start; raises if there was none."""
+        if self._process is None:
+            raise RuntimeError(f"{self.name} has not been started")
+        return self._process
+
+    async def start(self) -> None:
+        """Start and return when ready; raises PartFailedError with the end of the log."""
+        if self.ports or self.port_count == 0:
+            await self._launch()
+            return
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            self.ports = ports.free(self.port_count)
+            try:
+                await self._launch()
+            except PartFailedError as error:
+                taken = any(word in error.tail.lower() for word in TAKEN)
+                if not taken or attempt == PORT_ATTEMPTS:
+                    raise
+            else:
+                return
+
+    async def _launch(self) -> None:
+        self.state.mkdir(parents=True, exist_ok=True)
+        await self.prepare()
+        log = self.state / f"{self.name}.log"
+        self._process = Process(self.name, self.command(), log, detached=self.detached)
+        self._process.start()
+        try:
+            await self._process.wait_ready(self.is_ready, self.ready_timeout_s)
+        except BaseException:
+            await self._process.kill()
+            raise
+
+    async def stop(self) -> None:
+        """End it as its supervisor would; does nothing if it does not run."""
+        if self._process is not None:
+            await self._process.stop(self.stop_grace_s)
+
+    async def kill(self) -> None:
+        """End it as a crash would: SIGKILL, no farewell."""
+        if self._process is not None:
+            await self._process.kill()

@@ -1,0 +1,61 @@
+"""Free ports on loopback for servers that will be stopped and started again.
+
+Ports come from below the kernel's ephemeral range. A port the kernel may hand to outgoing
+connections is no place to restart on: a client that keeps dialling a stopped server's ephemeral
+port can be given that very port as its own, connects to itself, and the server cannot bind.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+LOWEST = 15000  # above the ports that well-known servers use
+EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+USUAL_EPHEMERAL_START = 32768  # Linux's default, for kernels that do not tell
+ATTEMPTS = 1000
+
+
+def _ephemeral_start() -> int:
+    try:
+        start = int(EPHEMERAL_RANGE.read_text().split()[0])
+    except (OSError, ValueError):
+        return USUAL_EPHEMERAL_START
+    return start if start > LOWEST + ATTEMPTS else USUAL_EPHEMERAL_START
+
+
+def free(count: int) -> tuple[int, ...]:
+    """`count` different ports on which nothing listens now.
+
+    Another process may take one before its user binds it: then take new ones. Raises OSError
+    if a thousand random ports are all taken.
+    """
+    end = _ephemeral_start()
+    held: list[socket.socket] = []
+    try:
+        for _ in range(ATTEMPTS):
+            if len(held) == count:
+                break
+            candidate = LOWEST + secrets.randbelow(end - LOWEST)
+            listener = socket.socket()
+            try:
+                listener.bind((LOOPBACK, candidate))
+            except OSError:
+                listener.close()
+            else:
+                held.append(listener)
+        else:
+            raise OSError(f"no {count} free ports between {LOWEST} and {end}")
+        return tuple(listener.getsockname()[1] for listener in held)
+    finally:
+        for listener in held:
+            listener.close()
+
+
+def accepts(port: int) -> bool:
+    """True if something accepts a connection on this loopback port now."""
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex((LOOPBACK, port)) == 0

@@ -1,0 +1,205 @@
+"""One child process: its log, its readiness, its end.
+
+A child has its own session, so a Ctrl-C in the terminal reaches only us and we stop children in
+order. Unless detached it is killed by the kernel when the *thread* that started it ends, so start
+parts from a thread that lives as long as they should: the main one. Waiting is polling, bound to
+no event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+POLL_S = 0.02
+TAIL_LINES = 15
+# Runs before the program and becomes it: asks the kernel (Linux: PR_SET_PDEATHSIG, option 1) for
+# SIGKILL at the parent's end, and gives up if the parent has ended already. It is a program and
+# not a preexec_fn, which may deadlock in a process with threads.
+_DIE_WITH_PARENT = """
+import os, sys
+parent, argv = int(sys.argv[1]), sys.argv[2:]
+if sys.platform == "linux":
+    import ctypes
+    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(1)
+os.execv(argv[0], argv)
+"""
+
+
+class PartFailedError(Exception):
+    """A part ended or was not ready in time; carries the end of what it logged."""
+
+    def __init__(self, name: str, fact: str, log: Path, tail: str) -> None:
+        super().__init__(f"{name} {fact}; the end of {log}:\n{tail}")
+        self.name = name
+        self.fact = fact
+        self.log = log
+        self.tail = tail
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A process that cannot be mistaken for a later one with the same number.
+
+    `started_ticks` is the kernel's start time in clock ticks since boot.
+    """
+
+    pid: int
+    started_ticks: int
+
+
+def identify(pid: int) -> Identity | None:
+    """The identity of a running process; None if there is none (Linux only: reads /proc)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces
+    return None if fields[0] == "Z" else Identity(pid, int(fields[19]))
+
+
+async def end(identity: Identity, grace_s: float = 10.0) -> bool:
+    """Stop another process's child: SIGTERM to its group, after `grace_s` SIGKILL.
+
+    Returns False, having touched nothing, if that very process no longer runs.
+    """
+    if identify(identity.pid) != identity:
+        return False
+    os.killpg(identity.pid, signal.SIGTERM)
+    try:
+        await _until(lambda: identify(identity.pid) != identity, grace_s)
+    except TimeoutError:
+        if identify(identity.pid) == identity:
+            os.killpg(identity.pid, signal.SIGKILL)
+    return True
+
+
+async def _until(holds: Callable[[], bool], timeout_s: float | None = None) -> None:
+    async with asyncio.timeout(timeout_s):
+        while True:  # polling: the event may come from outside every event loop
+            if holds():
+                return
+            await asyncio.sleep(POLL_S)
+
+
+class Process:
+    """A program that can be started, awaited, stopped or killed, and started again."""
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        log: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        detached: bool = False,
+    ) -> None:
+        """Describe the program; `argv[0]` is a path. `env` is added to our own environment."""
+        self.name = name
+        self.log = log
+        self._argv = list(argv)
+        self._env = {**os.environ, **(env or {})}
+        self._detached = detached
+        self._child: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    @property
+    def is_running(self) -> bool:
+        """True from start until the process has ended, by whatever cause."""
+        return self._child is not None and self._child.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is also its group's; raises if it was never started."""
+        if self._child is None:
+            raise RuntimeError(f"{self.name} has not been started")
+        return self._child.pid
+
+    def start(self) -> None:
+        """Start it; its output is appended to the log."""
+        if self.is_running:
+            raise RuntimeError(f"{self.name} runs already as process {self.pid}")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._log_start = log.tell()
+            self._child = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._env,
+                start_new_session=True,
+            )
+
+    def _command(self) -> list[str]:
+        if self._detached:
+            return self._argv
+        launcher = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid())]
+        return [*launcher, *self._argv]
+
+    def logged(self) -> str:
+        """What it has logged since its last start."""
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
+    def failed(self, fact: str) -> PartFailedError:
+        """The error that says `fact` about this process, with the end of its log."""
+        tail = "\n".join(self.logged().splitlines()[-TAIL_LINES:])
+        return PartFailedError(self.name, fact, self.log, tail)
+
+    async def wait_ready(self, is_ready: Callable[[], Awaitable[bool]], timeout_s: float) -> None:
+        """Return when `is_ready` says so; raise PartFailedError if it ends or takes too long."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    if not self.is_running:
+                        raise self.failed(f"ended with {self._status()} before it was ready")
+                    if await is_ready():
+                        return
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError as error:
+            raise self.failed(f"was not ready within {timeout_s:.0f} s") from error
+
+    def _status(self) -> str:
+        code = None if self._child is None else self._child.returncode
+        return f"signal {-code}" if code is not None and code < 0 else f"status {code}"
+
+    async def stop(self, grace_s: float = 10.0) -> None:
+        """SIGTERM to its group, wait, after `grace_s` SIGKILL. Does nothing if it has ended."""
+        try:
+            self._signal(signal.SIGTERM)
+            await _until(self._has_ended, grace_s)
+        except TimeoutError:
+            pass  # what follows is the answer
+        finally:
+            self._signal(signal.SIGKILL)
+        await _until(self._has_ended)
+
+    async def kill(self) -> None:
+        """SIGKILL to its group, as a crash would be; returns when it is gone."""
+        self._signal(signal.SIGKILL)
+        await _until(self._has_ended)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.is_running:
+            os.killpg(self.pid, number)
+
+    async def wait(self) -> int:
+        """Return its exit status (minus the signal's number) when it has ended by itself."""
+        await _until(self._has_ended)
+        assert self._child is not None
+        return self._child.returncode
+
+    def _has_ended(self) -> bool:
+        return not self.is_running

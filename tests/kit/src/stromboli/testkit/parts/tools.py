@@ -1,0 +1,60 @@
+"""Where the programs of the real parts lie on this machine, as `make real-tools` left them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+INSTALLER = Path("tools") / "real" / "install.py"
+LOCATE_TIMEOUT_S = 60
+
+
+class RealPartsMissingError(Exception):
+    """The real parts are not installed; the text is one line with the command to run."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Paths of what the starters run."""
+
+    java: Path
+    bin: Path
+    libs: Path
+
+    def program(self, name: str) -> str:
+        """The path of one of the built programs, such as `kube-apiserver`."""
+        return str(self.bin / name)
+
+
+def installer() -> Path:
+    """The installer of the working tree this package is installed from.
+
+    Raises RealPartsMissingError outside a working tree, where nothing says which versions.
+    """
+    for directory in Path(__file__).resolve().parents:
+        if (directory / INSTALLER).is_file():
+            return directory / INSTALLER
+    raise RealPartsMissingError(
+        "the real parts are started from a working tree: install this package editable from one"
+    )
+
+
+@functools.cache
+def locate() -> Tools:
+    """The installed programs; raises RealPartsMissingError if they are not. About 0.2 s, once."""
+    asked = subprocess.run(
+        [sys.executable, str(installer()), "--where"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=LOCATE_TIMEOUT_S,
+    )
+    if asked.returncode != 0:
+        lines = asked.stderr.strip().splitlines()
+        raise RealPartsMissingError(lines[-1] if lines else "run `make real-tools`")
+    paths = json.loads(asked.stdout)
+    return Tools(java=Path(paths["java"]), bin=Path(paths["bin"]), libs=Path(paths["libs"]))
