@@ -16,6 +16,9 @@ RUN_SECONDS = PREFIX + "run-seconds"
 """Pod annotation for simulated nodes: how long the pod runs, in seconds (``0.5``)."""
 EXIT_CODE = PREFIX + "exit-code"
 """Pod annotation for simulated nodes: the exit code its containers end with."""
+STARTS_WITH = PREFIX + "starts-with"
+"""Pod annotation for simulated nodes: the pod's work begins once so many pods of its job run, as
+that of processes which wait for each other does."""
 
 JOB_NAME = "volcano.sh/job-name"
 JOB_NAMESPACE = "volcano.sh/job-namespace"

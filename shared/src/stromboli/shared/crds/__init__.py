@@ -9,7 +9,7 @@ Everything here is a pure function of its arguments and of the packaged files.
 """
 
 from stromboli.shared.crds.catalog import documents, paths
-from stromboli.shared.crds.check import Violation, violations
+from stromboli.shared.crds.check import violations
 from stromboli.shared.crds.defaulting import apply_defaults
 
-__all__ = ["Violation", "apply_defaults", "documents", "paths", "violations"]
+__all__ = ["apply_defaults", "documents", "paths", "violations"]

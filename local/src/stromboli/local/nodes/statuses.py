@@ -1,0 +1,63 @@
+"""Pod statuses as a kubelet writes them."""
+
+from datetime import datetime
+from typing import Any
+
+from stromboli.shared.api import core
+
+Status = dict[str, Any]
+
+
+def text(at: datetime) -> str:
+    """Kubernetes keeps whole seconds."""
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def running(pod: core.Pod, at: datetime, restarts: int) -> Status:
+    """All containers run since ``at``."""
+    state = {"running": {"startedAt": text(at)}}
+    return {
+        "phase": "Running",
+        "startTime": text(pod.status.start_time or at),
+        "conditions": [_condition("Ready", "True", at), _condition("ContainersReady", "True", at)],
+        "containerStatuses": _containers(pod, state, restarts, ready=True),
+    }
+
+
+def ended(pod: core.Pod, at: datetime, exit_code: int, restarts: int) -> Status:
+    """All containers ended with ``exit_code``."""
+    reason = "Completed" if exit_code == 0 else "Error"
+    state = {"terminated": {"exitCode": exit_code, "reason": reason, "finishedAt": text(at)}}
+    return {
+        "phase": "Succeeded" if exit_code == 0 else "Failed",
+        "conditions": [
+            _condition("Ready", "False", at),
+            _condition("ContainersReady", "False", at),
+        ],
+        "containerStatuses": _containers(pod, state, restarts, ready=False),
+    }
+
+
+def is_restarted(pod: core.Pod, exit_code: int) -> bool:
+    """Whether a kubelet would start the containers again."""
+    policy = pod.spec.restart_policy
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
+
+
+def _condition(kind: str, status: str, at: datetime) -> Status:
+    return {"type": kind, "status": status, "lastTransitionTime": text(at)}
+
+
+def _containers(pod: core.Pod, state: Status, restarts: int, *, ready: bool) -> list[Status]:
+    return [
+        {
+            "name": container.name,
+            "image": container.image,
+            "imageID": "",
+            "ready": ready,
+            "started": ready,
+            "restartCount": restarts,
+            "state": state,
+        }
+        for container in pod.spec.containers
+    ]
