@@ -1,0 +1,185 @@
+"""``KubernetesCluster``: the verbs of the port as requests."""
+
+import random
+from collections.abc import AsyncGenerator, Mapping
+from types import TracebackType
+from typing import Any, Literal, Self, get_args
+
+import msgspec
+
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+from stromboli.shared.cluster.kubernetes import status
+from stromboli.shared.cluster.kubernetes.connection import Connection
+from stromboli.shared.cluster.kubernetes.lines import Lines
+from stromboli.shared.cluster.kubernetes.listing import Pages
+from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
+
+_JSON = "application/json"
+_PATCH = {"json": "application/json-patch+json", "merge": "application/merge-patch+json"}
+_ENCODER = msgspec.json.Encoder()
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+_EVENT_TYPES: frozenset[str] = frozenset(get_args(EventType))
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """A line of a watch stream."""
+
+    type: str
+    object: msgspec.Raw
+
+
+_LINE = msgspec.json.Decoder(_Line)
+
+
+class KubernetesCluster:
+    """A real API server. ``spread`` is the source of jitter."""
+
+    def __init__(self, settings: KubernetesSettings, spread: random.Random | None = None) -> None:
+        self._settings = settings
+        self._spread = spread or random.Random()  # noqa: S311 - not for secrets
+        self._connection = Connection(settings, self._spread)
+
+    async def __aenter__(self) -> Self:
+        """Read the configuration. Raises PermanentError when it is wrong."""
+        await self._connection.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Drop all connections."""
+        await self._connection.close()
+
+    async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
+        """One object."""
+        what = _what("get", kind, namespace, name)
+        return await self._connection.read(kind.path(namespace, name), what)
+
+    async def list(
+        self, kind: port.AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
+    ) -> port.Listing:
+        """All objects, in pages. Items have no apiVersion and kind of their own."""
+        what = _what("list", kind, namespace)
+        selector = ",".join(f"{label}={value}" for label, value in (labels or {}).items())
+        chosen = {"labelSelector": selector} if selector else {}
+        pages = Pages()
+        while True:
+            try:
+                body = await self._connection.read(
+                    kind.path(namespace), what, chosen | pages.query()
+                )
+                whole = pages.add(body)
+            except errors.ExpiredError:
+                if not pages.expired():
+                    raise
+            except msgspec.DecodeError as error:
+                raise errors.TransientError(what, f"garbled answer: {error}") from None
+            else:
+                if whole is not None:
+                    return whole
+
+    async def watch(
+        self, kind: port.AnyKind, resource_version: str
+    ) -> AsyncGenerator[port.WatchEvent, None]:
+        """Changes after ``resource_version``."""
+        what = _what("watch", kind)
+        lasts_s = self._settings.watch_timeout_s * self._spread.uniform(1, 2)
+        query = {
+            "watch": "1",
+            "resourceVersion": resource_version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(round(lasts_s)),
+        }
+        lines = Lines()
+        async with self._connection.stream(kind.path(), what, query) as chunks:
+            async for chunk in chunks:
+                for line in lines.feed(chunk):
+                    yield read_event(what, line)
+
+    async def create(self, kind: port.AnyKind, namespace: str, body: bytes) -> bytes:
+        """Create an object; ``body`` has apiVersion and kind."""
+        what = _what("create", kind, namespace)
+        return await self._connection.write("POST", kind.path(namespace), what, body, _JSON)
+
+    async def patch(
+        self,
+        kind: port.AnyKind,
+        namespace: str,
+        name: str,
+        patch: bytes,
+        *,
+        patch_type: Literal["json", "merge"],
+        subresource: Literal["", "status"] = "",
+    ) -> bytes:
+        """Change an object."""
+        what = _what("patch", kind, namespace, name)
+        path = kind.path(namespace, name, subresource)
+        return await self._connection.write("PATCH", path, what, patch, _PATCH[patch_type])
+
+    async def delete(
+        self,
+        kind: port.AnyKind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        grace_seconds: int | None = None,
+        propagation: Literal["", "Background", "Foreground", "Orphan"] = "",
+    ) -> None:
+        """Delete an object, or mark it where finalizers or a grace period hold it."""
+        what = _what("delete", kind, namespace, name)
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        if propagation:
+            options["propagationPolicy"] = propagation
+        body = _ENCODER.encode(options)
+        await self._connection.write("DELETE", kind.path(namespace, name), what, body, _JSON)
+
+    async def bind(
+        self, namespace: str, pod: str, *, uid: str, node: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Bind a pod."""
+        what = f"bind Pod {namespace}/{pod} to {node}"
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": pod,
+                "namespace": namespace,
+                "uid": uid,
+                "annotations": dict(annotations),
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        path = kinds.PODS.path(namespace, pod, "binding")
+        await self._connection.write("POST", path, what, _ENCODER.encode(binding), _JSON)
+
+    async def is_reachable(self) -> bool:
+        """Whether the server says it is ready, within two seconds."""
+        return await self._connection.answers("/readyz")
+
+
+def read_event(what: str, line: bytes) -> port.WatchEvent:
+    """The event in a line of a watch. Raises ExpiredError or what else the server says in one,
+    TransientError for a line that is no event."""
+    try:
+        read = _LINE.decode(line)
+    except msgspec.DecodeError as error:
+        raise errors.TransientError(what, f"garbled event: {error}") from None
+    if read.type not in _EVENT_TYPES:
+        raise status.translate_event(what, bytes(read.object))
+    return port.WatchEvent(read.type, bytes(read.object))  # type: ignore[arg-type]  # checked above
+
+
+def _what(verb: str, kind: port.AnyKind, namespace: str = "", name: str = "") -> str:
+    place = "/".join(part for part in (namespace, name) if part)
+    return f"{verb} {kind.kind} {place}".rstrip()

@@ -1,0 +1,208 @@
+"""Requests and streams to an API server: bytes in, bytes out, every trouble translated once.
+
+Reads are tried a few times, writes never: only the caller knows whether a write may be repeated.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import random
+import socket
+import urllib.parse
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+import yarl
+
+from stromboli.shared import errors, runtime
+from stromboli.shared.cluster.kubernetes import status
+from stromboli.shared.cluster.kubernetes.access import Access
+from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
+
+READ_TRIES = 3
+"""How often a read is tried before the caller hears of it: enough for one restarting replica."""
+PROBE_TIMEOUT_S = 2.0
+"""A server that needs longer to say that it is well is not."""
+BUFFER_BYTES = 1 << 20
+"""Read ahead of a stream: objects are tens of KB, so few wake-ups carry many events."""
+_DEAD_PEER = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+"""Seconds, seconds and number of keepalive probes: a silent watch whose peer vanished without a
+word is noticed after 25 s instead of two hours. The names are absent on some systems."""
+_HEADERS = {
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",  # inside a cluster gzip costs more time than the bytes would
+    "User-Agent": "stromboli",  # stands as the manager of the fields we write, and in audit logs
+}
+
+Query = Mapping[str, str]
+
+
+class Connection:
+    """Pooled connections as one account."""
+
+    def __init__(self, settings: KubernetesSettings, spread: random.Random | None) -> None:
+        self._settings = settings
+        self._spread = spread
+        self._access = Access(settings)
+        self._session: aiohttp.ClientSession | None = None
+        self._places = asyncio.Semaphore(settings.concurrency)
+        self._patience = aiohttp.ClientTimeout(
+            total=settings.request_timeout_s, sock_connect=settings.connect_timeout_s
+        )
+
+    async def open(self) -> None:
+        """Read the configuration. Raises PermanentError when it is wrong."""
+        await self._access.load()
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0,  # requests are bounded by their places, watches by the kinds there are
+                ssl=self._access.tls or True,
+                socket_factory=_make_socket,
+            ),
+            # As in Go, a proxy from the environment never stands before this machine itself.
+            trust_env=not _is_loopback(self._access.host),
+            read_bufsize=BUFFER_BYTES,
+            headers=_HEADERS,
+        )
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def read(self, path: str, what: str, query: Query | None = None) -> bytes:
+        """GET, tried up to ``READ_TRIES`` times. Raises OutsideError."""
+        pauses = runtime.Backoff(self._spread)
+        for _ in range(READ_TRIES - 1):
+            try:
+                return await self._call("GET", path, what, query)
+            except errors.TransientError as error:
+                await asyncio.sleep(pauses.next_s(error.retry_after_s))
+        return await self._call("GET", path, what, query)
+
+    async def write(
+        self, method: str, path: str, what: str, body: bytes, content_type: str
+    ) -> bytes:
+        """One try. Raises OutsideError; after UnavailableError the write may have happened."""
+        return await self._call(method, path, what, None, body, content_type)
+
+    async def answers(self, path: str) -> bool:
+        """Whether the server answers well, now and soon. A refusal is an answer too."""
+        patience = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
+        try:
+            async with self._request("GET", path, "probe", timeout=patience) as response:
+                return response.status < 500
+        except errors.OutsideError:
+            return False
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, path: str, what: str, query: Query
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """The chunks of a GET that lasts. Raises OutsideError on opening; they just end later."""
+        patience = aiohttp.ClientTimeout(
+            sock_connect=self._settings.connect_timeout_s,
+            sock_read=self._settings.silence_timeout_s,
+        )
+        async with contextlib.AsyncExitStack() as stack:
+            opening = self._request("GET", path, what, query, timeout=patience)
+            try:
+                async with asyncio.timeout(self._settings.request_timeout_s):
+                    response = await stack.enter_async_context(opening)
+            except TimeoutError:
+                raise errors.UnavailableError(what, "no answer in time") from None
+            await _refuse(what, response)
+            chunks = _chunks(response)
+            await stack.enter_async_context(contextlib.aclosing(chunks))
+            yield chunks
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        query: Query | None = None,
+        body: bytes | None = None,
+        content_type: str = "",
+    ) -> bytes:
+        options: dict[str, Any] = {"data": body, "timeout": self._patience}
+        headers = {"Content-Type": content_type} if content_type else {}
+        async with self._places:
+            for is_last in (False, True):
+                opened = self._request(method, path, what, query, headers, **options)
+                async with opened as response:
+                    if response.status == 401 and not is_last:
+                        # Nothing happened: the server did not know who asks.
+                        await self._access.refresh()
+                        continue
+                    await _refuse(what, response)
+                    return await response.read()
+        raise AssertionError("the last try returns or raises")
+
+    @contextlib.asynccontextmanager
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        query: Query | None = None,
+        headers: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A response. What goes wrong on the way, also in reading it, becomes our error."""
+        if self._session is None:
+            raise RuntimeError("a cluster is used as an async context manager")
+        url = self._access.host + urllib.parse.quote(path)
+        if query:
+            url += "?" + urllib.parse.urlencode(query)
+        credentials = await self._access.headers()
+        try:
+            async with self._session.request(
+                method,
+                yarl.URL(url, encoded=True),
+                headers={**credentials, **(headers or {})},
+                allow_redirects=False,
+                **self._access.request_options,
+                **options,
+            ) as response:
+                yield response
+        except TimeoutError:  # before ClientError: aiohttp's own timeouts are both
+            raise errors.UnavailableError(what, "no answer in time") from None
+        except (aiohttp.ClientError, OSError) as error:
+            reason = str(error) or type(error).__name__
+            raise errors.UnavailableError(what, reason) from error
+
+
+async def _refuse(what: str, response: aiohttp.ClientResponse) -> None:
+    """Raise what a status above 299 means."""
+    if response.status >= 300:
+        body = await response.read()
+        after = response.headers.get("Retry-After", "")
+        raise status.translate(what, response.status, body, after)
+
+
+async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    """Chunks until the stream ends, in whatever way: a broken one is resumed like an ended one."""
+    with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
+        async for chunk in response.content.iter_any():
+            yield chunk
+
+
+def _make_socket(address: Any) -> socket.socket:
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _DEAD_PEER:
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
+
+
+def _is_loopback(host: str) -> bool:
+    name = urllib.parse.urlsplit(host).hostname or ""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"

@@ -1,0 +1,59 @@
+"""A list in pages that is one picture all the same.
+
+The continue token of an API server pins the version of the first page, so all pages show the
+collection as of that version, until it is compacted away: then 410 comes in the middle, and half
+a picture is none. The list begins again, in one piece, which cannot expire.
+"""
+
+import msgspec
+
+from stromboli.shared.cluster.port import Listing
+
+PAGE_ITEMS = 500
+"""Objects a page: what client-go asks for; some megabytes, and milliseconds to decode."""
+
+
+class _ListMeta(msgspec.Struct, frozen=True):
+    resource_version: str = msgspec.field(name="resourceVersion")
+    next_page: str = msgspec.field(name="continue", default="")
+
+
+class _Page(msgspec.Struct, frozen=True):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Page)
+
+
+class Pages:
+    """The pages of one list so far."""
+
+    def __init__(self) -> None:
+        self._items: list[bytes] = []
+        self._version = ""
+        self._next = ""
+        self._is_paged = True
+
+    def query(self) -> dict[str, str]:
+        """The parameters that ask for the next page."""
+        if not self._is_paged:
+            return {}
+        query = {"limit": str(PAGE_ITEMS)}
+        return query | {"continue": self._next} if self._next else query
+
+    def add(self, body: bytes) -> Listing | None:
+        """Take in a page; the whole once it is the last. Raises msgspec.DecodeError."""
+        page = _DECODER.decode(body)
+        self._version = self._version or page.metadata.resource_version
+        # A copy of each item: a Raw would keep its whole page alive.
+        self._items.extend(bytes(item) for item in page.items or ())
+        self._next = page.metadata.next_page
+        return None if self._next else Listing(tuple(self._items), self._version)
+
+    def expired(self) -> bool:
+        """410 came: begin again in one piece. False if this was one already."""
+        if not self._is_paged:
+            return False
+        self._items, self._version, self._next, self._is_paged = [], "", "", False
+        return True

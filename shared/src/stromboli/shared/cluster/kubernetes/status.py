@@ -1,0 +1,120 @@
+"""What an API server says when it refuses, in the words of ``stromboli.shared.errors``.
+
+Source: ``Status`` in Kubernetes' API machinery, and what a server of version 1.34 really answers.
+The codes alone do not tell enough: 409 is a taken name or a lost race, 422 an invalid object or a
+JSON patch that does not apply, 403 a missing right or an object that admission refused.
+"""
+
+import re
+
+import msgspec
+
+from stromboli.shared import errors
+
+LONGEST_REASON = 2000
+"""Characters kept of a server's message: webhooks and proxies may answer with pages."""
+
+_NO_REASON = "the server rejected our request due to an error in our request"
+_TOO_LARGE = ("request is too large", "larger than max", "entity too large")
+_MISSING_RIGHT = re.compile(r"User \"[^\"]*\" cannot ")
+
+
+class _Part(msgspec.Struct, frozen=True, rename="camel"):
+    """Base of a Status' parts: the fields we look at."""
+
+
+class _Cause(_Part, frozen=True):
+    message: str = ""
+    field: str = ""
+
+
+class _Details(_Part, frozen=True):
+    causes: list[_Cause] | None = None
+    retry_after_seconds: float = 0.0
+
+
+class _Status(_Part, frozen=True):
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Status)
+
+
+def translate(what: str, code: int, body: bytes, retry_after: str = "") -> errors.OutsideError:
+    """The error for an answer of HTTP status ``code``.
+
+    ``what`` names verb and object; ``retry_after`` is the header of that name in seconds.
+    """
+    status = _read(code, body)
+    reason = _explain(status)
+    if code >= 500 and any(sign in reason for sign in _TOO_LARGE):
+        return errors.TooLargeError(what, reason)
+    if code == 429 or code >= 500:
+        kind = errors.UnavailableError if code in (502, 503) else errors.TransientError
+        return kind(what, reason, _seconds(status, retry_after))
+    return _permanent(status, code, reason)(what, reason)
+
+
+def translate_event(what: str, body: bytes) -> errors.OutsideError:
+    """The error for an ERROR event in a watch, whose code stands in the Status only."""
+    return translate(what, _read(500, body).code or 500, body)
+
+
+def _permanent(status: _Status, code: int, reason: str) -> type[errors.PermanentError]:
+    if code == 409:
+        taken = status.reason == "AlreadyExists"
+        return errors.AlreadyExistsError if taken else errors.ConflictError
+    if code == 422:
+        return errors.ConflictError if _is_lost_race(status) else errors.InvalidError
+    if code == 403:
+        # Quotas, pod security and webhooks answer with 403 as well: then it is the object.
+        return errors.ForbiddenError if _MISSING_RIGHT.search(reason) else errors.InvalidError
+    known: dict[int, type[errors.PermanentError]] = {
+        401: errors.ForbiddenError,
+        404: errors.NotFoundError,
+        405: errors.UnsupportedError,
+        410: errors.ExpiredError,
+        413: errors.TooLargeError,
+    }
+    return known.get(code, errors.InvalidError)
+
+
+def _is_lost_race(status: _Status) -> bool:
+    """Whether a 422 is no fault of the object's.
+
+    A JSON patch whose ``test`` fails, or whose path is not there, is answered by 422 without a
+    word about where; an invalid object always comes with causes. A uid in a merge patch that is
+    not the object's is called an immutable field.
+    """
+    causes = (status.details.causes if status.details else None) or []
+    return all(cause.field == "metadata.uid" for cause in causes)
+
+
+def _read(code: int, body: bytes) -> _Status:
+    try:
+        return _DECODER.decode(body)
+    except msgspec.DecodeError:  # a proxy, or the server's plain "404 page not found"
+        text = body.decode(errors="replace").strip()
+        return _Status(code=code, message=text or f"HTTP status {code}")
+
+
+def _explain(status: _Status) -> str:
+    """The message, with causes that it does not repeat itself."""
+    causes = (status.details.causes if status.details else None) or []
+    said = [status.message or status.reason]
+    for cause in causes:
+        if cause.message and cause.message not in said[0]:
+            said.append(f"{cause.field}: {cause.message}" if cause.field else cause.message)
+    text = "; ".join(said)[:LONGEST_REASON]
+    if text == _NO_REASON and not causes:
+        text = "the patch does not apply: a test in it fails, or a path is not there"
+    return text
+
+
+def _seconds(status: _Status, retry_after: str) -> float:
+    """The longer of the two waits a server may ask for; a date in the header counts as none."""
+    asked = status.details.retry_after_seconds if status.details else 0.0
+    return max(asked, float(retry_after)) if retry_after.isdecimal() else asked

@@ -1,0 +1,119 @@
+"""Our custom resources on a real API server."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+import msgspec
+
+from stromboli.shared import crds, errors, runtime
+from stromboli.shared.api import core, kinds, meta
+from stromboli.shared.cluster import port
+
+PATIENCE_S = 30.0
+"""Seconds for all of them to be served: it takes about one."""
+
+
+class Names(meta.Part, frozen=True, kw_only=True):
+    """What a definition's kind is called."""
+
+    kind: str = ""
+    plural: str = ""
+
+
+class Version(meta.Part, frozen=True, kw_only=True):
+    """A version in which a definition's objects are served."""
+
+    name: str = ""
+
+
+class Spec(meta.Part, frozen=True, kw_only=True):
+    """As much of a definition as says where its objects live."""
+
+    group: str = ""
+    names: Names = Names()
+    versions: tuple[Version, ...] = ()
+    scope: str = "Namespaced"
+
+
+class Status(meta.Part, frozen=True, kw_only=True):
+    """What the API server thinks of a definition."""
+
+    conditions: tuple[core.Condition, ...] = ()
+
+
+class Definition(meta.Object, frozen=True, kw_only=True):
+    """A CustomResourceDefinition."""
+
+    spec: Spec = Spec()
+    status: Status = Status()
+
+    def condition(self, wanted: str) -> core.Condition | None:
+        """The condition of this type."""
+        return next((found for found in self.status.conditions if found.type == wanted), None)
+
+    @property
+    def objects(self) -> kinds.Kind[meta.Object]:
+        """The kind it defines."""
+        return kinds.Kind(
+            self.spec.group,
+            self.spec.versions[0].name,
+            self.spec.names.kind,
+            self.spec.names.plural,
+            meta.Object,
+            namespaced=self.spec.scope == "Namespaced",
+        )
+
+
+DEFINITIONS = kinds.Kind(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    Definition,
+    namespaced=False,
+)
+
+
+async def apply_crds(cluster: port.Cluster) -> tuple[Definition, ...]:
+    """Create or update our definitions; returns once objects of each can be written.
+
+    Raises ValueError when the server finds a schema not structural or a name taken, OutsideError
+    when it refuses a definition.
+    """
+    names = [await _apply(cluster, document) for document in crds.documents()]
+    async with asyncio.timeout(PATIENCE_S):
+        return tuple([await _served(cluster, name) for name in names])
+
+
+async def _apply(cluster: port.Cluster, document: dict[str, Any]) -> str:
+    name: str = document["metadata"]["name"]
+    body = msgspec.json.encode(document)
+    try:
+        await cluster.create(DEFINITIONS, "", body)
+    except errors.AlreadyExistsError:
+        await cluster.patch(DEFINITIONS, "", name, body, patch_type="merge")
+    return name
+
+
+async def _served(cluster: port.Cluster, name: str) -> Definition:
+    """The definition, once it is established and its collection answers: a little later."""
+    pauses = runtime.Backoff()
+    while True:
+        found = DEFINITIONS.decode(await cluster.get(DEFINITIONS, "", name))
+        _check(found)
+        established = found.condition("Established")
+        if established is not None and established.status == "True":
+            with contextlib.suppress(errors.NotFoundError, errors.TransientError):
+                await cluster.list(found.objects)
+                return found
+        await asyncio.sleep(pauses.next_s())
+
+
+def _check(found: Definition) -> None:
+    not_structural = found.condition("NonStructuralSchema")
+    if not_structural is not None and not_structural.status == "True":
+        raise ValueError(f"{found.metadata.name}: {not_structural.message}")
+    accepted = found.condition("NamesAccepted")
+    if accepted is not None and accepted.status == "False":
+        raise ValueError(f"{found.metadata.name}: {accepted.message}")
