@@ -1,0 +1,316 @@
+"""Rules for jobs at the door: each with a job that passes and one that is refused."""
+
+import copy
+from typing import Any
+
+import msgspec
+import pytest
+
+from stromboli.admission.core import patch, review
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.shared.api.meta import ObjectMeta
+from stromboli.shared.api.scheduling import Queue, QueueSpec, QueueStatus
+
+POLICY = review.Policy(
+    scheduler_names=("volcano", "stromboli"), plugins=frozenset({"env", "svc"}), max_queue_depth=5
+)
+Document = dict[str, Any]
+
+
+def queue(name: str, parent: str = "", state: str = "Open") -> Queue:
+    return Queue(
+        metadata=ObjectMeta(name=name),
+        spec=QueueSpec(parent=parent),
+        status=QueueStatus(state=state),
+    )
+
+
+QUEUES = {
+    made.metadata.name: made
+    for made in (
+        queue("default"),
+        queue("root"),
+        queue("closed", state="Closed"),
+        queue("parent"),
+        queue("child", parent="parent"),
+        queue("fresh", state=""),
+    )
+}
+
+
+def job(**spec: Any) -> Document:
+    task = {
+        "name": "work",
+        "replicas": 2,
+        "template": {"spec": {"containers": [{"name": "c", "image": "busybox"}]}},
+    }
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "default"},
+        "spec": {"tasks": [task], **spec},
+    }
+
+
+def task(**changes: Any) -> Document:
+    return {**job()["spec"]["tasks"][0], **changes}
+
+
+def complete(document: Document) -> Document:
+    return patch.applied(document, review.completed(kinds.JOBS, document, POLICY, ""))
+
+
+def refused(document: Document) -> dict[str, str]:
+    """Path -> reason of all violations of the completed document."""
+    found = review.violations(kinds.JOBS, "CREATE", complete(document), None, QUEUES, POLICY)
+    return {violation.path: violation.reason for violation in found}
+
+
+def test_a_plain_job_passes() -> None:
+    assert refused(job()) == {}
+
+
+def test_a_new_job_is_completed_with_all_defaults() -> None:
+    tasks = [task(name=""), task(name="b", replicas=3)]
+    spec = complete(job(queue="", maxRetry=0, tasks=tasks))["spec"]
+    assert spec["queue"] == "default"
+    assert spec["schedulerName"] == "volcano"
+    assert spec["maxRetry"] == 3
+    assert spec["minAvailable"] == 5
+    assert [t["name"] for t in spec["tasks"]] == ["default0", "b"]
+    assert [t["minAvailable"] for t in spec["tasks"]] == [2, 3]
+    assert [t["maxRetry"] for t in spec["tasks"]] == [3, 3]
+
+
+def test_what_the_user_wrote_stays() -> None:
+    written = job(queue="fresh", schedulerName="stromboli", maxRetry=7, minAvailable=1)
+    spec = complete(written)["spec"]
+    assert {
+        name: spec[name] for name in ("queue", "schedulerName", "maxRetry", "minAvailable")
+    } == {
+        "queue": "fresh",
+        "schedulerName": "stromboli",
+        "maxRetry": 7,
+        "minAvailable": 1,
+    }
+
+
+def test_completing_does_not_touch_what_was_submitted() -> None:
+    submitted = job()
+    before = copy.deepcopy(submitted)
+    complete(submitted)
+    assert submitted == before
+
+
+def test_min_available_of_a_partitioned_task_is_its_minimal_partitions() -> None:
+    partition = {"totalPartitions": 4, "partitionSize": 2, "minPartitions": 3}
+    spec = complete(job(tasks=[task(replicas=8, partitionPolicy=partition)]))["spec"]
+    assert spec["tasks"][0]["minAvailable"] == 6
+    assert spec["minAvailable"] == 6
+
+
+def test_host_network_gets_the_dns_policy_that_finds_the_cluster() -> None:
+    template = {"spec": {"hostNetwork": True, "containers": [{"name": "c", "image": "i"}]}}
+    spec = complete(job(tasks=[task(template=template)]))["spec"]
+    assert spec["tasks"][0]["template"]["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+
+
+def test_plugins_bring_the_plugins_they_need() -> None:
+    spec = complete(job(plugins={"mpi": ["--master=work"]}))["spec"]
+    assert spec["plugins"] == {"mpi": ["--master=work"], "svc": [], "ssh": []}
+
+
+def test_the_trace_of_the_submission_is_written_on_the_job() -> None:
+    additions = review.completed(kinds.JOBS, job(), POLICY, "00-ab-cd-01")
+    annotations = patch.applied(job(), additions)["metadata"]["annotations"]
+    assert annotations == {keys.TRACEPARENT: "00-ab-cd-01"}
+
+
+def test_a_job_of_another_scheduler_passes_untouched() -> None:
+    foreign = job(schedulerName="other", queue="nowhere", minAvailable=99)
+    assert review.completed(kinds.JOBS, foreign, POLICY, "") == ()
+    assert refused(foreign) == {}
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        pytest.param(job(tasks=[]), "spec.tasks", id="no-task"),
+        pytest.param(job(minAvailble=1), "spec.minAvailble", id="unknown-field"),
+        pytest.param(job(minAvailable="two"), "spec.minAvailable", id="wrong-type"),
+        pytest.param(job(minAvailable=3), "spec.minAvailable", id="above-the-sum"),
+        pytest.param(
+            job(tasks=[task(minAvailable=3)]),
+            "spec.tasks[0].minAvailable",
+            id="task-above-its-replicas",
+        ),
+        pytest.param(job(tasks=[task(), task()]), "spec.tasks[1].name", id="duplicate-task"),
+        pytest.param(
+            job(tasks=[task(name="t" * 60)]), "spec.tasks[0].name", id="pod-name-too-long"
+        ),
+        pytest.param(job(queue="nowhere"), "spec.queue", id="absent-queue"),
+        pytest.param(job(queue="closed"), "spec.queue", id="closed-queue"),
+        pytest.param(job(queue="root"), "spec.queue", id="root-queue"),
+        pytest.param(job(queue="parent"), "spec.queue", id="queue-with-children"),
+        pytest.param(job(plugins={"nonsense": []}), "spec.plugins.nonsense", id="unknown-plugin"),
+        pytest.param(job(plugins={"ray": []}), "spec.plugins.ray", id="plugin-not-carried"),
+        pytest.param(job(plugins={"mpi": []}), "spec.plugins.mpi", id="mpi-without-master"),
+        pytest.param(
+            job(networkTopology={"highestTierAllowed": 1, "highestTierName": "rack"}),
+            "spec.networkTopology",
+            id="both-tiers",
+        ),
+        pytest.param(
+            job(volumes=[{"mountPath": "/d"}]), "spec.volumes[0]", id="volume-without-claim"
+        ),
+        pytest.param(
+            job(volumes=[{"mountPath": "/d", "volumeClaimName": n} for n in ("a", "b")]),
+            "spec.volumes[1].mountPath",
+            id="path-mounted-twice",
+        ),
+        pytest.param(
+            job(tasks=[task(dependsOn={"name": ["x"]})]),
+            "spec.tasks[0].dependsOn.name",
+            id="depends-on-nothing",
+        ),
+        pytest.param(
+            job(
+                tasks=[
+                    task(name="a", dependsOn={"name": ["b"]}),
+                    task(name="b", dependsOn={"name": ["a"]}),
+                ]
+            ),
+            "spec.tasks",
+            id="dependency-cycle",
+        ),
+        pytest.param(
+            job(
+                tasks=[task(replicas=5, partitionPolicy={"totalPartitions": 2, "partitionSize": 2})]
+            ),
+            "spec.tasks[0].replicas",
+            id="replicas-are-not-the-partitions",
+        ),
+        pytest.param(
+            job(tasks=[task(topologyPolicy="restricted")]),
+            "spec.tasks[0].topologyPolicy",
+            id="topology-without-whole-cpus",
+        ),
+        pytest.param(
+            {**job(), "metadata": {"name": "Train", "namespace": "default"}},
+            "metadata.name",
+            id="bad-name",
+        ),
+    ],
+)
+def test_a_wrong_job_is_refused_with_the_path(document: Document, path: str) -> None:
+    assert path in refused(document)
+
+
+def template(**container: Any) -> Document:
+    return {"spec": {"containers": [{"name": "c", "image": "busybox", **container}]}}
+
+
+@pytest.mark.parametrize(
+    ("made", "path"),
+    [
+        ({"spec": {"containers": []}}, "containers"),
+        (template(image=" "), "containers[0].image"),
+        (template(name="C"), "containers[0].name"),
+        (template(resources={"requests": {"cpu": "12x"}}), "containers[0].resources.requests.cpu"),
+        (template(resources={"requests": {"cpu": "-1"}}), "containers[0].resources.requests.cpu"),
+        (
+            template(resources={"requests": {"nvidia.com/gpu": "500m"}}),
+            "containers[0].resources.requests.nvidia.com/gpu",
+        ),
+        (
+            template(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
+            "containers[0].resources.requests.cpu",
+        ),
+        (
+            {"spec": {**template()["spec"], "restartPolicy": "Sometimes"}},
+            "restartPolicy",
+        ),
+    ],
+)
+def test_a_template_that_no_api_server_would_take_is_refused(made: Document, path: str) -> None:
+    assert f"spec.tasks[0].template.spec.{path}" in refused(job(tasks=[task(template=made)]))
+
+
+@pytest.mark.parametrize(
+    ("policies", "path"),
+    [
+        ([{"action": "AbortJob", "event": "PodFailed", "exitCode": 3}], "[0]"),
+        ([{"action": "AbortJob"}], "[0]"),
+        ([{"action": "AbortJob", "event": "PodRunning"}], "[0].event"),
+        ([{"action": "Explode", "event": "PodFailed"}], "[0].action"),
+        ([{"action": "Explode", "exitCode": 3}], "[0].action"),
+        ([{"action": "AbortJob", "exitCode": 0}], "[0].exitCode"),
+        (
+            [{"action": "AbortJob", "exitCode": 3}, {"action": "RestartJob", "exitCode": 3}],
+            "[1].exitCode",
+        ),
+        (
+            [
+                {"action": "AbortJob", "event": "PodFailed"},
+                {"action": "RestartJob", "events": ["PodFailed"]},
+            ],
+            "[1]",
+        ),
+        (
+            [{"action": "AbortJob", "event": "*"}, {"action": "RestartJob", "event": "PodFailed"}],
+            "[0]",
+        ),
+    ],
+)
+def test_a_wrong_policy_is_refused_in_jobs_and_tasks(policies: list[Document], path: str) -> None:
+    assert f"spec.policies{path}" in refused(job(policies=policies))
+    assert f"spec.tasks[0].policies{path}" in refused(job(tasks=[task(policies=policies)]))
+
+
+def test_policies_of_job_and_task_are_independent() -> None:
+    policy = [{"action": "RestartJob", "event": "PodFailed"}]
+    assert refused(job(policies=policy, tasks=[task(policies=policy)])) == {}
+
+
+def test_everything_wrong_is_said_at_once() -> None:
+    wrong = job(minAvailable=9, queue="nowhere", plugins={"nonsense": []}, minAvailble=1)
+    assert {"spec.minAvailable", "spec.queue", "spec.plugins.nonsense", "spec.minAvailble"} <= set(
+        refused(wrong)
+    )
+
+
+def update(before: Document, **changes: Any) -> dict[str, str]:
+    old = complete(before)
+    new = copy.deepcopy(old)
+    new["spec"] |= changes
+    found = review.violations(kinds.JOBS, "UPDATE", new, old, QUEUES, POLICY)
+    return {violation.path: violation.reason for violation in found}
+
+
+def test_a_job_may_be_scaled() -> None:
+    tasks = [{**complete(job())["spec"]["tasks"][0], "replicas": 5, "minAvailable": 1}]
+    assert update(job(), tasks=tasks, minAvailable=1) == {}
+
+
+def test_an_update_in_a_closed_queue_is_allowed() -> None:
+    assert update(job(queue="closed"), minAvailable=1) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"queue": "fresh"}, "spec.queue"),
+        ({"maxRetry": 9}, "spec.maxRetry"),
+        ({"minAvailable": 9}, "spec.minAvailable"),
+        ({"tasks": [task(), task(name="b")]}, "spec.tasks"),
+    ],
+)
+def test_what_is_fixed_cannot_be_changed(changes: Document, path: str) -> None:
+    assert path in update(job(), **changes)
+
+
+def test_additions_are_a_json_patch() -> None:
+    additions = review.completed(kinds.JOBS, job(queue=""), POLICY, "")
+    encoded = msgspec.json.decode(msgspec.json.encode(additions))
+    assert {"op": "add", "path": "/spec/queue", "value": "default"} in encoded

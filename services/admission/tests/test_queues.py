@@ -1,0 +1,129 @@
+"""Rules for queues at the door."""
+
+from typing import Any
+
+import pytest
+
+from stromboli.admission.core import patch, review
+from stromboli.shared import keys
+from stromboli.shared.api import kinds, scheduling
+from stromboli.shared.api.meta import ObjectMeta
+
+POLICY = review.Policy(scheduler_names=("volcano",), plugins=frozenset(), max_queue_depth=3)
+Document = dict[str, Any]
+
+
+def document(name: str = "team", **spec: Any) -> Document:
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def known(name: str, **spec: Any) -> scheduling.Queue:
+    spec.setdefault("guarantee", scheduling.Guarantee())
+    return scheduling.Queue(metadata=ObjectMeta(name=name), spec=scheduling.QueueSpec(**spec))
+
+
+def refused(made: Document, *others: scheduling.Queue, before: Document | None = None) -> set[str]:
+    found = review.violations(
+        kinds.QUEUES,
+        "CREATE" if before is None else "UPDATE",
+        made,
+        before,
+        {queue.metadata.name: queue for queue in others},
+        POLICY,
+    )
+    return {violation.path for violation in found}
+
+
+def test_a_new_queue_is_reclaimable_and_weighs_one() -> None:
+    bare = {"apiVersion": "v", "kind": "Queue", "metadata": {"name": "team"}}
+    made = patch.applied(bare, review.completed(kinds.QUEUES, bare, POLICY, ""))
+    assert made["spec"] == {"reclaimable": True, "weight": 1}
+
+
+def test_a_hierarchy_begins_at_the_root() -> None:
+    made = document()
+    made["metadata"]["annotations"] = {keys.HIERARCHY: "eng/dev", keys.HIERARCHY_WEIGHTS: "2/3"}
+    done = patch.applied(made, review.completed(kinds.QUEUES, made, POLICY, ""))
+    assert done["metadata"]["annotations"] == {
+        keys.HIERARCHY: "root/eng/dev",
+        keys.HIERARCHY_WEIGHTS: "1/2/3",
+    }
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"weight": 3, "capability": {"cpu": "4"}},
+        {"deserved": {"cpu": 2}, "guarantee": {"resource": {"cpu": "1500m"}}},
+        {"parent": "parent", "capability": {"cpu": 8}, "deserved": {"cpu": 3}},
+    ],
+)
+def test_a_right_queue_passes(spec: Document) -> None:
+    parent = known("parent", capability={"cpu": 8}, deserved={"cpu": 4})
+    assert refused(document(**spec), parent) == set()
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"capability": {"cpu": "-1"}}, "spec.capability.cpu"),
+        ({"capability": {"cpu": "many"}}, "spec.capability.cpu"),
+        ({"guarantee": {"resource": {"cpu": "1"}}}, "spec.deserved.cpu"),
+        ({"guarantee": {"resource": {"cpu": "2"}}, "deserved": {"cpu": "1"}}, "spec.deserved.cpu"),
+        ({"deserved": {"cpu": "2"}, "capability": {"cpu": "1"}}, "spec.deserved.cpu"),
+        ({"parent": "nowhere"}, "spec.parent"),
+        ({"parent": "team"}, "spec.parent"),
+        ({"parent": "third"}, "spec.parent"),
+        ({"parent": "parent", "capability": {"cpu": 9}}, "spec.capability.cpu"),
+        ({"parent": "parent", "deserved": {"cpu": 3}}, "spec.deserved.cpu"),
+        ({"parent": "parent", "deserved": {"nvidia.com/gpu": 1}}, "spec.deserved.nvidia.com/gpu"),
+    ],
+)
+def test_a_wrong_queue_is_refused_with_the_path(spec: Document, path: str) -> None:
+    family = (
+        known("parent", capability={"cpu": 8}, deserved={"cpu": 4}),
+        known("sibling", parent="parent", deserved={"cpu": 2}),
+        known("second", parent="parent"),
+        known("third", parent="second"),
+    )
+    assert path in refused(document(**spec), *family)
+
+
+@pytest.mark.parametrize(
+    ("hierarchy", "weights"), [("root/a", "1"), ("root/a", "1/x"), ("root/a", "1/0"), ("root", "1")]
+)
+def test_a_wrong_hierarchy_is_refused(hierarchy: str, weights: str) -> None:
+    below = scheduling.Queue(metadata=ObjectMeta(name="b", annotations={keys.HIERARCHY: "root/b"}))
+    made = document()
+    made["metadata"]["annotations"] = {keys.HIERARCHY: hierarchy, keys.HIERARCHY_WEIGHTS: weights}
+    assert any(path.startswith("metadata.annotations") for path in refused(made, below))
+
+
+def test_a_queue_may_not_shrink_below_its_children() -> None:
+    child = known("child", parent="team", capability={"cpu": 4}, deserved={"cpu": 3})
+    before = document(capability={"cpu": 8}, deserved={"cpu": 4})
+    assert (
+        refused(document(capability={"cpu": 4}, deserved={"cpu": 3}), child, before=before) == set()
+    )
+    smaller = document(capability={"cpu": 3}, deserved={"cpu": 2})
+    assert refused(smaller, child, before=before) == {"spec.capability.cpu", "spec.deserved.cpu"}
+
+
+def test_the_roots_resources_are_the_clusters() -> None:
+    before = document("root")
+    assert refused(document("root", capability={"cpu": 1}), before=before) == {"spec.capability"}
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"), [("default", False), ("root", False), ("parent", False), ("free", True)]
+)
+def test_only_a_childless_queue_of_ones_own_can_be_deleted(name: str, allowed: bool) -> None:
+    queues = {q.metadata.name: q for q in (known(name), known("child", parent="parent"))}
+    found = review.violations(kinds.QUEUES, "DELETE", document(name), None, queues, POLICY)
+    assert (not found) == allowed
