@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from stromboli.shared import errors, topics
-from stromboli.shared.messages import base, cluster
+from stromboli.shared.messages import base, cluster, log
 
 Headers = Mapping[str, str]
 
@@ -64,7 +64,13 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def epoch(self) -> int | None:
-        """The writer's epoch; None if the id is not one of ours."""
+        """The writer's epoch; None if the id is not one of ours.
+
+        The record that opens a writer *is* its epoch, which stood in no id before it had an
+        offset.
+        """
+        if self.type == log.OPENED:
+            return self.offset
         parts = self.id.split("/")
         return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else None
 

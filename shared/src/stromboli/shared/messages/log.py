@@ -2,10 +2,11 @@
 
 from stromboli.shared.messages.base import Message, register
 
+OPENED = "stromboli.log.opened.v1"
 OPENED_KEY = "$opened"
 
 
-@register("stromboli.log.opened.v1")
+@register(OPENED)
 class Opened(Message, frozen=True, kw_only=True):
     """A writer begins; this record's offset is its epoch (key ``$opened`` on its main topic)."""
 

@@ -1,0 +1,490 @@
+"""What every ``Bus`` does. An adapter's tests subclass ``BusContract`` and give it a log::
+
+    class TestMyBus(bus.BusContract):
+        @pytest.fixture
+        def bus_factory(self, tmp_path: Path) -> bus.BusFactory:
+            return lambda cell="a": MyBus(tmp_path, cell)
+
+        async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None: ...
+
+Rules for adapters: the log of every cell is empty when a test starts; what the factory returns is
+not entered yet and may be entered again after it was left. Nothing here depends on speed: what is
+waited for has ``records.DEADLINE_S``.
+"""
+
+import abc
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Protocol
+
+import pytest
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import port
+from stromboli.shared.messages import log, scheduling
+from stromboli.testkit import builders, records
+
+LARGE = topics.RECORD_BYTES * 3 // 4
+TOO_LARGE = topics.RECORD_BYTES + 1
+NODES = [builders.observed(builders.make_node(f"n{number}")) for number in range(6)]
+LATER = [builders.observed(builders.make_node(f"later{number}")) for number in range(3)]
+
+
+class BusFactory(Protocol):
+    """Makes connections to the log of a cell; two of one cell see the same records."""
+
+    def __call__(self, cell: str = "a") -> port.Bus: ...
+
+
+class BusContract(abc.ABC):
+    """Promises of ``stromboli.shared.bus.port``, one test each."""
+
+    @pytest.fixture
+    def bus_factory(self) -> BusFactory:
+        """Makes connections; see the module."""
+        raise NotImplementedError
+
+    @abc.abstractmethod
+    async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None:
+        """Returns when keys of ``topic`` that were overwritten have lost older records."""
+
+    @pytest.fixture
+    async def open_bus(self, bus_factory: BusFactory) -> AsyncIterator[port.Bus]:
+        async with bus_factory() as opened:
+            yield opened
+
+    # --- appending -------------------------------------------------------------------------
+
+    async def test_a_topic_keeps_the_order_of_appends(self, open_bus: port.Bus) -> None:
+        """Whether drafts come in one call or in several, waited for or not."""
+        writer = await open_bus.open_writer("monitor", "m1")
+        first = await writer.append(*NODES[:3])
+        rest = await asyncio.gather(*(writer.append(draft) for draft in NODES[3:]))
+        stand = [*first, *(appended for (appended,) in rest)]
+        read, _ = await records.read(open_bus, topics.NODES)
+        assert records.keys(read) == [draft.key for draft in NODES]
+        assert [record.offset for record in read] == [appended.offset for appended in stand]
+        assert [record.id for record in read] == [appended.id for appended in stand]
+        assert len({record.id for record in read}) == len(NODES)
+
+    async def test_drafts_of_several_topics_go_in_one_call(self, open_bus: port.Bus) -> None:
+        """``append`` answers in the order of its arguments, whatever their topics."""
+        writer = await open_bus.open_writer("controller", "c1")
+        drafts = [
+            records.phase_changed("default/a"),
+            records.answered("d1"),
+            records.phase_changed("default/b"),
+        ]
+        stand = await writer.append(*drafts)
+        read, _ = await records.read(open_bus, topics.BATCH_EVENTS, topics.OUTCOMES)
+        by_id = {record.id: record for record in read}
+        for draft, appended in zip(drafts, stand, strict=True):
+            record = by_id[appended.id]
+            assert (record.topic, record.key) == (draft.topic, draft.key)
+            assert record.offset == appended.offset
+
+    async def test_nothing_to_append_is_nothing(self, open_bus: port.Bus) -> None:
+        writer = await open_bus.open_writer("monitor", "m1")
+        assert await writer.append() == ()
+
+    async def test_a_record_reads_as_it_was_written(self, open_bus: port.Bus) -> None:
+        """Key, message, time, cause and trace come back; the writer's epoch stands in the id."""
+        writer = await open_bus.open_writer("controller", "c1")
+        time = datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=UTC)
+        made = records.phase_changed("ns/jöb ✓")
+        draft = envelope.Draft(
+            topic=made.topic,
+            key=made.key,
+            message=made.message,
+            time=time,
+            cause="scheduler/1/2",
+            traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        )
+        await writer.append(draft)
+        ((record,), _) = await records.read(open_bus, topics.BATCH_EVENTS)
+        assert record.key == "ns/jöb ✓"
+        assert envelope.decode(record) == draft.message
+        assert (record.time, record.cause, record.traceparent) == (
+            time,
+            draft.cause,
+            draft.traceparent,
+        )
+        assert record.epoch == writer.epoch
+        assert record.id.startswith("controller/")
+        assert record.headers["ce_source"] == "stromboli/controller"
+
+    async def test_a_tombstone_tells_uid_and_version(self, open_bus: port.Bus) -> None:
+        writer = await open_bus.open_writer("monitor", "m1")
+        node = builders.make_node("n1", version=7)
+        await writer.append(builders.observed(node), builders.gone(node))
+        read, _ = await records.read(open_bus, topics.NODES)
+        assert read[-1].value is None
+        assert envelope.decode(read[-1]) is None
+        assert read[-1].headers["ce_objectuid"] == node.metadata.uid
+        assert read[-1].headers["ce_objectversion"] == "7"
+
+    async def test_a_large_record_passes(self, open_bus: port.Bus) -> None:
+        """Up to the limit with headers; an object of 1.5 MB is far below it."""
+        writer = await open_bus.open_writer("monitor", "m1")
+        draft = _node_of(LARGE)
+        await writer.append(draft)
+        ((record,), _) = await records.read(open_bus, topics.NODES)
+        assert envelope.decode(record) == draft.message
+
+    async def test_one_record_over_the_limit_and_none_is_appended(self, open_bus: port.Bus) -> None:
+        writer = await open_bus.open_writer("monitor", "m1")
+        with pytest.raises(errors.TooLargeError):
+            await writer.append(NODES[0], _node_of(TOO_LARGE), NODES[1])
+        await writer.append(NODES[2])
+        read, _ = await records.read(open_bus, topics.NODES)
+        assert records.keys(read) == [NODES[2].key]
+
+    async def test_only_its_writer_appends_to_a_topic(self, open_bus: port.Bus) -> None:
+        """Another service's draft is a mistake in the program, and none of the call stands."""
+        writer = await open_bus.open_writer("controller", "c1")
+        with pytest.raises(ValueError, match=r"cluster\.nodes"):
+            await writer.append(records.phase_changed(), NODES[0])
+        read, _ = await records.read(open_bus, topics.NODES, topics.BATCH_EVENTS)
+        assert read == []
+
+    async def test_a_message_stays_off_topics_that_are_not_its_own(
+        self, open_bus: port.Bus
+    ) -> None:
+        writer = await open_bus.open_writer("monitor", "m1")
+        stray = envelope.Draft(
+            topic=topics.PODS, key="k", message=NODES[0].message, time=builders.NOON
+        )
+        with pytest.raises(ValueError, match=r"cluster\.pods"):
+            await writer.append(stray)
+
+    async def test_everyone_appends_dead_letters(self, open_bus: port.Bus) -> None:
+        """And nobody silences another there, whatever their epochs: none replaces another."""
+        one = await open_bus.open_writer("monitor", "m1")
+        await open_bus.open_writer("scheduler", "s1")
+        other = await open_bus.open_writer("scheduler", "s2")
+        await other.append(records.dead_letter(topics.NODES))
+        await one.append(records.dead_letter(topics.PODS))
+        await other.append(records.dead_letter(topics.QUEUES))
+        read, _ = await records.read(open_bus, topics.DEAD_LETTERS)
+        assert records.keys(read) == [topics.NODES.name, topics.PODS.name, topics.QUEUES.name]
+
+    # --- epochs ----------------------------------------------------------------------------
+
+    async def test_a_writer_opens_on_its_main_topic(self, open_bus: port.Bus) -> None:
+        """The offset of ``opened`` is its epoch; the record names the process."""
+        writer = await open_bus.open_writer("monitor", "pod-17")
+        ((record,), _) = await records.read(open_bus, topics.SYNC)
+        assert (record.key, record.offset) == (log.OPENED_KEY, writer.epoch)
+        assert envelope.decode(record) == log.Opened(writer="monitor", instance="pod-17")
+
+    async def test_a_later_writer_has_a_higher_epoch(self, bus_factory: BusFactory) -> None:
+        """In the same process and after everything was closed."""
+        async with bus_factory() as first:
+            epochs = [(await first.open_writer("monitor", name)).epoch for name in ("m1", "m2")]
+        async with bus_factory() as second:
+            epochs.append((await second.open_writer("monitor", "m3")).epoch)
+        assert epochs == sorted(set(epochs))
+
+    async def test_a_replaced_writer_is_not_heard(self, open_bus: port.Bus) -> None:
+        """A paused writer that wakes up can append; readers drop it behind its successor."""
+        paused = await open_bus.open_writer("controller", "c1")
+        await paused.append(records.phase_changed("default/before"))
+        successor = await open_bus.open_writer("controller", "c2")
+        await successor.append(records.phase_changed("default/successor"))
+        await paused.append(records.phase_changed("default/zombie"))
+        await successor.append(records.phase_changed("default/end"))
+        heard = ["default/before", "default/successor", "default/end"]
+        read, _ = await records.read(open_bus, topics.BATCH_EVENTS)
+        assert records.keys(read) == heard
+        async with open_bus.work(topics.BATCH_EVENTS, "g") as work:
+            assert records.keys(await _take(work, 3)) == heard
+
+    async def test_opening_is_enough_to_replace_on_the_main_topic(self, open_bus: port.Bus) -> None:
+        """The successor's ``opened`` stands there, so it need not have said anything more."""
+        paused = await open_bus.open_writer("controller", "c1")
+        await paused.append(records.answered("before"))
+        successor = await open_bus.open_writer("controller", "c2")
+        await paused.append(records.answered("zombie"))
+        read, _ = await records.read(open_bus, topics.OUTCOMES)
+        assert records.keys(read) == ["before"]
+        await successor.append(records.answered("end"))
+        read, _ = await records.read(open_bus, topics.OUTCOMES)
+        assert records.keys(read) == ["before", "end"]
+
+    async def test_a_running_fold_stops_hearing_a_replaced_writer(self, open_bus: port.Bus) -> None:
+        paused = await open_bus.open_writer("monitor", "m1")
+        await paused.append(NODES[0])
+        async with contextlib.aclosing(open_bus.fold([topics.NODES])) as fold:
+            assert records.keys(await _fold_on(fold, 1)) == [NODES[0].key]
+            successor = await open_bus.open_writer("monitor", "m2")
+            await successor.append(NODES[1])
+            await paused.append(NODES[2])
+            await successor.append(NODES[3])
+            assert records.keys(await _fold_on(fold, 2)) == [NODES[1].key, NODES[3].key]
+
+    # --- folding ---------------------------------------------------------------------------
+
+    async def test_a_fold_of_nothing_is_caught_up(self, open_bus: port.Bus) -> None:
+        read, positions = await records.read(open_bus, topics.PODS, topics.NODES)
+        assert read == []
+        assert positions == {topics.PODS.name: 0, topics.NODES.name: 0}
+
+    async def test_a_fold_is_caught_up_behind_what_stood_when_it_began(
+        self, open_bus: port.Bus
+    ) -> None:
+        """Every record acknowledged before is in the batches up to ``caught_up``, on every topic,
+        and the positions are the next offsets."""
+        writer = await open_bus.open_writer("monitor", "m1")
+        stand = await writer.append(*NODES, builders.observed(builders.make_pod("p1")))
+        read, positions = await records.read(open_bus, topics.NODES, topics.PODS, topics.QUEUES)
+        assert len(read) == 7
+        assert positions == {
+            topics.NODES.name: stand[5].offset + 1,
+            topics.PODS.name: stand[6].offset + 1,
+            topics.QUEUES.name: 0,
+        }
+
+    async def test_a_fold_catches_up_while_records_keep_coming(self, open_bus: port.Bus) -> None:
+        writer = await open_bus.open_writer("monitor", "m1")
+        await writer.append(*NODES)
+
+        async def keep_appending() -> None:
+            while True:
+                await writer.append(*LATER)
+
+        appending = asyncio.create_task(keep_appending())
+        try:
+            read, _ = await records.read(open_bus, topics.NODES)
+        finally:
+            appending.cancel()
+            await asyncio.gather(appending, return_exceptions=True)
+        assert records.keys(read)[: len(NODES)] == [draft.key for draft in NODES]
+
+    async def test_a_fold_goes_on_behind_the_barrier(self, bus_factory: BusFactory) -> None:
+        """With what comes from this connection and from others."""
+        async with (
+            bus_factory() as here,
+            bus_factory() as there,
+            contextlib.aclosing(here.fold([topics.NODES, topics.BATCH_EVENTS])) as fold,
+        ):
+            await _until_caught_up(fold)
+            monitor = await here.open_writer("monitor", "m1")
+            await monitor.append(NODES[0])
+            assert records.keys(await _fold_on(fold, 1)) == [NODES[0].key]
+            controller = await there.open_writer("controller", "c1")
+            await controller.append(records.phase_changed("default/j9"))
+            assert records.keys(await _fold_on(fold, 1)) == ["default/j9"]
+
+    async def test_a_fold_starts_where_it_is_told(self, open_bus: port.Bus) -> None:
+        """Topics that ``start`` does not name are read from their beginning."""
+        writer = await open_bus.open_writer("monitor", "m1")
+        stand = await writer.append(*NODES, builders.observed(builders.make_pod("p1")))
+        start = {topics.NODES.name: stand[4].offset}
+        read, _ = await records.read(open_bus, topics.NODES, topics.PODS, start=start)
+        assert sorted(records.keys(read)) == ["default/p1", NODES[4].key, NODES[5].key]
+
+    async def test_a_fold_continues_from_the_positions_of_another(self, open_bus: port.Bus) -> None:
+        """Nothing twice, nothing lost; and nothing new is caught up at once."""
+        writer = await open_bus.open_writer("monitor", "m1")
+        await writer.append(*NODES)
+        _, positions = await records.read(open_bus, topics.NODES)
+        again, same = await records.read(open_bus, topics.NODES, start=positions)
+        assert (again, same) == ([], positions)
+        await writer.append(*LATER)
+        read, _ = await records.read(open_bus, topics.NODES, start=positions)
+        assert records.keys(read) == [draft.key for draft in LATER]
+
+    async def test_compaction_keeps_the_last_record_of_each_key(self, open_bus: port.Bus) -> None:
+        """And a fold over the gaps it leaves is in order and caught up."""
+        writer = await open_bus.open_writer("monitor", "m1")
+        node = builders.make_node("gone")
+        changing = [builders.make_node("changing", version=version) for version in range(1, 21)]
+        *_, last = await writer.append(*(builders.observed(made) for made in changing))
+        await writer.append(builders.observed(node), builders.gone(node))
+        await self.compact(open_bus, topics.NODES)
+        read, positions = await records.read(open_bus, topics.NODES)
+        offsets = [record.offset for record in read]
+        assert offsets == sorted(set(offsets))
+        assert len([record for record in read if record.key == "changing"]) < 20
+        assert [record.offset for record in read if record.key == "changing"][-1] == last.offset
+        assert all(record.value is None for record in read if record.key == "gone")
+        assert positions[topics.NODES.name] > last.offset
+        again, _ = await records.read(open_bus, topics.NODES, start=positions)
+        assert again == []
+
+    # --- durability ------------------------------------------------------------------------
+
+    async def test_what_was_acknowledged_is_there_after_reopening(
+        self, bus_factory: BusFactory
+    ) -> None:
+        async with bus_factory() as before:
+            writer = await before.open_writer("monitor", "m1")
+            stand = await writer.append(*NODES)
+        async with bus_factory() as after:
+            read, _ = await records.read(after, topics.NODES)
+            assert [record.id for record in read] == [appended.id for appended in stand]
+            successor = await after.open_writer("monitor", "m2")
+            await successor.append(*LATER)
+            read, _ = await records.read(after, topics.NODES)
+        assert records.keys(read) == [draft.key for draft in (*NODES, *LATER)]
+
+    async def test_cells_share_no_topic(self, bus_factory: BusFactory) -> None:
+        async with bus_factory("a") as here, bus_factory("b") as there:
+            writer = await here.open_writer("monitor", "m1")
+            await writer.append(*NODES)
+            read, _ = await records.read(there, topics.NODES, topics.SYNC)
+            assert read == []
+
+    # --- working ---------------------------------------------------------------------------
+
+    async def test_work_gives_every_record_in_order(self, open_bus: port.Bus) -> None:
+        """What stands there and what comes, and several may be in hand."""
+        writer = await open_bus.open_writer("monitor", "m1")
+        await writer.append(*NODES)
+        async with open_bus.work(topics.NODES, "g") as work:
+            assert records.keys(await _take(work, 6)) == [draft.key for draft in NODES]
+            await writer.append(*LATER)
+            assert records.keys(await _take(work, 3)) == [draft.key for draft in LATER]
+
+    async def test_work_includes_what_opens_a_writer(self, open_bus: port.Bus) -> None:
+        """Every record of the topic is the group's to answer."""
+        writer = await open_bus.open_writer("controller", "c1")
+        await writer.append(records.answered("d1"))
+        async with open_bus.work(topics.OUTCOMES, "g") as work:
+            opened, decision = await _take(work, 2)
+        assert (opened.key, decision.key) == (log.OPENED_KEY, "d1")
+
+    async def test_work_begins_again_at_the_lowest_unfinished(
+        self, bus_factory: BusFactory
+    ) -> None:
+        """What was finished behind a gap comes again: at least once."""
+        async with bus_factory() as before:
+            writer = await before.open_writer("monitor", "m1")
+            await writer.append(*NODES)
+            async with before.work(topics.NODES, "g") as work:
+                taken = await _take(work, 5)
+                for done in (0, 1, 3):
+                    work.done(taken[done])
+                assert work.lowest_unfinished == taken[2].offset
+        async with bus_factory() as after, after.work(topics.NODES, "g") as work:
+            assert work.lowest_unfinished == taken[2].offset
+            assert records.keys(await _take(work, 4)) == [draft.key for draft in NODES[2:]]
+
+    async def test_finished_work_does_not_come_again(self, open_bus: port.Bus) -> None:
+        """In whatever order it was finished, and told once or twice."""
+        writer = await open_bus.open_writer("monitor", "m1")
+        stand = await writer.append(*NODES)
+        async with open_bus.work(topics.NODES, "g") as work:
+            for record in reversed(await _take(work, 6)):
+                work.done(record)
+                work.done(record)
+            assert work.lowest_unfinished == stand[-1].offset + 1
+        await writer.append(*LATER)
+        async with open_bus.work(topics.NODES, "g") as work:
+            assert records.keys(await _take(work, 3)) == [draft.key for draft in LATER]
+
+    async def test_an_empty_topic_has_nothing_unfinished(self, open_bus: port.Bus) -> None:
+        async with open_bus.work(topics.NODES, "g") as work:
+            assert work.lowest_unfinished == 0
+
+    async def test_groups_do_not_take_from_each_other(self, open_bus: port.Bus) -> None:
+        """Nor do the topics of one group."""
+        writer = await open_bus.open_writer("monitor", "m1")
+        await writer.append(NODES[0], builders.observed(builders.make_pod("p1")))
+        for topic, group, key in (
+            (topics.NODES, "g", NODES[0].key),
+            (topics.NODES, "h", NODES[0].key),
+            (topics.PODS, "g", "default/p1"),
+        ):
+            async with open_bus.work(topic, group) as work:
+                (record,) = await _take(work, 1)
+                work.done(record)
+            assert record.key == key
+
+    async def test_a_record_that_is_not_heard_holds_no_work_up(self, open_bus: port.Bus) -> None:
+        """A fenced record is nobody's to finish."""
+        paused = await open_bus.open_writer("controller", "c1")
+        successor = await open_bus.open_writer("controller", "c2")
+        await successor.append(records.phase_changed("default/a"))
+        await paused.append(records.phase_changed("default/zombie"))
+        (end,) = await successor.append(records.phase_changed("default/b"))
+        async with open_bus.work(topics.BATCH_EVENTS, "g") as work:
+            for record in await _take(work, 2):
+                work.done(record)
+            assert work.lowest_unfinished == end.offset + 1
+
+    # --- last ------------------------------------------------------------------------------
+
+    async def test_last_is_the_newest_record(self, open_bus: port.Bus) -> None:
+        writer = await open_bus.open_writer("monitor", "m1")
+        assert await open_bus.last(topics.NODES) is None
+        for draft in NODES[:2]:
+            (appended,) = await writer.append(draft)
+            record = await open_bus.last(topics.NODES)
+            assert record is not None
+            assert (record.id, record.offset) == (appended.id, appended.offset)
+
+    async def test_last_of_a_main_topic_may_open_a_writer(self, open_bus: port.Bus) -> None:
+        writer = await open_bus.open_writer("scheduler", "s1")
+        record = await open_bus.last(topics.DECISIONS)
+        assert record is not None
+        assert (record.offset, record.key) == (writer.epoch, log.OPENED_KEY)
+
+    async def test_an_open_log_is_reachable(self, open_bus: port.Bus) -> None:
+        assert await open_bus.is_reachable()
+
+    async def test_every_topic_can_be_folded(self, open_bus: port.Bus) -> None:
+        """They are created when a connection opens, whoever writes them."""
+        read, positions = await records.read(open_bus, *topics.ALL)
+        assert read == []
+        assert positions == {topic.name: 0 for topic in topics.ALL}
+
+    async def test_a_decisions_id_is_known_when_it_is_acknowledged(
+        self, open_bus: port.Bus
+    ) -> None:
+        """The id that ``append`` returns is the id that readers see."""
+        writer = await open_bus.open_writer("scheduler", "s1")
+        decided = scheduling.StatementDecided(pod_group="default/g1", pod_group_uid="u", session=1)
+        (appended,) = await writer.append(
+            envelope.Draft(
+                topic=topics.DECISIONS, key="default/g1", message=decided, time=builders.NOON
+            )
+        )
+        record = await open_bus.last(topics.DECISIONS)
+        assert record is not None
+        assert record.id == appended.id
+
+
+def _node_of(size: int) -> envelope.Draft:
+    """A draft whose value is a little over ``size`` bytes and does not compress away."""
+    return builders.observed(
+        builders.make_node("large", labels={"x": "0123456789abcdef" * (size // 16)})
+    )
+
+
+async def _take(work: port.Work, count: int) -> list[envelope.Record]:
+    """The next records of a group."""
+    taken: list[envelope.Record] = []
+    async with asyncio.timeout(records.DEADLINE_S):
+        async for record in work:
+            taken.append(record)
+            if len(taken) == count:
+                break
+    return taken
+
+
+async def _until_caught_up(fold: AsyncIterator[port.Batch]) -> None:
+    async with asyncio.timeout(records.DEADLINE_S):
+        while not (await anext(fold)).caught_up:
+            pass
+
+
+async def _fold_on(fold: AsyncIterator[port.Batch], count: int) -> list[envelope.Record]:
+    """The next records of a fold; batches are as the adapter makes them."""
+    read: list[envelope.Record] = []
+    async with asyncio.timeout(records.DEADLINE_S):
+        while len(read) < count:
+            read += (await anext(fold)).records
+    return read

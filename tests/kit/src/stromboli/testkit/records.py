@@ -1,0 +1,56 @@
+"""Drafts of our own messages, and reading back what stands on topics. See ``builders`` for the
+drafts of objects."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+
+from stromboli.shared import envelope, topics
+from stromboli.shared.bus import port
+from stromboli.shared.messages import batch, log, scheduling
+from stromboli.testkit import builders
+
+DEADLINE_S = 30.0
+"""By when anything must have happened, on a busy machine and a real broker, too."""
+
+
+def phase_changed(job: str = "default/j1", after: str = "Running") -> envelope.Draft:
+    """A draft of the controller on a topic that nobody opens on."""
+    message = batch.JobPhaseChanged(
+        job=job, uid=f"job-{job}", queue="default", before="Pending", after=after, at=builders.NOON
+    )
+    return envelope.Draft(topic=topics.BATCH_EVENTS, key=job, message=message, time=builders.NOON)
+
+
+def answered(decision: str) -> envelope.Draft:
+    """A draft of the controller on its main topic."""
+    message = scheduling.DecisionAnswered(decision=decision, pod_group="default/g1")
+    return envelope.Draft(topic=topics.OUTCOMES, key=decision, message=message, time=builders.NOON)
+
+
+def dead_letter(topic: topics.Topic, parked_by: str = "test") -> envelope.Draft:
+    """A draft on the topic that everyone writes to."""
+    message = log.Parked(
+        topic=topic.name, offset=0, key="k", parked_by=parked_by, reason="test", headers={}
+    )
+    return envelope.Draft(
+        topic=topics.DEAD_LETTERS, key=topic.name, message=message, time=builders.NOON
+    )
+
+
+async def read(
+    bus: port.Bus, *wanted: topics.Topic, start: Mapping[str, int] | None = None
+) -> tuple[list[envelope.Record], dict[str, int]]:
+    """Records and positions of a fold up to its barrier."""
+    records: list[envelope.Record] = []
+    async with asyncio.timeout(DEADLINE_S), contextlib.aclosing(bus.fold(wanted, start)) as fold:
+        async for batch_read in fold:
+            records += batch_read.records
+            if batch_read.caught_up:
+                return records, dict(batch_read.positions)
+    raise AssertionError("a fold ended")
+
+
+def keys(records: list[envelope.Record]) -> list[str]:
+    """Their keys, without the records that open a writer."""
+    return [record.key for record in records if record.key != log.OPENED_KEY]
