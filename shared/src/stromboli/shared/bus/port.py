@@ -35,12 +35,15 @@ class Appended(msgspec.Struct, frozen=True):
 class Batch(msgspec.Struct, frozen=True):
     """Records in order of their topics' offsets. ``positions``: topic name -> next offset.
 
-    A batch may be empty: it then reports positions or ``caught_up`` only.
+    A batch may be empty: it then reports positions or ``caught_up`` only. ``unheard``: records of
+    replaced writers, dropped from ``records``. Only the topic's writer looks at them: compaction
+    keeps a key's last record, so it has to say again what they hide.
     """
 
     records: tuple[envelope.Record, ...]
     positions: Mapping[str, int]
     caught_up: bool
+    unheard: tuple[envelope.Record, ...] = ()
 
 
 class Writer(Protocol):

@@ -36,10 +36,14 @@ class KindSynced(Message, frozen=True, kw_only=True):
     """How far the monitor has seen a kind (key: its plural), and when.
 
     ``listing``: a full list is under way, the picture may lack deletions.
-    ``synced``: everything up to ``resource_version`` stands in the snapshot topic.
+    ``synced``: everything up to ``resource_version`` stands in the snapshot topic before offset
+    ``position``; a topic that ends earlier has lost records.
+    ``projection``: which fields the monitor's snapshots carry; another one means list again.
     """
 
     kind: str
     state: Literal["listing", "synced"]
     resource_version: str
     at: datetime
+    position: int = 0
+    projection: str = ""
