@@ -123,7 +123,7 @@ def make_pod(
     created: datetime = NOON,
     deleting: datetime | None = None,
 ) -> core.Pod:
-    """A pod, pending and unbound unless said. ``group``: its PodGroup; ``decision``: what bound it."""
+    """A pod, pending and unbound unless said; ``decision`` is the id of what bound it."""
     marks = {
         keys.GROUP_NAME: group or "",
         keys.TASK_SPEC: task,
