@@ -1,0 +1,93 @@
+"""The checker sees every broken promise, and none where all were kept."""
+
+from typing import Any
+
+import pytest
+
+from stromboli.testkit import checker
+
+Event = dict[str, Any]
+
+
+def node(cpu: str = "2") -> Event:
+    return {
+        "type": "ADDED",
+        "object": {
+            "kind": "Node",
+            "metadata": {"name": "n", "uid": "n"},
+            "status": {"allocatable": {"cpu": cpu, "pods": "10"}},
+        },
+    }
+
+
+def job(name: str = "j", phase: str = "", kind: str = "ADDED", **status: Any) -> Event:
+    return {
+        "type": kind,
+        "object": {
+            "kind": "Job",
+            "metadata": {"name": name, "uid": name},
+            "spec": {"minAvailable": 2},
+            "status": {"state": {"phase": phase}, **status},
+        },
+    }
+
+
+def pod(
+    uid: str, index: int = 0, node: str = "", phase: str = "Pending", kind: str = "ADDED"
+) -> Event:
+    owner = {"kind": "Job", "apiVersion": "batch.volcano.sh/v1alpha1", "uid": "j"}
+    return {
+        "type": kind,
+        "object": {
+            "kind": "Pod",
+            "metadata": {
+                "name": uid,
+                "uid": uid,
+                "ownerReferences": [owner],
+                "annotations": {checker.TASK: "t", checker.INDEX: str(index)},
+            },
+            "spec": {
+                "nodeName": node,
+                "containers": [{"resources": {"requests": {"cpu": "1"}}}],
+            },
+            "status": {"phase": phase},
+        },
+    }
+
+
+GOOD = [
+    node(),
+    job(),
+    pod("a"),
+    pod("b", 1),
+    pod("a", node="n", kind="MODIFIED"),
+    pod("b", 1, node="n", kind="MODIFIED"),
+    pod("a", node="n", phase="Succeeded", kind="MODIFIED"),
+    pod("b", 1, node="n", phase="Succeeded", kind="MODIFIED"),
+    job(phase="Completed", kind="MODIFIED"),
+]
+
+
+def test_a_history_that_kept_all_promises_is_clean() -> None:
+    assert checker.broken(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("history", "word"),
+    [
+        ([*GOOD[:3], pod("twin")], "are both"),
+        ([node("1"), *GOOD[1:6]], "of 1"),
+        ([*GOOD[:5]], "1 of 2 pods bound"),
+        ([*GOOD[:8]], "not finished"),
+        ([*GOOD, pod("a", kind="DELETED")], "deleted by nobody"),
+        ([*GOOD, job(kind="DELETED")], "deleted by nobody"),
+        ([*GOOD, job(phase="Completed", retryCount=1)], "retried 1 times"),
+    ],
+)
+def test_every_broken_promise_is_named(history: list[Event], word: str) -> None:
+    assert any(word in line for line in checker.broken(history))
+
+
+def test_what_a_user_deleted_may_go_with_its_pods() -> None:
+    history = [*GOOD, job(kind="DELETED"), pod("a", kind="DELETED"), pod("b", kind="DELETED")]
+    assert checker.broken(history, deleted_by_user=frozenset({"j"})) == []
