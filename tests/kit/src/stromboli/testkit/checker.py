@@ -20,7 +20,14 @@ JOB_GROUP = "batch.volcano.sh/"
 TASK, INDEX = "volcano.sh/task-spec", "volcano.sh/task-index"
 GROUP = "scheduling.k8s.io/group-name"
 OVER = ("Succeeded", "Failed")
-_UNITS = {"": 1, "m": Decimal("0.001"), "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS: dict[str, int | Decimal] = {
+    "": 1,
+    "m": Decimal("0.001"),
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+}
 _UNITS |= {f"{letter}i": 1024**power for power, letter in enumerate("KMGT", start=1)}
 
 
