@@ -11,6 +11,7 @@ import os
 from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
 from stromboli.testkit.parts import kubernetes, real, tools
 
@@ -33,7 +34,7 @@ def real_tools() -> tools.Tools:
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="session")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def real_parts(
     real_tools: tools.Tools, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[real.RealParts]:

@@ -179,6 +179,8 @@ class ApiServer(Part):
             "--endpoint-reconciler-type=none",  # the service kubernetes may not point to loopback
             "--allow-privileged=true",
             "--profiling=false",
+            # Else a stop waits up to a minute for open watches instead of ending them.
+            "--shutdown-watch-termination-grace-period=1s",
         ]
 
     async def is_ready(self) -> bool:
