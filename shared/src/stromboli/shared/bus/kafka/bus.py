@@ -1,0 +1,106 @@
+"""The bus over Kafka."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Self
+
+import structlog
+from aiokafka import admin
+
+from stromboli.shared import envelope, errors, runtime, topics
+from stromboli.shared.bus import port
+from stromboli.shared.bus.kafka import clients, layout, reader, settings, work, writer
+
+_log = structlog.get_logger(__name__)
+
+REACHABLE_WITHIN_S = 1.0
+"""A broker that takes longer to answer an empty question is no base for readiness."""
+
+
+class KafkaBus:
+    """See ``port.Bus``. Entering raises UnavailableError when no broker answers, and may then be
+    tried again; what a cell's topics lack is created or said."""
+
+    def __init__(
+        self, given: settings.KafkaSettings, clock: runtime.Clock = runtime.utc_now
+    ) -> None:
+        self._given = given
+        self._clock = clock
+        self._admin: admin.AIOKafkaAdminClient | None = None
+        self._writers: list[writer.KafkaWriter] = []
+
+    async def __aenter__(self) -> Self:
+        what = f"connect to {', '.join(self._given.bootstrap)}"
+        client = admin.AIOKafkaAdminClient(**clients.connection(self._given))
+        try:
+            await client.start()
+            await layout.ensured(client, self._given)
+        except clients.TROUBLE as error:
+            await client.close()
+            raise clients.translated(what, error) from error
+        except BaseException:
+            await client.close()
+            raise
+        self._admin = client
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        client, self._admin = self._admin, None
+        writers, self._writers = self._writers, []
+        await asyncio.gather(*(opened.close() for opened in writers))
+        if client is not None:
+            await client.close()
+
+    async def open_writer(self, service: topics.Service, instance: str) -> writer.KafkaWriter:
+        """See ``port.Bus.open_writer``. Raises UnavailableError."""
+        opened = await writer.opened(service, instance, self._given, self._clock)
+        self._writers.append(opened)
+        return opened
+
+    async def fold(
+        self, wanted: Sequence[topics.Topic], start: Mapping[str, int] | None = None
+    ) -> AsyncGenerator[port.Batch, None]:
+        """See ``port.Bus.fold``. Waits while the broker is away; close it with ``aclosing``."""
+        async with reader.reading(self._given, wanted) as source:
+            await source.seek(start or {})
+            read = reader.NOTHING
+            caught_up = False
+            while True:
+                positions = await source.positions()
+                is_first = not caught_up and all(
+                    positions[name] >= end for name, end in source.ends.items()
+                )
+                caught_up = caught_up or is_first
+                if is_first or read != reader.NOTHING:
+                    yield port.Batch(read.heard, positions, caught_up, read.unheard)
+                read = await source.read()
+
+    def work(self, topic: topics.Topic, group: str) -> AbstractAsyncContextManager[port.Work]:
+        """See ``port.Bus.work``. Waits while the broker is away."""
+        return work.working(self._given, topic, group)
+
+    async def last(self, topic: topics.Topic) -> envelope.Record | None:
+        """See ``port.Bus.last``. Raises UnavailableError."""
+        try:
+            async with asyncio.timeout(self._given.append_timeout_s):
+                return await reader.newest(self._given, topic)
+        except TimeoutError:
+            raise errors.UnavailableError(f"read {topic.name}", "the log is away") from None
+
+    async def is_reachable(self) -> bool:
+        """See ``port.Bus.is_reachable``."""
+        if self._admin is None:
+            return False
+        with contextlib.suppress(*clients.TROUBLE):
+            async with asyncio.timeout(REACHABLE_WITHIN_S):
+                await self._admin.describe_topics([])
+                return True
+        return False

@@ -1,0 +1,139 @@
+"""What writers and readers share: connections, errors, and an end in bounded time."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import aiokafka
+import aiokafka.errors as kafka_errors
+import structlog
+from aiokafka import helpers
+
+from stromboli.shared import errors, runtime
+from stromboli.shared.bus.kafka import settings
+
+T = TypeVar("T")
+PARTITION = 0
+"""The one partition of every topic."""
+RETRY_MS = 100
+"""Pause of aiokafka between its own tries."""
+
+_log = structlog.get_logger(__name__)
+# aiokafka logs a line at every try while a broker is away, ten a second and client; we say once
+# that it is away and once that it is back.
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+
+_FORBIDDEN = (
+    kafka_errors.TopicAuthorizationFailedError,
+    kafka_errors.GroupAuthorizationFailedError,
+    kafka_errors.ClusterAuthorizationFailedError,
+    kafka_errors.AuthenticationFailedError,
+    kafka_errors.SaslAuthenticationFailed,
+)
+_TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
+TROUBLE = (kafka_errors.KafkaError, OSError, TimeoutError)
+"""What aiokafka raises when something outside is wrong."""
+
+
+def connection(given: settings.KafkaSettings) -> dict[str, Any]:
+    """Arguments of every aiokafka client."""
+    return {
+        "bootstrap_servers": list(given.bootstrap),
+        "client_id": f"stromboli-{given.cell}",
+        "request_timeout_ms": int(given.request_timeout_s * 1000),
+        "retry_backoff_ms": RETRY_MS,
+        "security_protocol": given.security,
+        "ssl_context": _tls(given) if given.security.endswith("SSL") else None,
+        "sasl_mechanism": given.sasl_mechanism,
+        "sasl_plain_username": given.sasl_username or None,
+        "sasl_plain_password": given.sasl_password or None,
+    }
+
+
+def _tls(given: settings.KafkaSettings) -> ssl.SSLContext:
+    context: ssl.SSLContext = helpers.create_ssl_context(
+        cafile=given.tls_ca_file or None,
+        certfile=given.tls_certificate_file or None,
+        keyfile=given.tls_key_file or None,
+    )
+    return context
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the broker answered and will answer so again."""
+    return isinstance(error, (*_FORBIDDEN, *_TOO_LARGE))
+
+
+def translated(what: str, error: BaseException) -> errors.OutsideError:
+    """The error of ours that says what ``error`` of the client's means."""
+    reason = str(error) or type(error).__name__
+    if isinstance(error, _FORBIDDEN):
+        return errors.ForbiddenError(what, reason)
+    if isinstance(error, _TOO_LARGE):
+        return errors.TooLargeError(what, reason)
+    if isinstance(error, kafka_errors.InvalidReplicationFactorError):
+        return errors.PermanentError(what, f"{reason}: are there as many brokers?")
+    return errors.UnavailableError(what, reason)
+
+
+async def patiently(what: str, call: Callable[[], Awaitable[T]]) -> T:
+    """The result of ``call``, tried for as long as the broker is away.
+
+    Raises ForbiddenError and other permanent errors.
+    """
+    backoff = runtime.Backoff()
+    is_away = False
+    while True:
+        try:
+            result = await call()
+        except TROUBLE as error:
+            trouble = translated(what, error)
+            if isinstance(trouble, errors.PermanentError):
+                raise trouble from error
+            if not is_away:
+                is_away = True
+                _log.warning("log away", what=what, reason=trouble.reason)
+            await asyncio.sleep(backoff.next_s())
+        else:
+            if is_away:
+                _log.info("log back", what=what)
+            return result
+
+
+async def stopped(consumer: aiokafka.AIOKafkaConsumer, timeout_s: float) -> None:
+    """Close a consumer; after ``timeout_s`` without its farewell."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await consumer.stop()
+    except TROUBLE as error:
+        _log.warning("reader closed without farewell", reason=str(error) or type(error).__name__)
+
+
+async def discarded(producer: aiokafka.AIOKafkaProducer, timeout_s: float) -> None:
+    """Close a producer so that nothing of it can reach the log later, even when cancelled.
+
+    It may deliver what it holds within ``timeout_s``; then it is cut off.
+    """
+    is_closed = False
+    try:
+        async with asyncio.timeout(timeout_s):
+            await producer.stop()
+        is_closed = True
+    except TROUBLE as error:
+        _log.warning("writer cut off", reason=str(error) or type(error).__name__)
+    finally:
+        if not is_closed:
+            await _cut_off(producer)
+
+
+async def _cut_off(producer: aiokafka.AIOKafkaProducer) -> None:
+    # Left alone, an idempotent producer repeats its records until the broker is back, and
+    # aiokafka has no public way to end that. The first cancellation ends its loop, which then
+    # waits for requests under way; the next ones end those.
+    task = producer._sender.sender_task
+    while task is not None and not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=0.1)
+    await producer.client.close()

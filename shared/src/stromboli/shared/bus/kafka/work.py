@@ -1,0 +1,120 @@
+"""Things to do once: a group's place in a topic.
+
+The reader's partition is assigned by hand and the group only keeps the offset. So a restarted
+process goes on at once, where a group that assigns partitions would first wait until the dead
+member's session has ended; that there is one active process is the business of leases.
+"""
+
+import asyncio
+import contextlib
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator
+
+import structlog
+from aiokafka import structs
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus.kafka import clients, reader, settings
+
+_log = structlog.get_logger(__name__)
+
+
+class KafkaWork:
+    """See ``port.Work``. Made by ``working``."""
+
+    def __init__(self, source: reader.Reader, at: int) -> None:
+        self._source = source
+        (self._partition,) = source.partitions
+        self._ready: deque[envelope.Record] = deque()
+        self._unfinished: OrderedDict[int, None] = OrderedDict()
+        self._next = at
+        self._committed = at
+        self._moved = asyncio.Event()
+        self.committer: asyncio.Task[None] | None = None
+
+    def __aiter__(self) -> AsyncIterator[envelope.Record]:
+        return self
+
+    async def __anext__(self) -> envelope.Record:
+        while not self._ready:
+            await self._refill()
+        return self._ready.popleft()
+
+    async def _refill(self) -> None:
+        if self.committer is not None and self.committer.done():
+            self.committer.result()  # raises why commits are refused
+        records = (await self._source.read()).heard
+        position = await self._source.consumer.position(self._partition)
+        if position < self._next:  # the log began anew: what was in hand is of another time
+            self._unfinished.clear()
+            self._ready.clear()
+        self._next = position
+        self._ready.extend(records)
+        for record in records:
+            self._unfinished[record.offset] = None
+        self._moved.set()
+
+    def done(self, record: envelope.Record) -> None:
+        """See ``port.Work.done``; repeating it changes nothing."""
+        self._unfinished.pop(record.offset, None)
+        self._moved.set()
+
+    @property
+    def lowest_unfinished(self) -> int:
+        """Where a restart of this group would begin, once committed."""
+        return next(iter(self._unfinished), self._next)
+
+    async def commit_for_ever(self, every_s: float) -> None:
+        """Commit what moved, at most every ``every_s`` seconds. Waits while the broker is away."""
+        while True:
+            await self._moved.wait()
+            self._moved.clear()
+            await self.commit()
+            await asyncio.sleep(every_s)
+
+    async def commit(self) -> None:
+        """Commit the lowest unfinished offset. Raises errors of ours."""
+        offset = self.lowest_unfinished
+        if offset == self._committed:
+            return
+        try:
+            await self._source.consumer.commit({self._partition: offset})
+        except clients.TROUBLE as error:
+            raise clients.translated(f"commit {self._partition.topic}", error) from error
+        self._committed = offset
+
+
+@contextlib.asynccontextmanager
+async def working(
+    given: settings.KafkaSettings, topic: topics.Topic, group: str
+) -> AsyncIterator[KafkaWork]:
+    """A group's work on ``topic``, from its last commit; from the beginning for a new group."""
+    async with reader.reading(given, (topic,), f"{given.cell}.{group}") as source:
+        (partition,) = source.partitions
+        committed = await clients.patiently(
+            f"find the place of {group}", lambda: _committed(source, partition)
+        )
+        await source.seek({} if committed is None else {topic.name: committed})
+        work = KafkaWork(source, await source.consumer.position(partition))
+        work.committer = asyncio.create_task(work.commit_for_ever(given.commit_every_s))
+        try:
+            yield work
+        finally:
+            await _finish(work, given)
+
+
+async def _committed(source: reader.Reader, partition: structs.TopicPartition) -> int | None:
+    offset: int | None = await source.consumer.committed(partition)
+    return offset
+
+
+async def _finish(work: KafkaWork, given: settings.KafkaSettings) -> None:
+    """The last commit, if the broker takes it soon."""
+    assert work.committer is not None
+    work.committer.cancel()
+    await asyncio.wait([work.committer])
+    try:
+        async with asyncio.timeout(given.close_timeout_s):
+            await work.commit()
+    except (errors.OutsideError, TimeoutError) as error:
+        _log.warning("last commit failed", reason=str(error) or type(error).__name__)

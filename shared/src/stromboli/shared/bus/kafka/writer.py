@@ -1,0 +1,271 @@
+"""The appender of a service.
+
+Order is kept by one lock around sending and by Kafka's idempotent producer, which repeats a lost
+request under its old sequence number. Sends do not wait for each other's acknowledgement.
+
+A producer can fail for good (the broker has lost or fenced its sequence). Then it is discarded
+and a new one repeats, in order, what the old one got no acknowledgement for: at least once. The
+epoch stays: it is a position in the log, not a property of the producer.
+
+When an append runs out of time its records stay with the producer, since only the producer can
+still deliver them without disorder. Until they are through, later appends send nothing: a broker
+that is away for an hour costs no memory.
+"""
+
+import asyncio
+import functools
+import uuid
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import aiokafka
+import msgspec
+import structlog
+
+from stromboli.shared import envelope, errors, runtime, topics
+from stromboli.shared.bus import port
+from stromboli.shared.bus.kafka import clients, settings
+from stromboli.shared.messages import log
+
+_log = structlog.get_logger(__name__)
+
+BATCH_BYTES = 1024 * 1024
+"""Records of a topic that may travel in one request: aiokafka has one under way at a time, so
+this bounds throughput, and a megabyte takes a broker a few milliseconds."""
+OVERHEAD_BYTES = 61 + 21
+"""Kafka's frame of a batch and, at most, of a record."""
+HEADER_BYTES = 10
+"""Lengths of a header's name and value take at most this."""
+
+
+class _Sealed(msgspec.Struct, eq=False):
+    """One record on its way. ``sent`` is the current producer's promise."""
+
+    topic: str
+    key: bytes
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
+    id: str
+    sent: asyncio.Future[Any] | None = None
+    is_wanted: bool = True
+
+    @property
+    def offset(self) -> int | None:
+        """Where it stands, once acknowledged. The broker may acknowledge a repeated record whose
+        place it has forgotten with offset -1: that is no answer."""
+        if self.sent is None or not self.sent.done() or self.sent.cancelled():
+            return None
+        if self.sent.exception() is not None:
+            return None
+        offset: int = self.sent.result().offset
+        return offset if offset >= 0 else None
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether its producer will not bring it to the log any more."""
+        return self.sent is None or (self.sent.done() and self.offset is None)
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it was not taken, if the producer said so."""
+        if self.sent is None or not self.sent.done() or self.sent.cancelled():
+            return None
+        return self.sent.exception()
+
+
+class KafkaWriter:
+    """See ``port.Writer``. Made by ``opened``."""
+
+    def __init__(self, service: topics.Service, given: settings.KafkaSettings) -> None:
+        self._service = service
+        self._given = given
+        self._epoch = -1
+        self._sequence = 0
+        self._order = asyncio.Lock()
+        self._producer: aiokafka.AIOKafkaProducer | None = None
+        self._is_sound = False
+        self._unacknowledged: deque[_Sealed] = deque()
+
+    @property
+    def epoch(self) -> int:
+        """Offset of this writer's ``opened``."""
+        return self._epoch
+
+    async def open(self, instance: str, clock: runtime.Clock) -> None:
+        """Append ``opened``; its offset is the epoch."""
+        draft = envelope.Draft(
+            topic=topics.MAIN[self._service],
+            key=log.OPENED_KEY,
+            message=log.Opened(writer=self._service, instance=instance),
+            time=clock(),
+        )
+        sealed = self._seal(draft, 0)
+        # No epoch is known before it stands, so its id is made unique in another way.
+        opening = f"{self._service}/opened/{uuid.uuid4()}"
+        sealed.headers = [
+            (name, opening.encode() if name == "ce_id" else value) for name, value in sealed.headers
+        ]
+        (self._epoch,) = await self._deliver([sealed], f"open writer {self._service}")
+
+    async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
+        """See ``port.Writer.append``."""
+        sealed = [
+            self._seal(draft, self._sequence + place) for place, draft in enumerate(drafts, 1)
+        ]
+        self._sequence += len(drafts)
+        if not sealed:
+            return ()
+        offsets = await self._deliver(sealed, f"append to {sealed[0].topic}")
+        return tuple(
+            port.Appended(offset, entry.id) for offset, entry in zip(offsets, sealed, strict=True)
+        )
+
+    async def close(self) -> None:
+        """Deliver what is under way if the broker takes it soon."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await clients.discarded(producer, self._given.close_timeout_s)
+
+    def _seal(self, draft: envelope.Draft, sequence: int) -> _Sealed:
+        if draft.topic.writer not in (None, self._service):
+            raise ValueError(
+                f"{draft.topic.name} is written by {draft.topic.writer}, not {self._service}"
+            )
+        texts, value = envelope.seal(draft, self._service, self._epoch, sequence)
+        headers = [(name, text.encode()) for name, text in texts.items()]
+        key = draft.key.encode()
+        size = OVERHEAD_BYTES + len(key) + len(value or b"")
+        size += sum(len(name) + len(text) + HEADER_BYTES for name, text in headers)
+        if size > topics.RECORD_BYTES:
+            raise errors.TooLargeError(
+                f"append {draft.key} to {draft.topic.name}",
+                f"{size} bytes, at most {topics.RECORD_BYTES} are allowed",
+            )
+        return _Sealed(draft.topic.full_name(self._given.cell), key, value, headers, texts["ce_id"])
+
+    async def _deliver(self, entries: Sequence[_Sealed], what: str) -> tuple[int, ...]:
+        """Send in order; the offsets. Raises TransientError or PermanentError."""
+        try:
+            async with asyncio.timeout(self._given.append_timeout_s):
+                async with self._order:
+                    await self._leftovers_gone()
+                    if not self._is_sound:
+                        await self._rebuild()
+                    await self._send(entries)
+                return await self._offsets(entries, what)
+        except TimeoutError:
+            raise errors.UnavailableError(
+                what, f"not acknowledged within {self._given.append_timeout_s:g} s"
+            ) from None
+        finally:
+            for entry in entries:
+                entry.is_wanted = False
+
+    async def _leftovers_gone(self) -> None:
+        """Wait until no record is under way that an earlier append gave up on."""
+        left = [
+            entry.sent
+            for entry in self._unacknowledged
+            if not entry.is_wanted and entry.sent is not None and not entry.sent.done()
+        ]
+        if left:
+            await asyncio.wait(left)
+
+    async def _send(self, entries: Iterable[_Sealed]) -> None:
+        producer = self._producer
+        assert producer is not None
+        while self._unacknowledged and self._unacknowledged[0].offset is not None:
+            self._unacknowledged.popleft()
+        self._unacknowledged.extend(entries)
+        for entry in entries:
+            try:
+                entry.sent = await producer.send(
+                    entry.topic,
+                    entry.value,
+                    key=entry.key,
+                    partition=clients.PARTITION,
+                    headers=entry.headers,
+                )
+            except clients.TROUBLE as error:
+                entry.sent = asyncio.get_running_loop().create_future()
+                entry.sent.set_exception(error)
+            except BaseException:
+                self._is_sound = False  # cancelled between two records
+                raise
+            entry.sent.add_done_callback(functools.partial(self._answered, producer))
+
+    def _answered(self, producer: aiokafka.AIOKafkaProducer, sent: asyncio.Future[Any]) -> None:
+        failed = sent.cancelled() or sent.exception() is not None or sent.result().offset < 0
+        if failed and producer is self._producer:
+            self._is_sound = False
+
+    async def _offsets(self, entries: Sequence[_Sealed], what: str) -> tuple[int, ...]:
+        while True:
+            sent = [entry.sent for entry in entries if entry.sent is not None]
+            if sent:
+                await asyncio.wait(sent)
+            for entry in entries:
+                if entry.error is not None and clients.is_refusal(entry.error):
+                    raise clients.translated(what, entry.error) from entry.error
+            offsets = tuple(entry.offset for entry in entries if entry.offset is not None)
+            if len(offsets) == len(entries):
+                return offsets
+            async with self._order:
+                # Unless another append has repeated them meanwhile, with its own.
+                if any(entry.is_failed for entry in entries):
+                    await self._rebuild()
+
+    async def _rebuild(self) -> None:
+        """A new producer that first repeats what nobody has acknowledged and somebody awaits.
+
+        Called with the order held; may be cancelled anywhere and called again.
+        """
+        self._is_sound = False
+        if self._producer is not None:
+            failed = next((e.error for e in self._unacknowledged if e.error is not None), None)
+            _log.warning("writer rebuilt", service=self._service, reason=repr(failed))
+            await clients.discarded(self._producer, self._given.close_timeout_s)
+            self._producer = None
+        for entry in self._unacknowledged:
+            if entry.sent is not None and not entry.sent.done():
+                entry.sent.cancel()
+        self._producer = await self._started()
+        self._is_sound = True
+        repeated = [
+            entry for entry in self._unacknowledged if entry.is_wanted and entry.offset is None
+        ]
+        self._unacknowledged.clear()
+        await self._send(repeated)
+
+    async def _started(self) -> aiokafka.AIOKafkaProducer:
+        producer = aiokafka.AIOKafkaProducer(
+            **clients.connection(self._given),
+            enable_idempotence=True,
+            acks="all",
+            linger_ms=0,
+            max_batch_size=BATCH_BYTES,
+            max_request_size=2 * topics.RECORD_BYTES,  # our own limit comes first
+        )
+        try:
+            await clients.patiently(f"open writer {self._service}", producer.start)
+        except BaseException:
+            await producer.stop()
+            raise
+        return producer
+
+
+async def opened(
+    service: topics.Service,
+    instance: str,
+    given: settings.KafkaSettings,
+    clock: runtime.Clock,
+) -> KafkaWriter:
+    """A writer with a new epoch. Raises UnavailableError after ``append_timeout_s``."""
+    writer = KafkaWriter(service, given)
+    try:
+        await writer.open(instance, clock)
+    except BaseException:
+        await writer.close()
+        raise
+    return writer

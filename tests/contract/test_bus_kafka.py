@@ -1,0 +1,90 @@
+"""The Kafka adapter does what every log does, on a real broker."""
+
+import uuid
+from collections.abc import AsyncIterator
+
+import aiokafka
+import pytest
+from aiokafka import admin
+from aiokafka.admin import config_resource
+
+from stromboli.shared import topics
+from stromboli.shared.bus import kafka, port
+from stromboli.testkit.contracts import bus
+from stromboli.testkit.parts import real
+
+pytest_plugins = ["stromboli.testkit.parts.fixtures"]
+pytestmark = [pytest.mark.real]
+
+COMPACT_SOON = {
+    "cleanup.policy": "compact",
+    "segment.ms": "50",  # the filler comes later than this and so begins a new segment
+    "min.cleanable.dirty.ratio": "0.001",
+    "max.compaction.lag.ms": "1",
+    "max.message.bytes": str(topics.RECORD_BYTES),
+}
+
+
+class TestKafkaBus(bus.BusContract):
+    """A test has cells of its own; their topics are removed behind it."""
+
+    @pytest.fixture
+    async def bus_factory(self, real_parts: real.RealParts) -> AsyncIterator[bus.BusFactory]:
+        test = uuid.uuid4().hex[:8]
+        cells: set[str] = set()
+
+        def make(cell: str = "a") -> port.Bus:
+            cells.add(f"{test}-{cell}")
+            given = kafka.KafkaSettings(
+                bootstrap=(real_parts.kafka_bootstrap,), cell=f"{test}-{cell}"
+            )
+            return kafka.KafkaBus(given)
+
+        self.bootstrap, self.cell = real_parts.kafka_bootstrap, f"{test}-a"
+        yield make
+        await self._remove(cells)
+
+    async def _remove(self, cells: set[str]) -> None:
+        client = admin.AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await client.start()
+        try:
+            await client.delete_topics(
+                [topic.full_name(cell) for cell in cells for topic in topics.ALL]
+            )
+        finally:
+            await client.close()
+
+    async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None:
+        name = topic.full_name(self.cell)
+        client = admin.AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await client.start()
+        try:
+            await client.alter_configs(
+                [
+                    config_resource.ConfigResource(
+                        config_resource.ConfigResourceType.TOPIC, name, COMPACT_SOON
+                    )
+                ]
+            )
+        finally:
+            await client.close()
+        before = await self._count(name)
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=self.bootstrap) as producer:
+            while await self._count(name) >= before:
+                # What stands in the last segment is never compacted: this begins another one.
+                await producer.send_and_wait(name, b"{}", key=b"filler")
+                before += 1
+
+    async def _count(self, name: str) -> int:
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=self.bootstrap, auto_offset_reset="earliest"
+        )
+        async with consumer:
+            partition = aiokafka.TopicPartition(name, 0)
+            consumer.assign([partition])
+            (end,) = (await consumer.end_offsets([partition])).values()
+            count = 0
+            while await consumer.position(partition) < end:
+                fetched = await consumer.getmany(partition, timeout_ms=200)
+                count += len(fetched.get(partition, ()))
+            return count
