@@ -3,7 +3,7 @@ drafts of objects."""
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from stromboli.shared import envelope, topics
 from stromboli.shared.bus import port
@@ -51,6 +51,6 @@ async def read(
     raise AssertionError("a fold ended")
 
 
-def keys(records: list[envelope.Record]) -> list[str]:
+def keys(records: Sequence[envelope.Record]) -> list[str]:
     """Their keys, without the records that open a writer."""
     return [record.key for record in records if record.key != log.OPENED_KEY]

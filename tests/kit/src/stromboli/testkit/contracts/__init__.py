@@ -3,5 +3,7 @@
 import pytest
 
 pytest.register_assert_rewrite(
-    "stromboli.testkit.contracts.bus", "stromboli.testkit.contracts.cluster"
+    "stromboli.testkit.contracts.admission",
+    "stromboli.testkit.contracts.bus",
+    "stromboli.testkit.contracts.cluster",
 )

@@ -213,6 +213,22 @@ class BusContract(abc.ABC):
         read, _ = await records.read(open_bus, topics.OUTCOMES)
         assert records.keys(read) == ["before", "end"]
 
+    async def test_the_topics_writer_can_see_what_was_not_heard(self, open_bus: port.Bus) -> None:
+        """Apart from the records that count: it has to say again what the zombie's hide."""
+        paused = await open_bus.open_writer("monitor", "m1")
+        successor = await open_bus.open_writer("monitor", "m2")
+        await successor.append(NODES[0])
+        await paused.append(NODES[1])
+        unheard: list[envelope.Record] = []
+        fold = open_bus.fold([topics.NODES])
+        async with asyncio.timeout(records.DEADLINE_S), contextlib.aclosing(fold):
+            async for batch in fold:
+                assert NODES[1].key not in records.keys(batch.records)
+                unheard += batch.unheard
+                if batch.caught_up:
+                    break
+        assert records.keys(unheard) == [NODES[1].key]
+
     async def test_a_running_fold_stops_hearing_a_replaced_writer(self, open_bus: port.Bus) -> None:
         paused = await open_bus.open_writer("monitor", "m1")
         await paused.append(NODES[0])

@@ -1,0 +1,5 @@
+"""The embedded cluster: what our services need of a Kubernetes API server, in this process."""
+
+from stromboli.local.cluster.hook import Hook
+
+__all__ = ["Hook"]

@@ -1,0 +1,189 @@
+"""What a ``Cluster`` with webhooks before it does. An adapter's tests subclass it and say how
+webhooks come before their cluster::
+
+    class TestMyAdmission(admission.AdmissionContract):
+        @pytest.fixture
+        async def open_cluster(self) -> AsyncIterator[port.Cluster]: ...
+
+        async def install(self, *hooks: Hook) -> None: ...
+
+Webhooks of a test are gone when its cluster fixture ends.
+"""
+
+import abc
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from stromboli.local.cluster import Hook
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+from stromboli.testkit import objects
+from stromboli.testkit.contracts import cluster
+
+JOBS = kinds.JOBS
+Request = dict[str, Any]
+Answer = dict[str, Any]
+ALL = frozenset({"CREATE", "UPDATE", "DELETE"})
+
+
+def answering(decide: Callable[[Request], Answer]) -> Callable[[bytes], Awaitable[bytes]]:
+    """A webhook that answers each request with what is decided."""
+
+    async def call(body: bytes) -> bytes:
+        review = msgspec.json.decode(body)
+        answer = {"uid": review["request"]["uid"], **decide(review["request"])}
+        return msgspec.json.encode(
+            {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
+        )
+
+    return call
+
+
+def allow(_: Request) -> Answer:
+    """Any object is fine."""
+    return {"allowed": True}
+
+
+def deny(_: Request) -> Answer:
+    """No object is."""
+    return {"allowed": False, "status": {"message": "spec.minAvailable: too many"}}
+
+
+def label(_: Request) -> Answer:
+    """Fine, with a label."""
+    patch = objects.operations(("add", "/metadata/labels", {"hooked": "yes"}))
+    return {
+        "allowed": True,
+        "patchType": "JSONPatch",
+        "patch": base64.b64encode(patch).decode(),
+    }
+
+
+class Asked(list[Request]):
+    """A webhook that remembers what it was asked."""
+
+    def __call__(self, request: Request) -> Answer:
+        self.append(request)
+        return {"allowed": True}
+
+
+class AdmissionContract(cluster.ClusterRoom, abc.ABC):
+    """How an API server asks webhooks."""
+
+    @abc.abstractmethod
+    async def install(self, *hooks: Hook) -> None:
+        """From its return on, these webhooks stand before the cluster, in this order."""
+
+    async def test_a_mutating_webhook_changes_what_is_stored(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        await self.install(_hook(label, mutating=True))
+        created = await open_cluster.create(JOBS, namespace, objects.job("j"))
+        assert objects.read(created)["metadata"]["labels"] == {"hooked": "yes"}
+
+    async def test_a_validating_webhook_sees_what_would_be_stored(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        """With defaults filled in and the mutating webhooks' changes."""
+        asked = Asked()
+        await self.install(_hook(asked), _hook(label, mutating=True))
+        await open_cluster.create(JOBS, namespace, objects.job("j"))
+        (request,) = asked
+        assert (request["operation"], request["name"]) == ("CREATE", "j")
+        assert request["namespace"] == namespace
+        assert request["kind"] == {
+            "group": "batch.volcano.sh",
+            "version": "v1alpha1",
+            "kind": "Job",
+        }
+        assert request["resource"]["resource"] == "jobs"
+        assert request["userInfo"]["username"]
+        assert request["object"]["metadata"]["labels"] == {"hooked": "yes"}
+        assert request["object"]["spec"]["queue"] == "default"
+        assert request["oldObject"] is None
+        assert not request.get("dryRun")
+
+    async def test_a_denial_says_why_and_stores_nothing(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        await self.install(_hook(deny))
+        with pytest.raises(errors.InvalidError, match=r"spec\.minAvailable: too many"):
+            await open_cluster.create(JOBS, namespace, objects.job("j"))
+        assert (await open_cluster.list(JOBS, namespace)).items == ()
+
+    async def test_webhooks_are_asked_about_changes_and_deletions(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        """With the object before and after."""
+        asked = Asked()
+        await self.install(_hook(asked))
+        await open_cluster.create(JOBS, namespace, objects.job("j"))
+        patch = objects.merge(spec={"minAvailable": 2})
+        await open_cluster.patch(JOBS, namespace, "j", patch, patch_type="merge")
+        await open_cluster.delete(JOBS, namespace, "j")
+        _, update, delete = asked
+        assert update["operation"] == "UPDATE"
+        assert update["oldObject"]["spec"]["minAvailable"] == 1
+        assert update["object"]["spec"]["minAvailable"] == 2
+        assert delete["operation"] == "DELETE"
+        assert delete["oldObject"]["metadata"]["name"] == "j"
+        assert delete["object"] is None
+
+    async def test_webhooks_are_asked_only_what_is_theirs(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        """Not about other kinds and operations, nor about the status."""
+        await self.install(_hook(deny, operations=frozenset({"DELETE"})))
+        await open_cluster.create(JOBS, namespace, objects.job("j"))
+        await open_cluster.create(kinds.CONFIG_MAPS, namespace, objects.config_map("c"))
+        await open_cluster.delete(kinds.CONFIG_MAPS, namespace, "c")
+        with pytest.raises(errors.InvalidError):
+            await open_cluster.delete(JOBS, namespace, "j")
+        await self.install(_hook(deny, operations=frozenset({"UPDATE"})))
+        await open_cluster.patch(
+            JOBS,
+            namespace,
+            "j",
+            objects.merge(status={"pending": 1}),
+            patch_type="merge",
+            subresource="status",
+        )
+
+    async def test_a_webhook_that_fails_refuses_or_is_ignored(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        """As its failure policy says."""
+        await self.install(_hook(_fail, failure_policy="Ignore"))
+        await open_cluster.create(JOBS, namespace, objects.job("ignored"))
+        await self.install(_hook(_fail))
+        with pytest.raises(errors.OutsideError):
+            await open_cluster.create(JOBS, namespace, objects.job("refused"))
+        with pytest.raises(errors.NotFoundError):
+            await open_cluster.get(JOBS, namespace, "refused")
+
+    async def test_what_webhooks_make_of_an_object_must_fit_its_schema(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        await self.install(_hook(_break, mutating=True))
+        with pytest.raises(errors.InvalidError, match=r"spec\.minAvailable"):
+            await open_cluster.create(JOBS, namespace, objects.job("j"))
+
+
+def _fail(_: Request) -> Answer:
+    raise RuntimeError("this webhook is broken")
+
+
+def _break(_: Request) -> Answer:
+    patch = objects.operations(("replace", "/spec/minAvailable", "two"))
+    return label(_) | {"patch": base64.b64encode(patch).decode()}
+
+
+def _hook(decide: Callable[[Request], Answer], **rest: Any) -> Hook:
+    given = {"operations": ALL, "mutating": False, **rest}
+    name = f"{objects.unique('hook')}.test.example"
+    return Hook(name=name, kind=JOBS, call=answering(decide), **given)

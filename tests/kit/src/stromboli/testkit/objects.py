@@ -1,0 +1,159 @@
+"""Objects as users write them, unique by name so that tests may share a real cluster."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+from stromboli.testkit import records
+
+Document = dict[str, Any]
+
+
+def unique(prefix: str) -> str:
+    """A name that no other test uses."""
+    return f"{prefix}-{uuid.uuid4().hex[:12]}"
+
+
+def read(raw: bytes) -> Document:
+    """An object as a document."""
+    document: Document = msgspec.json.decode(raw)
+    return document
+
+
+def make(
+    kind: port.AnyKind, name: str, /, metadata: Mapping[str, Any] | None = None, **rest: Any
+) -> bytes:
+    """An object as JSON: its identity, further metadata, and its other fields."""
+    return msgspec.json.encode(
+        {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {**({"name": name} if name else {}), **(metadata or {})},
+            **rest,
+        }
+    )
+
+
+def config_map(name: str, /, metadata: Mapping[str, Any] | None = None, **data: str) -> bytes:
+    """The plainest object there is."""
+    return make(kinds.CONFIG_MAPS, name, metadata, data=data)
+
+
+def pod(name: str, /, metadata: Mapping[str, Any] | None = None, **spec: Any) -> bytes:
+    """A pod of one container."""
+    containers = [{"name": "main", "image": "busybox"}]
+    return make(kinds.PODS, name, metadata, spec={"containers": containers, **spec})
+
+
+def job(name: str, /, metadata: Mapping[str, Any] | None = None, **rest: Any) -> bytes:
+    """A job of one task; ``rest`` are fields beside metadata and spec."""
+    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    spec = {"minAvailable": 1, "tasks": [{"name": "main", "replicas": 1, "template": template}]}
+    return make(kinds.JOBS, name, metadata, **{"spec": spec, **rest})
+
+
+def owner(kind: port.AnyKind, document: Document, **rest: Any) -> Document:
+    """A reference to an owner."""
+    metadata = document["metadata"]
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        **rest,
+    }
+
+
+def merge(**fields: Any) -> bytes:
+    """A merge patch."""
+    return msgspec.json.encode(fields)
+
+
+def operations(*steps: tuple[str, str] | tuple[str, str, Any]) -> bytes:
+    """A JSON patch: ("remove", path) or (op, path, value)."""
+    return msgspec.json.encode(
+        [dict(zip(("op", "path", "value"), step, strict=False)) for step in steps]
+    )
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A change that a watch told."""
+
+    type: str
+    document: Document
+
+    @property
+    def version(self) -> str:
+        """The object's resourceVersion."""
+        version: str = self.document["metadata"]["resourceVersion"]
+        return version
+
+
+async def changes(
+    cluster: port.Cluster,
+    kind: port.AnyKind,
+    version: str,
+    namespace: str,
+    until: Callable[[list[Seen]], bool],
+) -> list[Seen]:
+    """What a watcher sees of a namespace (or, for cluster scoped kinds, of names that begin so)
+    after ``version`` until it has seen enough. It resumes where the server closes the stream."""
+    seen: list[Seen] = []
+    async with asyncio.timeout(records.DEADLINE_S):
+        while True:
+            stream = cluster.watch(kind, version)
+            try:
+                async for event in stream:
+                    change = Seen(event.type, read(event.object))
+                    version = change.version
+                    if event.type != "BOOKMARK" and _belongs(change.document, namespace):
+                        seen.append(change)
+                    if until(seen):
+                        return seen
+            finally:
+                await stream.aclose()
+
+
+def _belongs(document: Document, namespace: str) -> bool:
+    metadata = document["metadata"]
+    place: str = metadata.get("namespace") or metadata["name"]
+    return place.startswith(namespace)
+
+
+async def eventually_gone(
+    cluster: port.Cluster, kind: port.AnyKind, namespace: str, name: str, within_s: float
+) -> None:
+    """Returns when the object is not there any more."""
+    await eventually(cluster, kind, namespace, name, lambda found: found is None, within_s)
+
+
+async def eventually(
+    cluster: port.Cluster,
+    kind: port.AnyKind,
+    namespace: str,
+    name: str,
+    holds: Callable[[Document | None], bool],
+    within_s: float = records.DEADLINE_S,
+) -> None:
+    """Returns when the rule holds for an object, or for None if it is absent."""
+    async with asyncio.timeout(within_s):
+        while True:
+            version = (await cluster.list(kind, namespace)).resource_version
+            if holds(await _found(cluster, kind, namespace, name)):
+                return
+            await changes(cluster, kind, version, namespace or name, bool)
+
+
+async def _found(
+    cluster: port.Cluster, kind: port.AnyKind, namespace: str, name: str
+) -> Document | None:
+    try:
+        return read(await cluster.get(kind, namespace, name))
+    except errors.NotFoundError:
+        return None
