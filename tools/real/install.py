@@ -68,6 +68,7 @@ def install_all(place: Path, venv: Path, java: str | None) -> None:
     """Fetch and build everything into `place`. Call it under the recipe's lock."""
     started = time.monotonic()
     pins = jars.parse_pins((REPOSITORY / "tools" / "kafka" / "jars.txt").read_text())
+    jar_source = jars.find_source(os.environ)
     go = toolchains.find(toolchains.GO, venv)
     needed = {toolchains.JAVA: java, toolchains.GO: go}
     missing = [tool for tool, found in needed.items() if found is None]
@@ -82,7 +83,7 @@ def install_all(place: Path, venv: Path, java: str | None) -> None:
         libs.mkdir(parents=True)
         bin_dir.mkdir()
         print("Kafka", flush=True)
-        jars.fetch(REPOSITORY, libs, pins, os.environ)
+        jars.fetch(jar_source, REPOSITORY, libs, pins)
         print("Kubernetes", flush=True)
         binaries.build(go, REPOSITORY, bin_dir, os.environ)
     print(f"the real parts are installed in {place} after {time.monotonic() - started:.0f} s")

@@ -118,21 +118,37 @@ def repository_url(env: Mapping[str, str], settings: Path) -> str | None:
     return None
 
 
-def fetch(repository: Path, libs: Path, pins: tuple[Jar, ...], env: Mapping[str, str]) -> None:
+@dataclass(frozen=True)
+class Source:
+    """Where jars will come from: the path of Maven, or a repository's address."""
+
+    maven: str | None
+    url: str | None
+
+
+def find_source(env: Mapping[str, str]) -> Source:
+    """Maven if it is on PATH, else the repository the user has named.
+
+    Raises InstallError with what to do if there is neither; ask before fetching anything else.
+    """
+    if maven := shutil.which("mvn"):
+        return Source(maven, None)
+    if url := repository_url(env, Path.home() / ".m2" / "settings.xml"):
+        return Source(None, url)
+    raise InstallError(
+        "no Maven on PATH and no repository address: install Maven (apt install maven), or set "
+        "MAVEN_REPO_URL to a Maven repository's base address"
+    )
+
+
+def fetch(source: Source, repository: Path, libs: Path, pins: tuple[Jar, ...]) -> None:
     """Fill the empty directory `libs` with the pinned jars and verify them."""
-    maven = shutil.which("mvn")
-    url = repository_url(env, Path.home() / ".m2" / "settings.xml")
-    if maven is not None:
+    if source.maven is not None:
         print(f"  {len(pins)} jars by Maven", flush=True)
-        copy_with_maven(maven, repository / "tools" / "kafka" / "pom.xml", libs)
-    elif url is not None:
+        copy_with_maven(source.maven, repository / "tools" / "kafka" / "pom.xml", libs)
+    if source.url is not None:
         print(f"  {len(pins)} jars from the pinned list", flush=True)
-        download(url, libs, pins)
-    else:
-        raise InstallError(
-            "no Maven on PATH and no repository address: install Maven (apt install maven), or "
-            "set MAVEN_REPO_URL to a Maven repository's base address"
-        )
+        download(source.url, libs, pins)
     verify(libs, pins)
 
 
