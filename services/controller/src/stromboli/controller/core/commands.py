@@ -1,0 +1,128 @@
+"""What the core wants done, as values. The shell carries them out.
+
+Every command may be repeated: after a crash the same plan, or the rest of it, is made again.
+"""
+
+import hashlib
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from stromboli.shared.api import batch
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.api.meta import Object
+
+
+class Create(msgspec.Struct, frozen=True, kw_only=True):
+    """Make an object under a name that follows from its owner.
+
+    A name that is taken counts as created only by an object of this owner (and this job version,
+    if one is named) that is not going away. ``update``: a merge patch for that object then.
+    """
+
+    kind: Kind[Any]
+    namespace: str
+    name: str
+    body: bytes
+    owner_uid: str = ""
+    version: int | None = None
+    update: bytes = b""
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``, or the name of a cluster scoped object."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Patch(msgspec.Struct, frozen=True, kw_only=True):
+    """Change an object; the patch itself says by ``test`` or version what must still hold."""
+
+    kind: Kind[Any]
+    namespace: str
+    name: str
+    uid: str
+    patch: bytes
+    patch_type: Literal["json", "merge"] = "json"
+    subresource: Literal["", "status"] = ""
+
+
+class PatchJobStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Write a job's status, if its uid, phase and version are still those of ``job``."""
+
+    job: batch.Job
+    status: batch.JobStatus
+
+
+class Delete(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove exactly the object of this uid or, where we do not watch the kind, the object of
+    this name if ``owner_uid`` manages it."""
+
+    kind: Kind[Any]
+    namespace: str
+    name: str
+    uid: str = ""
+    owner_uid: str = ""
+    propagation: Literal["", "Background", "Foreground"] = ""
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``, or the name of a cluster scoped object."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class RecordEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A Kubernetes Event about an object. Its name follows from its content, so that saying the
+    same again changes nothing."""
+
+    kind: Kind[Any]
+    namespace: str
+    name: str
+    uid: str
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+    at: datetime
+
+    @property
+    def event_name(self) -> str:
+        """The Event's own name."""
+        said = "\0".join((self.kind.plural, self.uid, self.reason, self.message))
+        return f"{self.name}.{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+
+
+class Publish(msgspec.Struct, frozen=True, kw_only=True):
+    """Append a fact about a job to ``batch.events``."""
+
+    job: str
+    message: msgspec.Struct
+    at: datetime
+    traceparent: str = ""
+
+
+Command = Create | Patch | PatchJobStatus | Delete | RecordEvent | Publish
+Stage = tuple[Command, ...]
+"""Commands that may be carried out at once, in any order."""
+Plan = tuple[Stage, ...]
+"""Stages, each after the one before it has succeeded."""
+
+
+def event_about(
+    kind: Kind[Any],
+    about: Object,
+    type_: Literal["Normal", "Warning"],
+    reason: str,
+    message: str,
+    at: datetime,
+) -> RecordEvent:
+    """An Event about an object, in its namespace."""
+    return RecordEvent(
+        kind=kind,
+        namespace=about.metadata.namespace,
+        name=about.metadata.name,
+        uid=about.metadata.uid,
+        type=type_,
+        reason=reason,
+        message=message,
+        at=at,
+    )

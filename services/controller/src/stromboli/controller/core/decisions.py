@@ -1,0 +1,140 @@
+"""Decisions of the scheduler: what to do for each, and what to answer.
+
+A decision is trusted: nobody but the scheduler knows nodes and capacity. What is checked is that
+the pod and the job it was made for still live, by uid; the API server checks the same again.
+A decision that comes twice (its answer was not yet committed when we stopped) is answered the same
+way twice: a pod bound by this very decision is *executed*, and so is the eviction of a pod that is
+gone.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from stromboli.controller.core import lifecycle, tasks, view
+from stromboli.shared import errors, keys
+from stromboli.shared.api import core, kinds
+from stromboli.shared.messages import scheduling
+
+Outcome = scheduling.TaskOutcome
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What becomes of one bind or eviction without a further call, or after one."""
+
+    result: scheduling.Result
+    reason: str = ""
+    message: str = ""
+
+
+EXECUTED = Answer("executed")
+
+
+def outcome(of: scheduling.Bind | scheduling.Eviction, answer: Answer) -> Outcome:
+    """The outcome of one task."""
+    return Outcome(
+        namespace=of.namespace,
+        pod=of.pod,
+        uid=of.uid,
+        result=answer.result,
+        reason=answer.reason,
+        message=answer.message,
+    )
+
+
+def before_bind(picture: view.View, bind: scheduling.Bind, decision: str) -> Answer | None:
+    """The answer if the picture has it already; None: bind."""
+    pod = picture.pod(f"{bind.namespace}/{bind.pod}")
+    if pod is None:
+        return None  # our picture may be behind the scheduler's
+    if pod.metadata.uid != bind.uid:
+        return Answer("refused", "PodGone", "the pod of this name is another one")
+    if pod.spec.node_name:
+        return _bound(pod, decision)
+    if picture.is_going(pod):
+        return Answer("refused", "PodGone", "the pod is being deleted")
+    return _before_bind_of_job(picture, pod)
+
+
+def _before_bind_of_job(picture: view.View, pod: core.Pod) -> Answer | None:
+    owner = pod.metadata.controller
+    key = view.job_of(pod)
+    if owner is None or key is None:
+        return None
+    job = picture.job(key)
+    if job is None and picture.state(kinds.JOBS, key) is None:
+        return Answer("refused", "JobGone", "the pod's job is gone")
+    if job is None:
+        return Answer("refused", "JobUnknown", "the pod's job cannot be read")
+    if job.metadata.uid != owner.uid or picture.is_going(job):
+        return Answer("refused", "JobGone", "the pod's job is gone")
+    if job.status.state.phase in lifecycle.STOPPING:
+        return Answer("refused", "JobStopping", f"the job is {job.status.state.phase}")
+    if tasks.version_of(pod) < job.status.version:
+        return Answer("refused", "JobRestarted", "the pod is of an earlier version of its job")
+    return None
+
+
+def after_bind_refused(found: core.Pod | None, bind: scheduling.Bind, decision: str) -> Answer:
+    """The answer when the API server refused a bind; ``found`` is the pod read afterwards."""
+    if found is None or found.metadata.uid != bind.uid:
+        return Answer("refused", "PodGone", "there is no such pod")
+    if found.spec.node_name:
+        return _bound(found, decision)
+    return Answer("refused", "PodGone", "the pod is being deleted")
+
+
+def _bound(pod: core.Pod, decision: str) -> Answer:
+    if pod.metadata.annotation(keys.DECISION) == decision:
+        return EXECUTED
+    return Answer("refused", "AlreadyBound", f"the pod is on node {pod.spec.node_name}")
+
+
+def before_eviction(picture: view.View, eviction: scheduling.Eviction) -> Answer | None:
+    """The answer if the picture has it already; None: delete."""
+    pod = picture.pod(f"{eviction.namespace}/{eviction.pod}")
+    if pod is None:
+        return None
+    if pod.metadata.uid != eviction.uid or picture.is_going(pod):
+        return EXECUTED
+    if tasks.has_finished(pod):
+        return Answer("refused", "PodFinished", f"the pod has {pod.status.phase.lower()}")
+    return None
+
+
+def refusal(error: errors.PermanentError) -> Answer:
+    """The answer for a call that will never succeed."""
+    reason: Literal["NotFound", "Conflict", "Forbidden", "Invalid"]
+    match error:
+        case errors.NotFoundError():
+            reason = "NotFound"
+        case errors.ConflictError():
+            reason = "Conflict"
+        case errors.ForbiddenError():
+            reason = "Forbidden"
+        case _:
+            reason = "Invalid"
+    return Answer("refused", reason, error.reason)
+
+
+class Ledger:
+    """Which answers a restarting scheduler has to read.
+
+    ``unanswered_from``: every decision below is answered. ``outcomes_from``: answers to decisions
+    from there on stand at or after this offset, whether given already or still to come.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        self._answers: dict[int, int] = {}
+        self._next = epoch + 1
+
+    def answered(self, decision_offset: int, answer_offset: int) -> None:
+        """An answer is acknowledged."""
+        self._answers[decision_offset] = answer_offset
+        self._next = max(self._next, answer_offset + 1)
+
+    def outcomes_from(self, unanswered_from: int) -> int:
+        """The offset that goes with ``unanswered_from``. O(answers given out of order)."""
+        for offset in [it for it in self._answers if it < unanswered_from]:
+            del self._answers[offset]
+        return min(self._answers.values(), default=self._next)

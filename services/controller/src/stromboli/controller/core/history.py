@@ -1,0 +1,219 @@
+"""What we have told ``batch.events`` already, folded from that topic.
+
+Phases and pods are facts in the cluster, so an event is due exactly when the cluster differs from
+what was published last. Hence a crash between a write and its event loses none, and a restart
+repeats none. Jobs that are gone are forgotten once that is published: memory follows the living.
+"""
+
+from collections.abc import Container
+from datetime import datetime
+
+import msgspec
+
+from stromboli.controller.core import commands
+from stromboli.shared import envelope, errors, keys, topics
+from stromboli.shared.api import batch as batch_api
+from stromboli.shared.api import core
+from stromboli.shared.messages import batch
+
+OVER: frozenset[str] = frozenset({"Succeeded", "Failed", "Gone"})
+"""States of a task that nothing follows."""
+
+
+class Task(msgspec.Struct, gc=False):
+    """The last published state of a task's pod."""
+
+    task: str
+    index: int
+    pod: str
+    state: str
+    node: str
+    retry_count: int
+
+
+class Told(msgspec.Struct):
+    """What was published about one job (one uid)."""
+
+    uid: str
+    phase: str = ""
+    retry_count: int = 0
+    tasks: dict[str, Task] = msgspec.field(default_factory=dict)
+
+
+class Published:
+    """Job key -> what was published. Applying a message costs O(1)."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Told] = {}
+
+    def fold(self, record: envelope.Record) -> str | None:
+        """Take in a record of ``batch.events`` as found at the start; the reason if it cannot be
+        read, which costs a repeated event at most."""
+        if record.topic != topics.BATCH_EVENTS:
+            return None
+        try:
+            message = envelope.decode(record)
+        except errors.UndecodableError as error:
+            return error.reason
+        if message is not None:
+            self.observe(message)
+        return None
+
+    def observe(self, message: msgspec.Struct) -> None:
+        """Take in a message of our own once it is acknowledged."""
+        match message:
+            case batch.JobDeleted():
+                told = self.jobs.get(message.job)
+                if told is not None and told.uid == message.uid:
+                    del self.jobs[message.job]
+            case batch.JobPhaseChanged():
+                told = self._of(message.job, message.uid)
+                told.phase = message.after
+                told.retry_count = message.retry_count
+            case batch.TaskChanged(after="Gone"):
+                self._of(message.job, message.uid).tasks.pop(message.pod_uid, None)
+            case batch.TaskChanged():
+                self._of(message.job, message.uid).tasks[message.pod_uid] = Task(
+                    message.task,
+                    message.index,
+                    message.pod,
+                    message.after,
+                    message.node,
+                    message.retry_count,
+                )
+            case _:
+                pass
+
+    def _of(self, job: str, uid: str) -> Told:
+        told = self.jobs.get(job)
+        if told is None or told.uid != uid:
+            told = self.jobs[job] = Told(uid)
+        return told
+
+
+def state_of(pod: core.Pod) -> str:
+    """A pod's state as the events name it: new, bound, running or over."""
+    if pod.status.phase in ("", "Pending"):
+        return "Bound" if pod.spec.node_name else "Pending"
+    return pod.status.phase
+
+
+def due_departure(published: Published, key: str, uid: str, now: datetime) -> commands.Stage:
+    """The event for a job that is gone (``uid`` is whose key it is now, empty for nobody's)."""
+    told = published.jobs.get(key)
+    if told is None or told.uid == uid:
+        return ()
+    return (
+        commands.Publish(job=key, message=batch.JobDeleted(job=key, uid=told.uid, at=now), at=now),
+    )
+
+
+def due_tasks(
+    published: Published,
+    job: batch_api.Job,
+    pods: list[core.Pod],
+    unreadable: Container[str],
+    now: datetime,
+) -> commands.Stage:
+    """Events for pods of a job that are not as published. ``unreadable``: keys of pods."""
+    key = job.metadata.key
+    told = published.jobs.get(key)
+    tasks = told.tasks if told is not None and told.uid == job.metadata.uid else {}
+    found = []
+    for pod in pods:
+        before = tasks.get(pod.metadata.uid)
+        if before is None or (before.state != state_of(pod) and before.state not in OVER):
+            found.append(_changed(job, pod, before, now))
+    alive = {pod.metadata.uid for pod in pods}
+    found += [
+        _gone(job, uid, task, now)
+        for uid, task in tasks.items()
+        if uid not in alive
+        and task.state not in OVER
+        and f"{job.metadata.namespace}/{task.pod}" not in unreadable
+    ]
+    trace = job.metadata.annotation(keys.TRACEPARENT) or ""
+    return tuple(
+        commands.Publish(job=key, message=message, at=message.at, traceparent=trace)
+        for message in found
+    )
+
+
+def due_phase(published: Published, job: batch_api.Job) -> batch.JobPhaseChanged | None:
+    """The event for a phase that was not published yet.
+
+    Its content follows from the status alone, so that a repetition says the same.
+    """
+    key, status = job.metadata.key, job.status
+    told = published.jobs.get(key)
+    before, retries = "", 0
+    if told is not None and told.uid == job.metadata.uid:
+        before, retries = told.phase, told.retry_count
+    if not status.state.phase or (before, retries) == (status.state.phase, status.retry_count):
+        return None
+    at = status.state.last_transition_time or job.metadata.creation_timestamp
+    if at is None:
+        return None  # an API server stamps every object: this is a made up one
+    return batch.JobPhaseChanged(
+        job=key,
+        uid=job.metadata.uid,
+        queue=job.spec.queue,
+        before=before,
+        after=status.state.phase,
+        at=at,
+        retry_count=status.retry_count,
+        counts=batch.Counts(
+            pending=status.pending,
+            running=status.running,
+            succeeded=status.succeeded,
+            failed=status.failed,
+            terminating=status.terminating,
+            unknown=status.unknown,
+        ),
+        reason=status.state.reason,
+    )
+
+
+def _changed(
+    job: batch_api.Job, pod: core.Pod, before: Task | None, now: datetime
+) -> batch.TaskChanged:
+    ended = [
+        status.state.terminated.exit_code
+        for status in pod.status.container_statuses
+        if status.state.terminated is not None
+    ]
+    return batch.TaskChanged(
+        job=job.metadata.key,
+        uid=job.metadata.uid,
+        task=pod.metadata.annotation(keys.TASK_SPEC) or "",
+        index=number(pod.metadata.annotation(keys.TASK_INDEX)),
+        pod=pod.metadata.name,
+        pod_uid=pod.metadata.uid,
+        before="" if before is None else before.state,
+        after=state_of(pod),
+        at=now,
+        node=pod.spec.node_name,
+        exit_code=ended[0] if ended else None,
+        retry_count=number(pod.metadata.annotation(keys.JOB_RETRY_COUNT)),
+    )
+
+
+def _gone(job: batch_api.Job, uid: str, task: Task, now: datetime) -> batch.TaskChanged:
+    return batch.TaskChanged(
+        job=job.metadata.key,
+        uid=job.metadata.uid,
+        task=task.task,
+        index=task.index,
+        pod=task.pod,
+        pod_uid=uid,
+        before=task.state,
+        after="Gone",
+        at=now,
+        node=task.node,
+        retry_count=task.retry_count,
+    )
+
+
+def number(text: str | None) -> int:
+    """An annotation's number, 0 if it is none: annotations are anybody's to edit."""
+    return int(text) if text and text.isdecimal() else 0

@@ -1,0 +1,111 @@
+"""Bodies of the objects we write, and the patches that change them."""
+
+from typing import Any
+
+import msgspec
+
+from stromboli.controller.core import commands
+from stromboli.shared.api import batch, kinds
+from stromboli.shared.api.meta import Object
+
+COMPONENT = "stromboli-controller"
+"""Source of our Kubernetes Events."""
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+encode = _ENCODER.encode
+
+
+def owned_by(job: batch.Job) -> list[dict[str, Any]]:
+    """The reference by which the garbage collector removes with the job what belongs to it."""
+    return [
+        {
+            "apiVersion": kinds.JOBS.api_version,
+            "kind": kinds.JOBS.kind,
+            "name": job.metadata.name,
+            "uid": job.metadata.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+def body(kind: kinds.Kind[Any], job: batch.Job, name: str, **fields: Any) -> bytes:
+    """An object of a job. ``fields`` stand at top level; ``metadata`` is filled up."""
+    metadata = {
+        "name": name,
+        "namespace": job.metadata.namespace,
+        "ownerReferences": owned_by(job),
+        **fields.pop("metadata", {}),
+    }
+    return encode(
+        {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **fields}
+    )
+
+
+def test(path: str, value: Any) -> dict[str, Any]:
+    """A precondition of a JSON patch."""
+    return {"op": "test", "path": path, "value": value}
+
+
+def put(path: str, value: Any) -> dict[str, Any]:
+    """Set a field, there or not."""
+    return {"op": "add", "path": path, "value": value}
+
+
+def job_status_patch(command: commands.PatchJobStatus, current: batch.Job | None = None) -> bytes:
+    """The JSON patch of a status write.
+
+    It holds on uid, phase and version: fields that only we write. A status that we have not
+    written yet has no such fields; then, and when ``current`` is given (the object as read this
+    moment, whose status somebody else wrote with other fields), it holds on the resourceVersion.
+    """
+    before = current or command.job
+    tests = [test("/metadata/uid", before.metadata.uid)]
+    if current is None and before.status.state.phase:
+        tests.append(test("/status/state/phase", before.status.state.phase))
+        tests.append(test("/status/version", before.status.version))
+    else:
+        tests.append(test("/metadata/resourceVersion", before.metadata.resource_version))
+    status = msgspec.to_builtins(command.status)
+    # The next patch tests these two, so they are written also when they are empty.
+    status["version"] = command.status.version
+    status.setdefault("state", {})["phase"] = command.status.state.phase
+    return encode([*tests, put("/status", status)])
+
+
+def event_body(event: commands.RecordEvent) -> bytes:
+    """The Kubernetes Event. Events about cluster scoped objects stand in ``default``."""
+    at = event.at.replace(microsecond=0).isoformat().replace("+00:00", "Z")
+    return encode(
+        {
+            "apiVersion": kinds.EVENTS.api_version,
+            "kind": kinds.EVENTS.kind,
+            "metadata": {"name": event.event_name, "namespace": event_namespace(event)},
+            "involvedObject": {
+                "apiVersion": event.kind.api_version,
+                "kind": event.kind.kind,
+                "name": event.name,
+                "namespace": event.namespace,
+                "uid": event.uid,
+            },
+            "type": event.type,
+            "reason": event.reason,
+            # The API server takes at most 1 kB.
+            "message": event.message[:1000],
+            "count": 1,
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "source": {"component": COMPONENT},
+        }
+    )
+
+
+def event_namespace(event: commands.RecordEvent) -> str:
+    """Where the Event stands."""
+    return event.namespace or "default"
+
+
+def is_owned(found: Object, owner_uid: str) -> bool:
+    """Whether this owner manages the object."""
+    owner = found.metadata.controller
+    return owner is not None and owner.uid == owner_uid

@@ -1,0 +1,147 @@
+"""The PodGroup of a job: the gang that the scheduler places. Source: spec/jobs.md 4.3.
+
+It has no status subresource, so phase and spec are set by one create; later only what the
+specification lets follow a changed job is patched. A group of an earlier job version is *old*: it
+is removed before the next one of that name is made, so that a restarted job queues anew.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from stromboli.controller.core import commands, history, manifest, pods, quota, tasks, view
+from stromboli.shared import keys
+from stromboli.shared.api import kinds, scheduling
+from stromboli.shared.api.batch import Job, NetworkTopology
+
+
+def desired_spec(picture: view.View, job: Job) -> scheduling.PodGroupSpec:
+    """What may change in a job's life. Raises ValueError for a quantity that is none."""
+    return scheduling.PodGroupSpec(
+        min_member=tasks.min_available(job),
+        min_task_member={task.name: tasks.least(task) for task in tasks.specs(job)},
+        queue=job.spec.queue,
+        priority_class_name=job.spec.priority_class_name,
+        min_resources=dict(_min_resources(picture, job)),
+    )
+
+
+def create(picture: view.View, job: Job) -> commands.Create:
+    """The command that makes the job's PodGroup. Raises ValueError as ``desired_spec``."""
+    name = pods.group_name(job)
+    spec: dict[str, Any] = msgspec.to_builtins(desired_spec(picture, job))
+    # Absent would read as a gang of none, and as the default queue.
+    spec |= {"minMember": tasks.min_available(job), "queue": job.spec.queue}
+    if job.spec.network_topology is not None:
+        spec["networkTopology"] = _topology(job.spec.network_topology)
+    groups = list(_sub_groups(job))
+    if groups:
+        spec["subGroupPolicy"] = groups
+    version = {keys.JOB_VERSION: str(job.status.version)}
+    metadata = {
+        "labels": dict(job.metadata.labels or {}),
+        "annotations": {**(job.metadata.annotations or {}), **version},
+    }
+    metadata["annotations"].pop(keys.LAST_APPLIED, None)
+    return commands.Create(
+        kind=kinds.POD_GROUPS,
+        namespace=job.metadata.namespace,
+        name=name,
+        # There is no status subresource: a phase given here stays.
+        body=manifest.body(
+            kinds.POD_GROUPS, job, name, metadata=metadata, spec=spec, status={"phase": "Pending"}
+        ),
+        owner_uid=job.metadata.uid,
+        version=job.status.version,
+    )
+
+
+def adjust(picture: view.View, job: Job, group: scheduling.PodGroup) -> commands.Stage:
+    """The patch that follows a changed job. Queue and annotations never follow."""
+    wanted, found = desired_spec(picture, job), group.spec
+    member = {**(found.min_task_member or {}), **(wanted.min_task_member or {})}
+    fields = {
+        "minMember": (wanted.min_member, found.min_member),
+        "minTaskMember": (member, found.min_task_member or {}),
+        "minResources": (wanted.min_resources, found.min_resources or {}),
+        "priorityClassName": (wanted.priority_class_name, found.priority_class_name),
+    }
+    changed = {name: new for name, (new, old) in fields.items() if new != old}
+    if not changed:
+        return ()
+    operations = [manifest.put(f"/spec/{name}", value) for name, value in changed.items()]
+    return (_patch(group, [manifest.test("/metadata/uid", group.metadata.uid), *operations]),)
+
+
+def version_of(group: scheduling.PodGroup) -> int:
+    """The job version it was made for."""
+    return history.number(group.metadata.annotation(keys.JOB_VERSION))
+
+
+def _patch(group: scheduling.PodGroup, operations: list[dict[str, Any]]) -> commands.Patch:
+    return commands.Patch(
+        kind=kinds.POD_GROUPS,
+        namespace=group.metadata.namespace,
+        name=group.metadata.name,
+        uid=group.metadata.uid,
+        patch=manifest.encode(operations),
+    )
+
+
+def enqueue(group: scheduling.PodGroup) -> commands.Patch:
+    """The phase that lets the pods be made. Nothing else of the status is touched."""
+    tests = [manifest.test("/metadata/uid", group.metadata.uid)]
+    if group.status.phase:
+        tests.append(manifest.test("/status/phase", group.status.phase))
+        return _patch(group, [*tests, manifest.put("/status/phase", "Inqueue")])
+    return _patch(group, [*tests, manifest.put("/status", {"phase": "Inqueue"})])
+
+
+def _min_resources(picture: view.View, job: Job) -> dict[str, str]:
+    """What the smallest gang takes, tasks of high priority first."""
+    priorities = {it.metadata.name: it.value for it in picture.objects(kinds.PRIORITY_CLASSES)}
+    ordered = sorted(
+        ((task, pods.template_of(task)) for task in tasks.specs(job)),
+        key=lambda pair: -priorities.get(pair[1].priority_class_name, 0),
+    )
+    left = tasks.min_available(job)
+    counts = [0] * len(ordered)
+    needs = [tasks.least(task) for task, _ in ordered]
+    # All that the tasks need comes first, unless the gang is smaller than that.
+    rounds = [[task.replicas for task, _ in ordered]]
+    if left >= sum(needs):
+        rounds.insert(0, needs)
+    for most in rounds:
+        for position, limit in enumerate(most):
+            taken = min(left, max(0, limit - counts[position]))
+            counts[position] += taken
+            left -= taken
+    return quota.total([(spec, count) for (_, spec), count in zip(ordered, counts, strict=True)])
+
+
+def _sub_groups(job: Job) -> Iterator[dict[str, Any]]:
+    for task in tasks.specs(job):
+        parts = task.partition_policy
+        if parts is None:
+            continue
+        group: dict[str, Any] = {
+            "name": task.name,
+            "subGroupSize": parts.partition_size,
+            "minSubGroups": parts.min_partitions,
+            "labelSelector": {"matchLabels": {keys.TASK_SPEC: task.name}},
+            "matchLabelKeys": [keys.PARTITION_ID],
+        }
+        if parts.network_topology is not None:
+            group["networkTopology"] = _topology(parts.network_topology)
+        yield group
+
+
+def _topology(topology: NetworkTopology) -> dict[str, Any]:
+    """A tier by number wins over one by name."""
+    found: dict[str, Any] = {"mode": topology.mode}
+    if topology.highest_tier_allowed is not None:
+        found["highestTierAllowed"] = topology.highest_tier_allowed
+    elif topology.highest_tier_name:
+        found["highestTierName"] = topology.highest_tier_name
+    return found

@@ -1,0 +1,151 @@
+"""Pods of a job: the template as written, with what names, places and connects the pod added.
+
+Source: spec/jobs.md 4.1 and 4.4. The volume of a claim has a name that follows from the claim, so
+that the same pod is built again after a crash.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from stromboli.controller.core import commands, manifest, quota, tasks
+from stromboli.controller.core.plugins import PLUGINS, base
+from stromboli.shared import keys
+from stromboli.shared.api import core, kinds
+from stromboli.shared.api.batch import Job, TaskSpec
+
+
+class Obstacle(msgspec.Struct, frozen=True):
+    """Why no pod of a job can be made: the Event's reason and text."""
+
+    reason: str
+    message: str
+
+
+def group_name(job: Job) -> str:
+    """The job's PodGroup: a name that no other job ever has."""
+    return f"{job.metadata.name}-{job.metadata.uid}"
+
+
+def template_of(task: TaskSpec) -> core.PodSpec:
+    """Our reading of a task's template. Raises msgspec.DecodeError."""
+    return msgspec.json.decode(task.template.spec, type=core.PodSpec | None) or core.PodSpec()
+
+
+def obstacles(job: Job, plugins: Mapping[str, base.Plugin] = PLUGINS) -> Iterator[Obstacle]:
+    """What keeps the job Pending until somebody changes it."""
+    for name in sorted(job.spec.plugins or {}):
+        if name not in plugins:
+            known = ", ".join(sorted(plugins))
+            yield Obstacle(
+                "PluginError", f"plugin {name} is unknown, so no pod is made; known are {known}"
+            )
+    for volume in job.spec.volumes:
+        if not volume.volume_claim_name:
+            yield Obstacle(
+                "PVCError",
+                f"the volume at {volume.mount_path} names no claim, and claims are not made for "
+                "jobs yet, so no pod is made; create the claim and set volumeClaimName",
+            )
+    for task in tasks.specs(job):
+        try:
+            quota.total([(template_of(task), 1)])
+        except (msgspec.DecodeError, ValueError) as error:
+            yield Obstacle("FailedCreate", f"the pod template of task {task.name}: {error}")
+
+
+def warnings(job: Job, plugins: Mapping[str, base.Plugin] = PLUGINS) -> Iterator[Obstacle]:
+    """What is wrong with the plugins' arguments although pods are made."""
+    for name, arguments in sorted((job.spec.plugins or {}).items()):
+        problem = plugins[name].problem(arguments or ()) if name in plugins else ""
+        if problem:
+            yield Obstacle("PluginError", f"plugin {name}: {problem}")
+
+
+def create(
+    job: Job, member: tasks.Member, plugins: Mapping[str, base.Plugin] = PLUGINS
+) -> commands.Create:
+    """The command that makes one pod of a job without obstacles."""
+    template = member.task.template
+    spec: base.PodSpec = msgspec.json.decode(template.spec) or {}
+    spec["schedulerName"] = spec.get("schedulerName") or job.spec.scheduler_name
+    if job.spec.priority_class_name and not spec.get("priorityClassName"):
+        spec["priorityClassName"] = job.spec.priority_class_name
+    _mount(spec, job)
+    for name, arguments in sorted((job.spec.plugins or {}).items()):
+        plugins[name].shape(spec, job, member, arguments or ())
+    metadata = {
+        "labels": {**(template.metadata.labels or {}), **_labels(job, member)},
+        "annotations": {**(template.metadata.annotations or {}), **_annotations(job, member)},
+    }
+    return commands.Create(
+        kind=kinds.PODS,
+        namespace=job.metadata.namespace,
+        name=member.name,
+        body=manifest.body(kinds.PODS, job, member.name, metadata=metadata, spec=spec),
+        owner_uid=job.metadata.uid,
+        version=job.status.version,
+    )
+
+
+def _labels(job: Job, member: tasks.Member) -> dict[str, str]:
+    labels = {
+        keys.TASK_INDEX: str(member.index),
+        keys.TASK_SPEC: member.task.name,
+        keys.JOB_NAME: job.metadata.name,
+        keys.JOB_NAMESPACE: job.metadata.namespace,
+        keys.QUEUE_NAME: job.spec.queue,
+    }
+    parts = member.task.partition_policy
+    if parts is not None and parts.partition_size > 0:
+        labels[keys.PARTITION_ID] = str(member.index // parts.partition_size)
+    return labels | _copied(job.metadata.labels, keys.PREEMPTABLE, keys.COOLDOWN_TIME)
+
+
+def _annotations(job: Job, member: tasks.Member) -> dict[str, str]:
+    task = member.task
+    annotations = {
+        keys.TASK_INDEX: str(member.index),
+        keys.TASK_SPEC: task.name,
+        keys.GROUP_NAME: group_name(job),
+        keys.JOB_NAME: job.metadata.name,
+        keys.QUEUE_NAME: job.spec.queue,
+        keys.JOB_VERSION: str(job.status.version),
+        keys.JOB_RETRY_COUNT: str(job.status.retry_count),
+        keys.TEMPLATE_UID: f"{job.metadata.name}-{task.name}",
+    }
+    if task.topology_policy:
+        annotations[keys.NUMA_TOPOLOGY_POLICY] = task.topology_policy
+    budget = _copied(job.metadata.annotations, keys.JDB_MIN_AVAILABLE) or _copied(
+        job.metadata.annotations, keys.JDB_MAX_UNAVAILABLE
+    )
+    copied = _copied(
+        job.metadata.annotations,
+        keys.PREEMPTABLE,
+        keys.COOLDOWN_TIME,
+        keys.REVOCABLE_ZONE,
+        keys.TRACEPARENT,
+    )
+    return annotations | copied | budget
+
+
+def _copied(source: dict[str, str] | None, *wanted: str) -> dict[str, str]:
+    return {key: source[key] for key in wanted if source and key in source}
+
+
+def _mount(spec: base.PodSpec, job: Job) -> None:
+    """Mount the job's claims in every container (not in init containers), each claim once."""
+    volumes: dict[str, Any] = {}
+    for volume in job.spec.volumes:
+        claim = volume.volume_claim_name
+        if claim in volumes:
+            continue
+        name = f"{job.metadata.name}-{hashlib.sha256(claim.encode()).hexdigest()[:12]}"
+        volumes[claim] = {"name": name, "persistentVolumeClaim": {"claimName": claim}}
+        mount = {"name": name, "mountPath": volume.mount_path}
+        for container in spec.get("containers") or ():
+            container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
+    if volumes:
+        spec["volumes"] = [*(spec.get("volumes") or ()), *volumes.values()]

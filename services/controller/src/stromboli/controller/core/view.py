@@ -1,0 +1,347 @@
+"""The controller's picture: the newest of the snapshots and our own write responses.
+
+Pure. Taking in a record costs O(1) and says which items may need work. Indexes lead from a job to
+its pods and from a PodGroup to its members; both are rebuilt change by change, so any order across
+topics gives the same picture.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from stromboli.controller.core import commands, history
+from stromboli.shared import envelope, errors, keys, snapshot, topics
+from stromboli.shared.api import batch, core, kinds, meta, scheduling
+from stromboli.shared.messages import base, cluster
+from stromboli.shared.messages import scheduling as messages
+
+FOLDED: tuple[topics.Topic, ...] = (
+    topics.PRIORITY_CLASSES,
+    topics.QUEUES,
+    topics.JOBS,
+    topics.POD_GROUPS,
+    topics.PODS,
+    topics.COMMANDS,
+    topics.EXPLANATIONS,
+    topics.SYNC,
+)
+"""Every topic the picture is folded from."""
+NEEDED: tuple[kinds.Kind[Any], ...] = (
+    kinds.PRIORITY_CLASSES,
+    kinds.QUEUES,
+    kinds.JOBS,
+    kinds.POD_GROUPS,
+    kinds.PODS,
+    kinds.COMMANDS,
+)
+"""Kinds that must be synced before anything is decided."""
+MOST_SAID = 32
+"""Events remembered per object, so that a lasting trouble is written once and memory is flat."""
+_UNREADABLE = base.type_name(cluster.Unreadable)
+
+
+class Item(msgspec.Struct, frozen=True):
+    """Something that is reconciled as one."""
+
+    kind: Literal["job", "podgroup", "queue", "command"]
+    key: str
+
+
+class Folded(msgspec.Struct, frozen=True):
+    """What a record amounts to: items to look at, and why it could not be read (empty: it was)."""
+
+    items: tuple[Item, ...] = ()
+    undecodable: str = ""
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """Why a PodGroup waits, and the id of the record that says so."""
+
+    message: messages.PodGroupExplained
+    id: str
+
+
+class View:
+    """Jobs, PodGroups, pods, queues, commands and explanations, with what we know ahead of them."""
+
+    def __init__(self, scheduler_names: Iterable[str], published: history.Published) -> None:
+        self.scheduler_names = frozenset(scheduler_names)
+        self.published = published
+        self.sync = snapshot.Sync()
+        self._objects = snapshot.Snapshot()
+        self._explained: dict[str, Explained] = {}
+        self._pods_of: dict[str, set[str]] = {}
+        self._members: dict[str, set[str]] = {}
+        self._unknown_pods: set[str] = set()
+        self._deleting: set[str] = set()
+        self._enqueuing: set[str] = set()
+        self._said: dict[str, dict[str, None]] = {}
+
+    # What is
+
+    def job(self, key: str) -> batch.Job | None:
+        """The job, if it is there and readable."""
+        return self._objects.get(kinds.JOBS, key)
+
+    def jobs(self) -> Iterator[batch.Job]:
+        """All readable jobs."""
+        return self._objects.objects(kinds.JOBS)
+
+    def pod_group(self, key: str) -> scheduling.PodGroup | None:
+        """The PodGroup, if it is there and readable."""
+        return self._objects.get(kinds.POD_GROUPS, key)
+
+    def pod(self, key: str) -> core.Pod | None:
+        """The pod, if it is there and readable."""
+        return self._objects.get(kinds.PODS, key)
+
+    def queue(self, name: str) -> scheduling.Queue | None:
+        """The queue, if it is there and readable."""
+        return self._objects.get(kinds.QUEUES, name)
+
+    def command(self, key: str) -> batch.Command | None:
+        """A user's command, if it is there and readable."""
+        return self._objects.get(kinds.COMMANDS, key)
+
+    def state(self, kind: kinds.Kind[Any], key: str) -> snapshot.State:
+        """Object, Unknown or None."""
+        return self._objects.state(kind, key)
+
+    def objects(self, kind: kinds.Kind[snapshot.T]) -> Iterator[snapshot.T]:
+        """All readable objects of a kind."""
+        return self._objects.objects(kind)
+
+    def unknown_jobs(self) -> dict[str, str]:
+        """Keys of jobs that are frozen because they cannot be read, with the reason."""
+        return {key: it.reason for key, it in self._objects.unknowns(kinds.JOBS).items()}
+
+    def unknown_pods(self) -> Collection[str]:
+        """Keys of pods that cannot be read."""
+        return self._unknown_pods
+
+    def pods_of(self, job_uid: str) -> list[core.Pod]:
+        """Pods that a job manages, by name."""
+        return self._pods(self._pods_of.get(job_uid, ()))
+
+    def members(self, pod_group: str) -> list[core.Pod]:
+        """Pods that name the PodGroup as theirs, by name."""
+        return self._pods(self._members.get(pod_group, ()))
+
+    def explained(self, pod_group: scheduling.PodGroup) -> Explained | None:
+        """Why this very PodGroup waits, None if it does not."""
+        found = self._explained.get(pod_group.metadata.key)
+        if found is None or found.message.pod_group_uid != pod_group.metadata.uid:
+            return None
+        return found
+
+    def is_ours(self, job: batch.Job) -> bool:
+        """Whether we act on the job: it names one of our schedulers."""
+        return job.spec.scheduler_name in self.scheduler_names
+
+    def is_going(self, found: meta.Object) -> bool:
+        """Whether the object is being deleted, also when only we know yet."""
+        return found.metadata.deletion_timestamp is not None or found.metadata.uid in self._deleting
+
+    def is_enqueued(self, pod_group: scheduling.PodGroup) -> bool:
+        """Whether its pods may be made: past Pending, or decided to be."""
+        return (
+            pod_group.status.phase not in ("", "Pending")
+            or pod_group.metadata.uid in self._enqueuing
+        )
+
+    def is_enqueuing(self, pod_group: scheduling.PodGroup) -> bool:
+        """Whether its phase is being written by the execution of a decision."""
+        return pod_group.metadata.uid in self._enqueuing
+
+    def was_said(self, command: commands.Command) -> bool:
+        """Whether this is a Kubernetes Event that stands there already."""
+        if not isinstance(command, commands.RecordEvent):
+            return False
+        return command.event_name in self._said.get(command.uid, ())
+
+    def items(self) -> Iterator[Item]:
+        """Everything there is to look at after a start."""
+        yield from (Item("queue", key) for key in ("root", "default"))
+        yield from (Item("queue", queue.metadata.key) for queue in self.objects(kinds.QUEUES))
+        yield from (Item("job", job.metadata.key) for job in self.jobs())
+        yield from (
+            Item("job", key) for key in self.published.jobs if self.state(kinds.JOBS, key) is None
+        )
+        yield from (
+            Item("podgroup", group.metadata.key) for group in self.objects(kinds.POD_GROUPS)
+        )
+        yield from (Item("command", it.metadata.key) for it in self.objects(kinds.COMMANDS))
+
+    # What becomes known
+
+    def apply(self, record: envelope.Record) -> Folded:
+        """Fold a record of one of the ``FOLDED`` topics."""
+        if record.topic == topics.EXPLANATIONS:
+            return self._apply_explanation(record)
+        if record.topic == topics.SYNC:
+            self.sync.apply(record)
+            return Folded()
+        change = self._objects.apply(record)
+        if change is None:
+            return Folded()
+        unreadable = change.after if isinstance(change.after, snapshot.Unknown) else None
+        garbled = unreadable is not None and record.type != _UNREADABLE
+        return Folded(self._follow(change), unreadable.reason if unreadable and garbled else "")
+
+    def observe(self, kind: kinds.Kind[Any], written: meta.Object) -> tuple[Item, ...]:
+        """Take in the response to a write, or an object just read, ahead of the topics."""
+        if kind not in topics.SNAPSHOTS:
+            return ()
+        change = self._objects.observe(kind, written)
+        return () if change is None else self._follow(change)
+
+    def forget(self, kind: kinds.Kind[Any], key: str, uid: str) -> tuple[Item, ...]:
+        """We learned ourselves that this object is gone."""
+        self._deleting.discard(uid)
+        if kind not in topics.SNAPSHOTS:
+            return ()
+        change = self._objects.forget(kind, key, uid)
+        return () if change is None else self._follow(change)
+
+    def mark_deleting(self, kind: kinds.Kind[Any], key: str, uid: str) -> tuple[Item, ...]:
+        """Our deletion of this object is acknowledged; the topics will show it later."""
+        found = self.state(kind, key) if kind in topics.SNAPSHOTS else None
+        if not isinstance(found, meta.Object) or found.metadata.uid != uid:
+            return ()
+        self._deleting.add(uid)
+        return self._touched(kind, key, found)
+
+    def mark_said(self, event: commands.RecordEvent) -> None:
+        """The Event is recorded. The last ``MOST_SAID`` per object are remembered."""
+        said = self._said.setdefault(event.uid, {})
+        said[event.event_name] = None
+        if len(said) > MOST_SAID:
+            del said[next(iter(said))]
+
+    def mark_enqueuing(self, pod_group_uid: str) -> None:
+        """A decision lets the PodGroup's pods be made while its phase is being written."""
+        self._enqueuing.add(pod_group_uid)
+
+    def unmark_enqueuing(self, pod_group_uid: str) -> None:
+        """The phase is written, or was refused."""
+        self._enqueuing.discard(pod_group_uid)
+
+    # How the indexes follow
+
+    def _apply_explanation(self, record: envelope.Record) -> Folded:
+        try:
+            message = envelope.decode(record)
+        except errors.UndecodableError as error:
+            self._explained.pop(record.key, None)
+            return Folded((Item("podgroup", record.key),), error.reason)
+        if isinstance(message, messages.PodGroupExplained):
+            self._explained[record.key] = Explained(message, record.id)
+        elif self._explained.pop(record.key, None) is None:
+            return Folded()
+        return Folded((Item("podgroup", record.key),))
+
+    def _follow(self, change: snapshot.Change) -> tuple[Item, ...]:
+        before, after = change.before, change.after
+        if isinstance(before, meta.Object):
+            gone = not isinstance(after, meta.Object) or (after.metadata.uid != before.metadata.uid)
+            if gone:
+                self._deleting.discard(before.metadata.uid)
+                self._said.pop(before.metadata.uid, None)
+                self._enqueuing.discard(before.metadata.uid)
+            if isinstance(before, core.Pod):
+                self._unindex(change.key, before)
+        if isinstance(after, core.Pod):
+            self._index(change.key, after)
+        if change.kind is kinds.PODS:
+            if isinstance(after, snapshot.Unknown):
+                self._unknown_pods.add(change.key)
+            else:
+                self._unknown_pods.discard(change.key)
+        items = dict.fromkeys(self._touched(change.kind, change.key, before))
+        items |= dict.fromkeys(self._touched(change.kind, change.key, after))
+        return tuple(items)
+
+    def _touched(self, kind: kinds.Kind[Any], key: str, state: snapshot.State) -> tuple[Item, ...]:
+        if kind is kinds.PODS:
+            return self._touched_by_pod(key, state)
+        if kind is kinds.POD_GROUPS:
+            owner = job_of(state) if isinstance(state, meta.Object) else None
+            job = () if owner is None else (Item("job", owner),)
+            return (*job, Item("podgroup", key))
+        if kind is kinds.JOBS:
+            return (Item("job", key),)
+        if kind is kinds.QUEUES:
+            return (Item("queue", key),)
+        if kind is kinds.COMMANDS:
+            target = target_job(state) if isinstance(state, batch.Command) else None
+            return (Item("command", key), *(() if target is None else (Item("job", target),)))
+        return ()
+
+    def _touched_by_pod(self, key: str, state: snapshot.State) -> tuple[Item, ...]:
+        owner = job_of(state) if isinstance(state, meta.Object) else None
+        if owner is not None:
+            items = [Item("job", owner)]
+        elif state is None:
+            items = []
+        else:
+            # A stranger's pod, or one we cannot read, may hold a name that a job of ours needs.
+            parts = key.split("-")
+            names = ("-".join(parts[:end]) for end in range(1, len(parts)))
+            items = [Item("job", name) for name in names if self.job(name) is not None]
+        group = group_of(state) if isinstance(state, core.Pod) else None
+        return (*items, Item("podgroup", group)) if group else tuple(items)
+
+    def _index(self, key: str, pod: core.Pod) -> None:
+        owner = pod.metadata.controller
+        if owner is not None:
+            self._pods_of.setdefault(owner.uid, set()).add(key)
+        group = group_of(pod)
+        if group is not None:
+            self._members.setdefault(group, set()).add(key)
+
+    def _unindex(self, key: str, pod: core.Pod) -> None:
+        owner = pod.metadata.controller
+        if owner is not None:
+            _discard(self._pods_of, owner.uid, key)
+        group = group_of(pod)
+        if group is not None:
+            _discard(self._members, group, key)
+
+    def _pods(self, pod_keys: Iterable[str]) -> list[core.Pod]:
+        found = (self._objects.get(kinds.PODS, key) for key in sorted(pod_keys))
+        return [pod for pod in found if pod is not None]
+
+
+def group_of(pod: core.Pod) -> str | None:
+    """Key of the PodGroup that the pod is a member of."""
+    name = pod.metadata.annotation(keys.GROUP_NAME)
+    return f"{pod.metadata.namespace}/{name}" if name else None
+
+
+def job_of(found: meta.Object) -> str | None:
+    """Key of the job that manages the object."""
+    owner = found.metadata.controller
+    if owner is None or owner.kind != kinds.JOBS.kind:
+        return None
+    if owner.api_version != kinds.JOBS.api_version:
+        return None
+    return f"{found.metadata.namespace}/{owner.name}"
+
+
+def target_job(order: batch.Command) -> str | None:
+    """Key of the job that a user's command is for."""
+    target = order.target
+    if target is None or target.kind != kinds.JOBS.kind:
+        return None
+    if target.api_version != kinds.JOBS.api_version:
+        return None
+    return f"{order.metadata.namespace}/{target.name}"
+
+
+def _discard(index: dict[str, set[str]], of: str, key: str) -> None:
+    found = index.get(of)
+    if found is not None:
+        found.discard(key)
+        if not found:
+            del index[of]
