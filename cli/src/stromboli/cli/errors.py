@@ -1,0 +1,43 @@
+"""What goes wrong in a command, in the words and exit codes that users and scripts see.
+
+::
+
+    CommandError            exit 1: refused or failed
+    ├── NotFoundError       there is no such object
+    └── UnreachableError    exit 3: no server answers
+
+Commands of other distributions raise these too, and ``strom`` shows them alike.
+"""
+
+REFUSED = 1
+USAGE = 2
+"""As the option parser has it."""
+UNREACHABLE = 3
+
+
+class CommandError(Exception):
+    """Shown as ``strom: <what>: <why>``, the details a line each, and ``next: <next_step>``."""
+
+    exit_code = REFUSED
+
+    def __init__(self, what: str, why: str, next_step: str, details: tuple[str, ...] = ()) -> None:
+        super().__init__(f"{what}: {why}")
+        self.what = what
+        self.why = why
+        self.next_step = next_step
+        self.details = details
+
+    def lines(self) -> list[str]:
+        """The whole message."""
+        details = [f"  {detail}" for detail in self.details]
+        return [f"strom: {self.what}: {self.why}", *details, f"next: {self.next_step}"]
+
+
+class NotFoundError(CommandError):
+    """There is no object of this name."""
+
+
+class UnreachableError(CommandError):
+    """Nobody answers at the server's address."""
+
+    exit_code = UNREACHABLE

@@ -1,0 +1,130 @@
+"""``strom explain``: why a job waits, with numbers. ``render`` is pure and others show it too."""
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from stromboli.cli import options, output
+from stromboli.shared.messages.scheduling import PodGroupExplained, Shortage, Tier
+
+TIERS: Mapping[Tier, str] = {
+    "invalid": "the scheduler cannot place it as it is written",
+    "queue-closed": "its queue is closed",
+    "enqueue": "its queue has no room to let it in yet",
+    "gang": "its gang cannot start as a whole yet",
+    "resources": "no node has enough free for its next pod",
+    "predicates": "nodes with room do not accept its pods",
+    "unknown": "something that the scheduler must know of it cannot be read",
+}
+"""What blocks a job, in words."""
+FRONT_SHOWN = 5
+"""Names in front that fit on a line; the position says how many more."""
+_UID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_BINARY = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
+
+
+class Explanation(msgspec.Struct, frozen=True, rename="camel"):
+    """Why a job waits, as REST has it. ``explained`` is null once nothing is in its way;
+    ``in_front`` are the PodGroups before it in its queue, the next one first."""
+
+    job: str
+    phase: str
+    pod_group: str
+    explained: PodGroupExplained | None
+    in_front: tuple[str, ...] = ()
+
+
+def explain(
+    name: options.JobName,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    output_format: options.Output = output.Format.TABLE,
+    server: options.Server = None,
+) -> None:
+    """Why a job waits: what blocks it, by how much, and who is in front."""
+    with options.client(server) as client:
+        answer = client.explanation(namespace, name)
+    if output_format is output.Format.TABLE:
+        output.show_lines(render(answer))
+    else:
+        output.show_document(output_format, msgspec.to_builtins(answer))
+
+
+def render(explanation: Explanation) -> list[str]:
+    """The explanation as lines of text: a headline, then a fact a line."""
+    explained = explanation.explained
+    if explained is None:
+        return [f"{explanation.job} does not wait: it is {explanation.phase}."]
+    facts = [
+        ("queue", _place(explained.queue, explanation.in_front)),
+        ("gang", _gang(explained)),
+        *(("short of", line) for line in _shortages(explained.shortages)),
+        *(("nodes", f"{refused.nodes} out: {refused.reason}") for refused in explained.refusals),
+    ]
+    if explained.message:
+        facts.append(("scheduler", explained.message))
+    headline = f"{explanation.job} waits: {TIERS[explained.tier]}."
+    return [headline, *(f"  {label:<10} {text}" for label, text in _without_repeats(facts))]
+
+
+def human(resource: str, amount: int) -> str:
+    """An amount in a resource's unit as people say it: ``1.5`` cpu, ``15.6Gi``, ``8`` GPUs."""
+    if resource == "memory":
+        return _bytes(amount)
+    if resource.endswith("storage") or resource.startswith("hugepages-"):
+        return _bytes(amount / 1000)
+    if resource == "pods" or resource.startswith("count/"):
+        return str(amount)
+    return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
+
+
+def job_name(pod_group: str) -> str:
+    """The job of a PodGroup by its name: a job's PodGroup is called ``<job>-<uid>``."""
+    return _UID.sub("", pod_group)
+
+
+def _place(queue: str, in_front: tuple[str, ...]) -> str:
+    if not in_front:
+        return f"{queue}, first in line"
+    names = [job_name(name) for name in in_front[:FRONT_SHOWN]]
+    more = len(in_front) - len(names)
+    listed = ", ".join(names) + (f" and {more} more" if more else "")
+    return f"{queue}, number {len(in_front) + 1} in line; in front: {listed}"
+
+
+def _gang(explained: PodGroupExplained) -> str:
+    start = f"{explained.min_member} of {explained.members} pods must run together"
+    return f"{start}: {explained.running} run, {explained.placeable} more would fit now"
+
+
+def _shortages(shortages: tuple[Shortage, ...]) -> list[str]:
+    """One line per resource. What is free in sum but not enough on any node is said."""
+    lines = []
+    for one in shortages:
+        needed, free, total = (
+            human(one.resource, value) for value in (one.needed, one.free, one.total)
+        )
+        missing = one.needed - one.free
+        end = (
+            f"{human(one.resource, missing)} too little"
+            if missing > 0
+            else "enough in sum, but scattered over the nodes"
+        )
+        lines.append(f"{one.resource}: needs {needed}, free {free} of {total}: {end}")
+    return lines
+
+
+def _without_repeats(facts: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """A label stands on the first of its lines only."""
+    labels = [""] + [label for label, _ in facts]
+    return [
+        ("" if label == before else label, text)
+        for before, (label, text) in zip(labels, facts, strict=False)
+    ]
+
+
+def _bytes(amount: float) -> str:
+    for size, suffix in _BINARY:
+        if abs(amount) >= size:
+            return f"{amount / size:.1f}".removesuffix(".0") + suffix
+    return f"{amount:.0f}"

@@ -1,0 +1,118 @@
+"""What people see of jobs: rows of the list, and one job in full. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from stromboli.cli import explain, output, waiting
+from stromboli.shared import keys
+from stromboli.shared.api import batch, core
+
+HEADERS: tuple[str, ...] = (
+    "NAME", "QUEUE", "PHASE", "REPLICAS", "MIN", "PENDING", "RUNNING", "SUCCEEDED", "FAILED",
+    "RETRIES", "AGE",
+)  # fmt: skip
+POD_HEADERS = ("POD", "TASK", "PHASE", "NODE", "AGE")
+TASK_HEADERS = ("TASK", "REPLICAS", "MIN", "IMAGE", "REQUESTS")
+
+
+def row(job: batch.Job, now: datetime) -> tuple[str, ...]:
+    """A job as a row under ``HEADERS``."""
+    status = job.status
+    counts = (status.pending, status.running, status.succeeded, status.failed, status.retry_count)
+    return (
+        job.metadata.name,
+        job.spec.queue,
+        waiting.phase_of(job),
+        str(sum(task.replicas for task in job.spec.tasks)),
+        str(job.spec.min_available),
+        *map(str, counts),
+        output.age(job.metadata.creation_timestamp, now),
+    )
+
+
+def progress(job: batch.Job) -> str:
+    """A job in one line: ``default/train: Running (3 running, 1 pending)``."""
+    status = job.status
+    counts = {
+        "running": status.running,
+        "pending": status.pending,
+        "succeeded": status.succeeded,
+        "failed": status.failed,
+    }
+    shown = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    return f"{job.metadata.key}: {waiting.phase_of(job)}" + (f" ({shown})" if shown else "")
+
+
+def facts(job: batch.Job, now: datetime) -> list[str]:
+    """What the job is and how it stands, a fact a line."""
+    spec, state = job.spec, job.status.state
+    since = state.last_transition_time or job.metadata.creation_timestamp
+    reason = ": ".join(part for part in (state.reason, state.message) if part)
+    phase = f"{waiting.phase_of(job)} for {output.age(since, now)}"
+    total = sum(task.replicas for task in spec.tasks)
+    lines = [
+        ("job", job.metadata.key),
+        ("phase", phase + (f" ({reason})" if reason else "")),
+        ("pods", progress(job).partition(" (")[2].rstrip(")") or "none"),
+        ("queue", spec.queue),
+        ("gang", f"{spec.min_available} of {total} pods start together"),
+        ("retries", f"{job.status.retry_count} of {spec.max_retry}"),
+        ("created", f"{_time(job.metadata.creation_timestamp)}"),
+    ]
+    if spec.priority_class_name:
+        lines.append(("priority", spec.priority_class_name))
+    if spec.plugins:
+        lines.append(("plugins", ", ".join(spec.plugins)))
+    return [f"{label:<9} {text}" for label, text in lines]
+
+
+def task_rows(job: batch.Job) -> list[tuple[str, ...]]:
+    """The job's tasks under ``TASK_HEADERS``."""
+    return [_task_row(task) for task in job.spec.tasks]
+
+
+def pod_rows(pods: Sequence[core.Pod], now: datetime) -> list[tuple[str, ...]]:
+    """The pods by task and index under ``POD_HEADERS``."""
+    return [
+        (
+            pod.metadata.name,
+            pod.metadata.annotation(keys.TASK_SPEC) or "",
+            "Terminating" if pod.metadata.deletion_timestamp else pod.status.phase or "Pending",
+            pod.spec.node_name,
+            output.age(pod.metadata.creation_timestamp, now),
+        )
+        for pod in sorted(pods, key=_order)
+    ]
+
+
+def waits(explanation: explain.Explanation) -> list[str]:
+    """Why it waits; nothing if it does not."""
+    return [] if explanation.explained is None else ["", *explain.render(explanation)]
+
+
+def _task_row(task: batch.TaskSpec) -> tuple[str, ...]:
+    images, requests = "", ""
+    try:
+        containers = msgspec.json.decode(task.template.spec, type=core.PodSpec).containers
+    except msgspec.DecodeError:
+        pass  # the door lets in only what it can read, but a job may have come another way
+    else:
+        images = ",".join(container.image for container in containers)
+        wanted = [container.resources.requests or {} for container in containers]
+        requests = " + ".join(
+            ",".join(f"{name}={amount}" for name, amount in one.items()) for one in wanted if one
+        )
+    minimum = task.replicas if task.min_available is None else task.min_available
+    return (task.name, str(task.replicas), str(minimum), images, requests)
+
+
+def _order(pod: core.Pod) -> tuple[str, int, str]:
+    index = pod.metadata.label(keys.TASK_INDEX) or pod.metadata.annotation(keys.TASK_INDEX) or ""
+    task = pod.metadata.annotation(keys.TASK_SPEC) or ""
+    return task, int(index) if index.isdecimal() else 0, pod.metadata.name
+
+
+def _time(moment: datetime | None) -> str:
+    return output.NONE if moment is None else f"{moment:%Y-%m-%d %H:%M:%S %Z}"

@@ -1,0 +1,76 @@
+"""Options and arguments that many commands share, and what they mean."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stromboli.cli import output
+from stromboli.cli import server as server_address
+from stromboli.shared import units
+
+if TYPE_CHECKING:
+    from stromboli.cli.client import Client
+
+DEFAULT_NAMESPACE = "default"
+
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace", "-n", envvar="STROM_NAMESPACE", help="Namespace of the job.", metavar="NAME"
+    ),
+]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        help="Base URL of the REST API. Else STROM_SERVER, the configuration file, what strom up "
+        f"remembered, {server_address.DEFAULT_URL}.",
+        metavar="URL",
+    ),
+]
+Output = Annotated[
+    output.Format, typer.Option("--output", "-o", help="How to show it.", case_sensitive=False)
+]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
+QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+Files = Annotated[
+    list[str],
+    typer.Option(
+        "--filename",
+        "-f",
+        help="A manifest, a directory of manifests, or - for stdin; may be repeated.",
+        metavar="FILE",
+    ),
+]
+
+
+def client(flag: str | None) -> "Client":
+    """A client of the server in force. Raises CommandError if its address is no URL."""
+    from stromboli.cli.client import Client  # httpx costs 0.15 s, which --help need not pay
+
+    return Client(server_address.address(flag, os.environ, Path.cwd()))
+
+
+def resources(text: str | None, option: str) -> dict[str, str]:
+    """``cpu=1,memory=1Gi`` as a resource list. Raises BadParameter for any other shape."""
+    amounts: dict[str, str] = {}
+    for part in (text or "").split(","):
+        name, equals, amount = (piece.strip() for piece in part.partition("="))
+        if not part.strip():
+            continue
+        if not name or not equals:
+            raise typer.BadParameter(
+                f"{part.strip()!r} is not a resource; write cpu=1,memory=1Gi", param_hint=option
+            )
+        if name in amounts:
+            raise typer.BadParameter(f"{name} stands twice", param_hint=option)
+        try:
+            negative = units.quantity(amount) < 0
+        except ValueError as error:
+            raise typer.BadParameter(f"{name}: {error}", param_hint=option) from None
+        if negative:
+            raise typer.BadParameter(f"{name}: {amount} is negative", param_hint=option)
+        amounts[name] = amount
+    return amounts

@@ -1,0 +1,115 @@
+"""How commands show what they found: tables for people, JSON and YAML for programs.
+
+On a terminal tables are Rich's, with colours; elsewhere they are plain text whose columns are as
+wide as their widest cell, so that nothing is ever cut. Both wait with their imports until needed.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+import typer
+
+STYLES = {
+    "Running": "cyan",
+    "Completed": "green",
+    "Succeeded": "green",
+    "Open": "green",
+    "Pending": "yellow",
+    "Restarting": "yellow",
+    "Failed": "red",
+    "Aborted": "red",
+    "Terminated": "red",
+    "Closed": "red",
+}
+"""Colours of phases and states, wherever a cell is exactly one of these."""
+GAP = "   "
+NONE = "-"
+"""Stands where there is nothing, so that every row has the same number of words for ``awk``."""
+
+
+class Format(StrEnum):
+    """What ``--output`` takes."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def show_lines(lines: Iterable[str]) -> None:
+    """Plain lines on stdout."""
+    for line in lines:
+        typer.echo(line)
+
+
+def show_note(line: str) -> None:
+    """A line for people on stderr, where it is in no program's way."""
+    typer.echo(line, err=True)
+
+
+def show_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table: Rich's on a terminal, plain elsewhere."""
+    if sys.stdout.isatty():
+        _show_rich(headers, rows)
+    else:
+        show_lines(plain_table(headers, rows))
+
+
+def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The table's lines without trailing blanks. An empty cell shows as ``-``."""
+    cells = [list(headers), *([cell or NONE for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
+
+
+def show_document(wanted: Format, document: Any) -> None:
+    """A JSON document, indented, or as YAML."""
+    if wanted is Format.YAML:
+        import yaml  # 20 ms that tables need not pay
+
+        typer.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        typer.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+
+
+def as_list(documents: Sequence[Any]) -> dict[str, Any]:
+    """Objects as one object, as ``kubectl`` shows several."""
+    return {"apiVersion": "v1", "kind": "List", "items": list(documents)}
+
+
+def age(created: datetime | None, now: datetime) -> str:
+    """How long ago, in the two units that matter, as ``kubectl`` has it: ``45s``, ``3m20s``."""
+    if created is None:
+        return NONE
+    seconds = max(int((now - created) / timedelta(seconds=1)), 0)
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
+    if hours < 3:
+        return f"{minutes}m"
+    if hours < 8:
+        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    return f"{days}d"
+
+
+def _show_rich(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0))
+    for header in headers:
+        table.add_column(header, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell or NONE, style=STYLES.get(cell, "")) for cell in row))
+    Console().print(table)

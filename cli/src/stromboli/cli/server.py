@@ -1,0 +1,95 @@
+"""Which server ``strom`` talks to, and who said so.
+
+The first of: the flag, ``STROM_SERVER``, the configuration file, what ``strom up`` remembered in
+this directory or one above it, the default.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from stromboli.cli.errors import CommandError
+
+DEFAULT_URL = "http://127.0.0.1:8480"
+"""Where admission listens unless told otherwise."""
+VARIABLE = "STROM_SERVER"
+REMEMBERED = Path(".strom") / "server"
+"""One line, the URL: written by ``strom up`` below the directory in which it was called."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Address(msgspec.Struct, frozen=True):
+    """The server's base URL, and where it came from in words."""
+
+    url: str
+    origin: str
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is this machine, where no proxy is ever in between."""
+        return urlsplit(self.url).hostname in LOOPBACK
+
+
+def address(flag: str | None, environment: Mapping[str, str], directory: Path) -> Address:
+    """The address in force. Raises CommandError if the one that comes first is no URL."""
+    if flag:
+        return _checked(flag, "from --server")
+    if given := environment.get(VARIABLE):
+        return _checked(given, f"from {VARIABLE}")
+    file = config_file(environment)
+    if configured := _configured(file):
+        return _checked(configured, f"from {file}")
+    for parent in (directory, *directory.parents):
+        remembered = parent / REMEMBERED
+        if line := _text(remembered).strip():
+            return _checked(line, f"remembered by strom up in {remembered}")
+    return Address(DEFAULT_URL, "the default")
+
+
+def config_file(environment: Mapping[str, str]) -> Path:
+    """``stromboli/config.yaml`` in the user's configuration directory (XDG base directories)."""
+    home = environment.get("XDG_CONFIG_HOME")
+    base = Path(home) if home else Path(environment.get("HOME", "~")).expanduser() / ".config"
+    return base / "stromboli" / "config.yaml"
+
+
+def _checked(url: str, origin: str) -> Address:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise CommandError(
+            f"server {url!r}",
+            f"not a URL ({origin})",
+            f"write it with its scheme, such as {DEFAULT_URL}",
+        )
+    return Address(url.rstrip("/"), origin)
+
+
+def _configured(file: Path) -> str | None:
+    text = _text(file)
+    if not text:
+        return None
+    from stromboli.cli import manifests  # YAML costs 20 ms, and few have this file
+
+    found = manifests.parse(text, str(file))
+    documents = [manifest.document for manifest in found]
+    if not documents:
+        return None
+    url = documents[0].get("server")
+    if len(documents) > 1 or set(documents[0]) - {"server"} or not isinstance(url, str):
+        raise CommandError(
+            str(file), "it may hold one key, server, with a URL", f"write: server: {DEFAULT_URL}"
+        )
+    return url
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(
+            str(file), str(error), "make it readable, or name a server with --server"
+        ) from None
