@@ -53,6 +53,9 @@ class SessionRecorded(Message, frozen=True, kw_only=True):
     """A session's whole input (key ``$session``): with it the session runs again byte for byte.
 
     ``offsets``: topic -> first offset not folded. ``answers``: what was asked of the outside.
+    ``unconfirmed_from``: every decision below this offset is over: answered, and seen in the pods'
+    snapshot if it was carried out. ``outcomes_from``: all answers to decisions from there on stand
+    at or after this offset. A restart that folds from these two knows all that is in flight.
     """
 
     session: int
@@ -60,6 +63,8 @@ class SessionRecorded(Message, frozen=True, kw_only=True):
     now: datetime
     configuration: str
     seed: int = 0
+    unconfirmed_from: int = 0
+    outcomes_from: int = 0
     answers: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
 
 
