@@ -14,8 +14,6 @@ from stromboli.shared.bus.kafka import clients, settings
 
 _log = structlog.get_logger(__name__)
 
-_NEVER_ALTERED = ("cleanup.policy",)
-"""Changing how a topic is cleaned throws records away."""
 _ONLY_RAISED = ("retention.ms", "max.message.bytes")
 """An operator may keep more than we ask for; keeping less loses records."""
 _SET_ON_TOPIC = 1
@@ -111,9 +109,10 @@ async def _mend(
 
 
 def can_alter(key: str, found: str | None, wanted: str) -> bool:
-    """Whether setting ``key`` from ``found`` to ``wanted`` can lose no record."""
-    if key in _NEVER_ALTERED:
-        return False
+    """Whether setting ``key`` from ``found`` to ``wanted`` loses no record that counts."""
+    if key == "cleanup.policy":
+        # On a topic of last values only deletion by age loses any; elsewhere every change does.
+        return wanted == "compact"
     if key in _ONLY_RAISED:
         # -1 is Kafka's word for "no limit"
         return found is not None and found != "-1" and int(found) < int(wanted)

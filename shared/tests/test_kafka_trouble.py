@@ -1,0 +1,436 @@
+"""Trouble at the broker: the log waits, repeats and goes on, and says so."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import aiokafka
+import pytest
+from aiokafka import admin
+from aiokafka import client as kafka_client
+from aiokafka.admin import config_resource
+from aiokafka.protocol import fetch, produce
+from aiokafka.record import default_records, memory_records
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import kafka, port
+from stromboli.testkit import records
+from stromboli.testkit.parts import real
+
+pytest_plugins = ["stromboli.testkit.parts.fixtures"]
+pytestmark = [pytest.mark.real]
+
+EVENTS = topics.BATCH_EVENTS
+PATIENT_S = 60.0
+"""Append timeout where an append is to outlive a restart of the broker."""
+
+
+@pytest.fixture
+def given(real_parts: real.RealParts) -> kafka.KafkaSettings:
+    return kafka.KafkaSettings(
+        bootstrap=(real_parts.kafka_bootstrap,),
+        cell=uuid.uuid4().hex[:8],
+        append_timeout_s=PATIENT_S,
+    )
+
+
+@pytest.fixture
+async def open_bus(given: kafka.KafkaSettings) -> AsyncIterator[port.Bus]:
+    async with kafka.KafkaBus(given) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def client(real_parts: real.RealParts) -> AsyncIterator[admin.AIOKafkaAdminClient]:
+    made = admin.AIOKafkaAdminClient(bootstrap_servers=real_parts.kafka_bootstrap)
+    await made.start()
+    yield made
+    await made.close()
+
+
+@contextlib.asynccontextmanager
+async def away(parts: real.RealParts) -> AsyncIterator[None]:
+    """The broker is away inside, and there again behind it."""
+    await parts.kafka.stop()
+    try:
+        yield
+    finally:
+        await parts.kafka.start()
+
+
+@contextlib.contextmanager
+def hanging(parts: real.RealParts) -> Iterator[None]:
+    """The broker takes connections inside but answers nothing."""
+    os.kill(parts.kafka.process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(parts.kafka.process.pid, signal.SIGCONT)
+
+
+def event(number: int) -> envelope.Draft:
+    return records.phase_changed(f"default/j{number:03}")
+
+
+def first_seen(read: list[str]) -> list[str]:
+    """Keys in order of their first record: at least once is allowed, disorder is not."""
+    return list(dict.fromkeys(read))
+
+
+# --- the broker is stopped and started ------------------------------------------------------
+
+
+async def test_appends_outlive_a_restart_in_order(
+    real_parts: real.RealParts, open_bus: port.Bus
+) -> None:
+    """All are acknowledged in the end, each stands where it says, none overtakes another."""
+    writer = await open_bus.open_writer("controller", "c1")
+    drafts = [event(number) for number in range(100)]
+    stand = [await writer.append(draft) for draft in drafts[:10]]
+    async with away(real_parts):
+        pending = [asyncio.create_task(writer.append(draft)) for draft in drafts[10:]]
+        await asyncio.wait(pending, timeout=0.1)
+    stand += await asyncio.gather(*pending)
+    read, _ = await records.read(open_bus, EVENTS)
+    assert first_seen([record.key for record in read]) == [draft.key for draft in drafts]
+    keys = {record.offset: record.key for record in read}
+    assert [keys[appended.offset] for (appended,) in stand] == [draft.key for draft in drafts]
+
+
+async def test_a_fold_goes_on_where_it_was_after_a_restart(
+    real_parts: real.RealParts, open_bus: port.Bus
+) -> None:
+    writer = await open_bus.open_writer("controller", "c1")
+    await writer.append(event(0))
+    async with contextlib.aclosing(open_bus.fold([EVENTS])) as fold:
+        batch = await anext(fold)
+        while not batch.caught_up:
+            batch = await anext(fold)
+        async with away(real_parts):
+            folding = asyncio.ensure_future(anext(fold))
+            await asyncio.wait([folding], timeout=0.5)
+            assert not folding.done()
+        await writer.append(event(1))
+        batch = await folding
+        assert [record.key for record in batch.records] == ["default/j001"]
+
+
+async def test_a_fold_that_begins_while_the_broker_is_away_waits_for_it(
+    real_parts: real.RealParts, open_bus: port.Bus
+) -> None:
+    writer = await open_bus.open_writer("controller", "c1")
+    await writer.append(event(0))
+    async with away(real_parts):
+        folding = asyncio.create_task(records.read(open_bus, EVENTS))
+        await asyncio.wait([folding], timeout=0.5)
+        assert not folding.done()
+    read, _ = await folding
+    assert [record.key for record in read] == ["default/j000"]
+
+
+async def test_work_goes_on_after_a_restart(real_parts: real.RealParts, open_bus: port.Bus) -> None:
+    """What was finished while the broker was away is committed afterwards."""
+    writer = await open_bus.open_writer("controller", "c1")
+    await writer.append(event(0), event(1))
+    async with open_bus.work(EVENTS, "g") as work:
+        taken = [await anext(aiter(work)) for _ in range(2)]
+        async with away(real_parts):
+            for record in taken:
+                work.done(record)
+        await writer.append(event(2))
+        assert (await anext(aiter(work))).key == "default/j002"
+    async with open_bus.work(EVENTS, "g") as work:
+        assert (await anext(aiter(work))).key == "default/j002"
+
+
+async def test_an_append_that_runs_out_of_time_may_stand_and_is_repeated(
+    real_parts: real.RealParts, given: kafka.KafkaSettings
+) -> None:
+    """UnavailableError says so. What is tried meanwhile costs nothing: it is not sent at all."""
+    hasty = kafka.KafkaSettings(
+        bootstrap=given.bootstrap, cell=given.cell, append_timeout_s=1.0, request_timeout_s=0.5
+    )
+    async with kafka.KafkaBus(hasty) as open_bus:
+        writer = await open_bus.open_writer("controller", "c1")
+        async with away(real_parts):
+            for number in range(3):
+                with pytest.raises(errors.UnavailableError):
+                    await writer.append(event(number))
+            assert not await open_bus.is_reachable()
+            with pytest.raises(errors.UnavailableError):
+                await open_bus.last(EVENTS)
+            with pytest.raises(errors.UnavailableError):
+                await open_bus.open_writer("monitor", "m1")
+        while True:
+            with contextlib.suppress(errors.UnavailableError):
+                await writer.append(event(0), event(1))
+                break
+        assert await open_bus.is_reachable()
+        read, _ = await records.read(open_bus, EVENTS)
+        keys = [record.key for record in read]
+        assert first_seen(keys) == ["default/j000", "default/j001"]
+        assert len(read) <= 2 + 1 + 2  # the last loop may have run out of time once
+
+
+async def test_a_bus_cannot_be_entered_without_a_broker_and_can_be_afterwards(
+    real_parts: real.RealParts, given: kafka.KafkaSettings
+) -> None:
+    unopened = kafka.KafkaBus(given)
+    async with away(real_parts):
+        with pytest.raises(errors.UnavailableError):
+            await unopened.__aenter__()
+        assert not await unopened.is_reachable()
+    async with unopened:
+        assert await unopened.is_reachable()
+
+
+@pytest.mark.parametrize("trouble", ["away", "hanging"])
+async def test_everything_closes_within_ten_seconds(
+    real_parts: real.RealParts, open_bus: port.Bus, trouble: str
+) -> None:
+    """With a fold and a work open, and records on their way that nobody takes."""
+    bus = open_bus
+    async with contextlib.AsyncExitStack() as stack:
+        writer = await bus.open_writer("controller", "c1")
+        await writer.append(event(0))
+        fold = await stack.enter_async_context(contextlib.aclosing(bus.fold([EVENTS])))
+        await anext(fold)
+        work = await stack.enter_async_context(bus.work(EVENTS, "g"))
+        work.done(await anext(aiter(work)))
+        async with contextlib.AsyncExitStack() as gone:
+            if trouble == "away":
+                await gone.enter_async_context(away(real_parts))
+            else:
+                gone.enter_context(hanging(real_parts))
+            appending = asyncio.create_task(writer.append(event(1)))
+            await asyncio.wait([appending], timeout=0.2)
+            appending.cancel()
+            began = time.monotonic()
+            await stack.aclose()
+            await bus.__aexit__(None, None, None)
+            assert time.monotonic() - began < 10
+
+
+# --- the producer fails for good -------------------------------------------------------------
+
+
+class Impostor:
+    """Writes under another producer's id, which makes the broker refuse that producer."""
+
+    def __init__(self, connection: kafka_client.AIOKafkaClient, topic: str) -> None:
+        self._connection = connection
+        self._topic = topic
+
+    async def take_over(self) -> None:
+        """A higher epoch of the producer: the broker fences the lower one."""
+        number, epoch, _ = await self._last()
+        await self._produce(number, epoch + 1, 0, count=1)
+
+    async def skip(self) -> None:
+        """Two records of the producer's own epoch: its next sequence number is out of order."""
+        number, epoch, sequence = await self._last()
+        await self._produce(number, epoch, sequence + 1, count=2)
+
+    async def _last(self) -> tuple[int, int, int]:
+        """Producer id, epoch and last sequence number of the last batch."""
+        where = [(self._topic, [(0, 0, 1024 * 1024)])]
+        answer = await self._send(fetch.FetchRequest(100, 1, 1024 * 1024, 0, where))
+        ((_, ((*_, raw),)),) = answer.topics
+        stored = memory_records.MemoryRecords(raw)
+        batch = None
+        while stored.has_next():
+            batch = stored.next_batch()
+        assert batch is not None
+        count = len(list(batch))
+        return batch.producer_id, batch.producer_epoch, batch.base_sequence + count - 1
+
+    async def _produce(self, number: int, epoch: int, sequence: int, count: int) -> None:
+        builder = default_records.DefaultRecordBatchBuilder(
+            magic=2,
+            compression_type=0,
+            is_transactional=0,
+            producer_id=number,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            batch_size=1024 * 1024,
+        )
+        for place in range(count):
+            assert builder.append(place, None, b"impostor", b"{}", [])
+        raw = bytes(builder.build())
+        answer = await self._send(
+            produce.ProduceRequest(
+                transactional_id=None,
+                required_acks=-1,
+                timeout=5000,
+                topics=[(self._topic, [(0, raw)])],
+            )
+        )
+        ((_, ((_, code, *_),)),) = answer.topics
+        assert code == 0
+
+    async def _send(self, request: object) -> Any:
+        return await self._connection.send(self._connection.get_random_node(), request)
+
+
+@pytest.fixture
+async def impostor(given: kafka.KafkaSettings) -> AsyncIterator[Impostor]:
+    connection = kafka_client.AIOKafkaClient(bootstrap_servers=list(given.bootstrap))
+    await connection.bootstrap()
+    yield Impostor(connection, EVENTS.full_name(given.cell))
+    await connection.close()
+
+
+@pytest.mark.parametrize("trouble", [Impostor.take_over, Impostor.skip])
+async def test_a_producer_that_failed_for_good_is_rebuilt(
+    open_bus: port.Bus, impostor: Impostor, trouble: Callable[[Impostor], Awaitable[None]]
+) -> None:
+    """What it was not acknowledged for is repeated in order; the epoch and the ids stay."""
+    writer = await open_bus.open_writer("controller", "c1")
+    epoch = writer.epoch
+    await writer.append(event(0))
+    await trouble(impostor)
+    appends = [writer.append(event(number), records.answered(f"d{number}")) for number in (1, 2, 3)]
+    stand = await asyncio.gather(*appends)
+    assert writer.epoch == epoch
+    read, _ = await records.read(open_bus, EVENTS)
+    by_offset = {record.offset: record for record in read}
+    for number, (appended, _) in enumerate(stand, 1):
+        assert by_offset[appended.offset].key == f"default/j{number:03}"
+        assert by_offset[appended.offset].id == appended.id
+    ours = first_seen([record.key for record in read if record.key != "impostor"])
+    assert ours == [f"default/j{number:03}" for number in range(4)]
+    answers, _ = await records.read(open_bus, topics.OUTCOMES)
+    assert first_seen(records.keys(answers)) == ["d1", "d2", "d3"]
+
+
+# --- the log is not what it was --------------------------------------------------------------
+
+
+async def test_where_retention_removed_records_a_fold_begins_at_the_first_that_is_left(
+    open_bus: port.Bus, given: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
+) -> None:
+    writer = await open_bus.open_writer("controller", "c1")
+    await writer.append(*(event(number) for number in range(5)))
+    partition = aiokafka.TopicPartition(EVENTS.full_name(given.cell), 0)
+    await client.delete_records({partition: admin.RecordsToDelete(3)})
+    for start in ({}, {EVENTS.name: 1}):
+        read, positions = await records.read(open_bus, EVENTS, start=start)
+        assert [record.offset for record in read] == [3, 4]
+        assert positions == {EVENTS.name: 5}
+    last = await open_bus.last(EVENTS)
+    assert last is not None
+    assert last.offset == 4
+    async with open_bus.work(EVENTS, "g") as work:
+        assert (await anext(aiter(work))).offset == 3
+
+
+async def test_when_the_log_lost_its_tail_a_running_fold_begins_anew(
+    open_bus: port.Bus, given: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
+) -> None:
+    """Its epochs begin again, too, and the writers of the shorter log are heard."""
+    for number in range(5):
+        writer = await open_bus.open_writer("controller", f"c{number}")
+        await writer.append(records.answered(f"old{number}"))
+    async with contextlib.aclosing(open_bus.fold([topics.OUTCOMES])) as fold:
+        await anext(fold)
+        await client.delete_topics([topics.OUTCOMES.full_name(given.cell)])
+        async with kafka.KafkaBus(given) as again:
+            writer = await again.open_writer("controller", "new")
+            await writer.append(records.answered("new"))
+            read: list[str] = []
+            async with asyncio.timeout(records.DEADLINE_S):
+                while "new" not in read:
+                    read += [record.key for record in (await anext(fold)).records]
+
+
+async def test_what_is_no_record_of_ours_comes_through(
+    open_bus: port.Bus, given: kafka.KafkaSettings
+) -> None:
+    """A fold must see it to call its key unknown; nothing about it can stop a reader."""
+    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=list(given.bootstrap))
+    async with producer:
+        name = EVENTS.full_name(given.cell)
+        await producer.send_and_wait(name, b"\xff", headers=[("ce_type", b"\xff"), ("x", None)])
+        await producer.send_and_wait(name, None, key=b"\xff")
+    read, _ = await records.read(open_bus, EVENTS)
+    assert [(record.key, record.value, record.epoch) for record in read] == [
+        ("", b"\xff", None),
+        ("�", None, None),
+    ]
+    with pytest.raises(errors.UndecodableError):
+        envelope.decode(read[0])
+
+
+# --- topics as they should be ----------------------------------------------------------------
+
+
+async def test_topics_are_created_as_the_design_has_them(
+    open_bus: port.Bus, given: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
+) -> None:
+    for topic in topics.ALL:
+        found = await _settings(client, topic.full_name(given.cell))
+        assert {name: found[name] for name in topic.settings} == dict(topic.settings)
+    described = await client.describe_topics([topic.full_name(given.cell) for topic in topics.ALL])
+    assert {len(found["partitions"]) for found in described} == {1}
+
+
+async def test_a_topic_that_differs_is_altered_where_no_record_can_be_lost(
+    given: kafka.KafkaSettings, client: admin.AIOKafkaAdminClient
+) -> None:
+    """And what an operator set besides stays."""
+    found = {
+        topics.NODES: {
+            "segment.ms": "1234",
+            "max.message.bytes": "1000",
+            "index.interval.bytes": "99",
+        },
+        topics.PODS: {"cleanup.policy": "compact,delete"},
+        EVENTS: {"retention.ms": "1000", "cleanup.policy": "compact"},
+        topics.DECISIONS: {"retention.ms": "-1"},
+        topics.OUTCOMES: {"retention.ms": str(99 * topics.DAY_MS)},
+    }
+    await client.create_topics(
+        [
+            admin.NewTopic(topic.full_name(given.cell), 1, 1, topic_configs=settings)
+            for topic, settings in found.items()
+        ]
+    )
+    async with kafka.KafkaBus(given):
+        pass
+    settings = {topic: await _settings(client, topic.full_name(given.cell)) for topic in found}
+    nodes = settings[topics.NODES]
+    assert nodes["index.interval.bytes"] == "99"
+    assert {name: nodes[name] for name in topics.NODES.settings} == dict(topics.NODES.settings)
+    assert settings[topics.PODS]["cleanup.policy"] == "compact"
+    assert settings[EVENTS]["cleanup.policy"] == "compact"  # reported: age would remove records
+    assert settings[EVENTS]["retention.ms"] == EVENTS.settings["retention.ms"]
+    assert settings[topics.DECISIONS]["retention.ms"] == "-1"
+    assert settings[topics.OUTCOMES]["retention.ms"] == str(99 * topics.DAY_MS)
+
+
+async def _settings(client: admin.AIOKafkaAdminClient, name: str) -> dict[str, str]:
+    resource = config_resource.ConfigResource(config_resource.ConfigResourceType.TOPIC, name)
+    (answer,) = await client.describe_configs([resource])
+    ((*_, entries),) = answer.resources
+    return {entry[0]: entry[1] for entry in entries}
+
+
+async def test_an_unknown_broker_cannot_be_entered() -> None:
+    nowhere = kafka.KafkaBus(kafka.KafkaSettings(bootstrap=("127.0.0.1:9",)))
+    with pytest.raises(errors.UnavailableError, match=r"127\.0\.0\.1:9"):
+        await nowhere.__aenter__()
+
+
+async def test_more_copies_than_brokers_are_refused_for_good(
+    given: kafka.KafkaSettings, real_parts: real.RealParts
+) -> None:
+    wide = kafka.KafkaSettings(
+        bootstrap=(real_parts.kafka_bootstrap,), cell=given.cell, replication_factor=3
+    )
+    with pytest.raises(errors.PermanentError, match="as many brokers"):
+        await kafka.KafkaBus(wide).__aenter__()
