@@ -1,0 +1,209 @@
+"""Topics, records and the offsets of groups in one file.
+
+Kept is what Kafka would keep: the last record of a key on compacted topics, everything of the
+last 14 days on the others. Offsets never come back, also where nothing is left behind them.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from sqlite3 import Connection
+
+import msgspec
+
+from stromboli.local.bus.retention import Retention
+from stromboli.local.store import Store
+from stromboli.shared import envelope, errors, topics
+
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS topics"
+    " (id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, next INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS records (topic INTEGER, offset INTEGER, key TEXT NOT NULL,"
+    " value BLOB, headers BLOB NOT NULL, at_ms INTEGER NOT NULL,"
+    " PRIMARY KEY (topic, offset)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS work"
+    " (name TEXT, topic INTEGER, next INTEGER NOT NULL, PRIMARY KEY (name, topic)) WITHOUT ROWID",
+)
+_PAGE_RECORDS = 1000
+_PAGE_BYTES = 16 * 1024 * 1024
+"""What is read at once: enough to be fast, little enough for every reader to hold."""
+
+_BY_NAME = {topic.name: topic for topic in topics.ALL}
+_HEADERS = msgspec.json.Decoder(dict[str, str])
+
+
+class Line(msgspec.Struct, frozen=True):
+    """What is to be appended; ``seal`` makes headers and value once the offset is known."""
+
+    topic: topics.Topic
+    key: str
+    seal: Callable[[int], tuple[Mapping[str, str], bytes | None]]
+
+
+class Log:
+    """See the module. ``ends``: topic name -> offset behind its last durable record."""
+
+    def __init__(self, path: Path, cell: str, clock: Callable[[], datetime]) -> None:
+        self._cell = cell
+        self._clock = clock
+        self._store = Store(path, _SCHEMA)
+        self._retention = Retention(clock)
+        self._ids: dict[str, int] = {}
+        self._next: dict[str, int] = {}  # belongs to the store's thread
+        self.ends: dict[str, int] = {}
+        self._is_open = False
+        self._grown = asyncio.Event()
+
+    async def open(self) -> None:
+        """Open the file, create the topics, let go of what need not be kept."""
+        await self._store.open()
+        try:
+            await self._store.write(self._load)
+            for topic in topics.ALL:
+                await self._store.write(self._retention.sweep(topic, self._ids[topic.name]))
+        except BaseException:
+            await self._store.close()
+            raise
+        self._is_open = True
+
+    async def close(self) -> None:
+        """Close the file; whoever waits for growth is told."""
+        self._is_open = False
+        self._wake()
+        await self._store.close()
+
+    def append(self, lines: Sequence[Line]) -> asyncio.Future[list[int]]:
+        """Append in order, all or nothing; the offsets once they are durable."""
+        at_ms = int(self._clock().timestamp() * 1000)
+
+        def change(database: Connection) -> list[int]:
+            return [self._insert(database, line, at_ms) for line in lines]
+
+        def publish(offsets: list[int]) -> None:
+            for line, offset in zip(lines, offsets, strict=True):
+                self.ends[line.topic.name] = offset + 1
+                if self._retention.is_due(line.topic):
+                    number = self._ids[line.topic.name]
+                    self._store.write(self._retention.sweep(line.topic, number))
+            self._wake()
+
+        return self._store.write(change, publish)
+
+    def has_more(self, positions: Mapping[str, int]) -> bool:
+        """Whether one of these topics goes on behind its position."""
+        return any(position < self.ends[name] for name, position in positions.items())
+
+    async def page(
+        self, positions: Mapping[str, int]
+    ) -> tuple[list[envelope.Record], dict[str, int]]:
+        """The next records from these positions, and the positions behind them."""
+        return await self._store.read(lambda database: self._read(database, positions))
+
+    async def growth(self) -> None:
+        """Returns when something was appended. Raises UnavailableError if the log is closed."""
+        if self._is_open:
+            await self._grown.wait()
+        if not self._is_open:
+            raise errors.UnavailableError("read the log", "it was closed")
+
+    async def last(self, topic: topics.Topic) -> envelope.Record | None:
+        """The record with the highest offset."""
+        row = await self._store.read(
+            lambda database: database.execute(
+                "SELECT offset, key, value, headers FROM records WHERE topic = ?"
+                " ORDER BY offset DESC LIMIT 1",
+                (self._ids[topic.name],),
+            ).fetchone()
+        )
+        return None if row is None else _record(topic, *row)
+
+    async def position(self, topic: topics.Topic, group: str) -> int:
+        """What a group has committed, 0 at first."""
+        row = await self._store.read(
+            lambda database: database.execute(
+                "SELECT next FROM work WHERE name = ? AND topic = ?",
+                (group, self._ids[topic.name]),
+            ).fetchone()
+        )
+        return 0 if row is None else int(row[0])
+
+    def commit(
+        self, topic: topics.Topic, group: str, position: int, then: Callable[[None], None]
+    ) -> asyncio.Future[None]:
+        """Remember where a group begins again."""
+
+        def change(database: Connection) -> None:
+            database.execute(
+                "INSERT OR REPLACE INTO work VALUES (?, ?, ?)",
+                (group, self._ids[topic.name], position),
+            )
+
+        return self._store.write(change, then)
+
+    async def compact(self) -> None:
+        """Let go of what need not be kept."""
+        for topic in topics.ALL:
+            await self._store.write(self._retention.sweep(topic, self._ids[topic.name]))
+
+    async def probe(self) -> None:
+        """Raises UnavailableError if nothing can be written."""
+        await self._store.write(lambda database: None)
+
+    def _wake(self) -> None:
+        self._grown.set()
+        self._grown = asyncio.Event()
+
+    # --- in the store's thread -------------------------------------------------------------
+
+    def _load(self, database: Connection) -> None:
+        for topic in topics.ALL:
+            name = topic.full_name(self._cell)
+            database.execute("INSERT OR IGNORE INTO topics (name, next) VALUES (?, 0)", (name,))
+            number, end = database.execute(
+                "SELECT id, next FROM topics WHERE name = ?", (name,)
+            ).fetchone()
+            self._ids[topic.name] = number
+            self._next[topic.name] = self.ends[topic.name] = end
+
+    def _insert(self, database: Connection, line: Line, at_ms: int) -> int:
+        name = line.topic.name
+        number, offset = self._ids[name], self._next[name]
+        headers, value = line.seal(offset)
+        database.execute(
+            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)",
+            (number, offset, line.key, value, msgspec.json.encode(headers), at_ms),
+        )
+        database.execute("UPDATE topics SET next = ? WHERE id = ?", (offset + 1, number))
+        self._next[name] = offset + 1
+        return offset
+
+    def _read(
+        self, database: Connection, positions: Mapping[str, int]
+    ) -> tuple[list[envelope.Record], dict[str, int]]:
+        records: list[envelope.Record] = []
+        reached = dict(positions)
+        left = _PAGE_BYTES
+        for name, position in positions.items():
+            if position >= self._next[name]:
+                continue
+            rows = database.execute(
+                "SELECT offset, key, value, headers FROM records"
+                " WHERE topic = ? AND offset >= ? ORDER BY offset",
+                (self._ids[name], position),
+            )
+            reached[name] = self._next[name]
+            for row in rows:
+                if len(records) >= _PAGE_RECORDS or left <= 0:
+                    reached[name] = row[0]
+                    break
+                records.append(_record(_BY_NAME[name], *row))
+                left -= len(row[2] or b"")
+            rows.close()
+        return records, reached
+
+
+def _record(
+    topic: topics.Topic, offset: int, key: str, value: bytes | None, headers: bytes
+) -> envelope.Record:
+    return envelope.Record(topic, offset, key, value, _HEADERS.decode(headers))

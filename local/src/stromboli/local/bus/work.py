@@ -1,0 +1,80 @@
+"""The embedded log's ``Work``."""
+
+from collections import deque
+from collections.abc import AsyncIterator
+
+from stromboli.local.bus.log import Log
+from stromboli.shared import envelope, topics
+from stromboli.shared.bus import port
+
+
+class EmbeddedWork:
+    """See ``port.Work``. Use between ``begin`` and ``end``."""
+
+    def __init__(self, log: Log, topic: topics.Topic, group: str) -> None:
+        self._log = log
+        self._topic = topic
+        self._group = group
+        self._fence = port.Fence()
+        self._read: deque[envelope.Record] = deque()
+        self._read_to = 0
+        self._position = 0
+        self._in_hand: dict[int, None] = {}  # offsets, lowest first
+        self._committed = 0
+        self._is_committing = False
+
+    async def begin(self) -> None:
+        """Find where the group stands."""
+        at = await self._log.position(self._topic, self._group)
+        self._position = self._read_to = self._committed = at
+
+    async def end(self) -> None:
+        """Commit what is finished."""
+        if self.lowest_unfinished != self._committed:
+            await self._log.commit(self._topic, self._group, self.lowest_unfinished, lambda _: None)
+
+    def __aiter__(self) -> AsyncIterator[envelope.Record]:
+        """Records in order."""
+        return self
+
+    async def __anext__(self) -> envelope.Record:
+        """The next record; waits for one."""
+        while True:
+            while self._read:
+                record = self._read.popleft()
+                self._position = record.offset + 1
+                if self._fence.passes(record):
+                    self._in_hand[record.offset] = None
+                    return record
+            self._position = self._read_to
+            positions = {self._topic.name: self._position}
+            if self._log.has_more(positions):
+                records, reached = await self._log.page(positions)
+                self._read.extend(records)
+                self._read_to = reached[self._topic.name]
+            else:
+                await self._log.growth()
+
+    def done(self, record: envelope.Record) -> None:
+        """This record is finished; telling it twice is no harm."""
+        self._in_hand.pop(record.offset, None)
+        self._commit()
+
+    @property
+    def lowest_unfinished(self) -> int:
+        """Where a restart of this group would begin, once committed."""
+        return next(iter(self._in_hand), self._position)
+
+    def _commit(self) -> None:
+        """One commit on its way at a time: the next one says what came together meanwhile."""
+        reached = self.lowest_unfinished
+        if self._is_committing or reached == self._committed:
+            return
+        self._is_committing = True
+
+        def then(_: None) -> None:
+            self._is_committing = False
+            self._committed = reached
+            self._commit()
+
+        self._log.commit(self._topic, self._group, reached, then)

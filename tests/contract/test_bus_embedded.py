@@ -1,0 +1,27 @@
+"""The embedded log keeps the log's promises."""
+
+from pathlib import Path
+
+import pytest
+
+from stromboli.local.bus import EmbeddedBus
+from stromboli.shared import topics
+from stromboli.shared.bus import port
+from stromboli.testkit.contracts import bus
+
+
+class TestEmbeddedBus(bus.BusContract):
+    @pytest.fixture
+    def bus_factory(self, tmp_path: Path) -> bus.BusFactory:
+        made: dict[str, EmbeddedBus] = {}
+
+        def make(cell: str = "a") -> port.Bus:
+            if cell not in made:
+                made[cell] = EmbeddedBus(tmp_path / f"{cell}.log", cell)
+            return made[cell]
+
+        return make
+
+    async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None:
+        assert isinstance(open_bus, EmbeddedBus)
+        await open_bus.compact()
