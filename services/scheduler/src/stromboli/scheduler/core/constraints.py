@@ -1,0 +1,159 @@
+"""Which nodes a shape may run on, resources aside: selector, required affinity, taints.
+
+Answers are masks over all nodes at once, and kept until a node's labels, taints or knownness
+change. Texts are those of Kubernetes (spec/plugins 7), in the order in which it asks.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core import columns, shapes
+from stromboli.shared.api import core
+
+UNSCHEDULABLE = "node(s) were unschedulable"
+AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+TAINTED = "node(s) had untolerated taint(s)"
+
+_UNSCHEDULABLE_TAINT = core.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_REPELLING = ("NoSchedule", "NoExecute")
+
+Check: TypeAlias = tuple[str, columns.Mask]
+"""A reason and the nodes that pass."""
+
+
+class Checked(msgspec.Struct, frozen=True, eq=False):
+    """What one shape's constraints say of all nodes: the checks in order, and their conjunction."""
+
+    version: int
+    checks: tuple[Check, ...]
+    passed: columns.Mask
+
+
+class Checks:
+    """Answers by constraints, as long as the nodes stay what they are."""
+
+    def __init__(self, nodes: columns.Nodes) -> None:
+        self._nodes = nodes
+        self._kept: dict[shapes.Shape, Checked] = {}
+
+    def of(self, shape: shapes.Shape) -> Checked:
+        """The answer for a shape; O(nodes) after a change, else O(1)."""
+        kept = self._kept.get(shape)
+        version = self._nodes.placement_version
+        if kept is None or kept.version != version:
+            if len(self._kept) >= shapes.MOST_KEPT:
+                self._kept.clear()
+            kept = self._kept[shape] = _check(self._nodes, shape.constraints, version)
+        return kept
+
+
+def _check(nodes: columns.Nodes, wanted: shapes.Constraints, version: int) -> Checked:
+    size = len(nodes)
+    checks: list[Check] = [(columns.UNREADABLE, nodes.usable)]
+    if not tolerates(wanted.tolerations, _UNSCHEDULABLE_TAINT):
+        checks.append((UNSCHEDULABLE, ~nodes.unschedulable[:size]))
+    checks.append((AFFINITY, _matches(nodes, wanted)))
+    welcome = np.array(
+        [
+            all(tolerates(wanted.tolerations, taint) for taint in taints)
+            for taints in nodes.taint_sets
+        ],
+        np.bool_,
+    )
+    checks.append((TAINTED, welcome[nodes.taints_of[:size]]))
+    passed = np.logical_and.reduce([mask for _, mask in checks])
+    return Checked(version, tuple(checks), passed)
+
+
+def tolerates(tolerations: Sequence[core.Toleration], taint: core.Taint) -> bool:
+    """Whether the taint does not keep the pod off: by toleration, or as it only states a wish."""
+    return taint.effect not in _REPELLING or any(
+        (not toleration.effect or toleration.effect == taint.effect)
+        and (not toleration.key or toleration.key == taint.key)
+        and (
+            toleration.operator == "Exists"
+            or (bool(toleration.key) and toleration.value == taint.value)
+        )
+        for toleration in tolerations
+    )
+
+
+def _matches(nodes: columns.Nodes, wanted: shapes.Constraints) -> columns.Mask:
+    mask = np.ones(len(nodes), np.bool_)
+    for key, value in wanted.selector:
+        mask &= _one_of(nodes, key, (value,))
+    if wanted.affinity is not None:
+        terms = [_term(nodes, term) for term in wanted.affinity.node_selector_terms]
+        mask &= np.logical_or.reduce(terms) if terms else False
+    return mask
+
+
+def _term(nodes: columns.Nodes, term: core.NodeSelectorTerm) -> columns.Mask:
+    """An empty term matches nothing, as Kubernetes has it."""
+    wanted = [
+        *(_expression(nodes, expression) for expression in term.match_expressions),
+        *(_field(nodes, field) for field in term.match_fields),
+    ]
+    return np.logical_and.reduce(wanted) if wanted else np.zeros(len(nodes), np.bool_)
+
+
+def _expression(nodes: columns.Nodes, wanted: core.SelectorRequirement) -> columns.Mask:
+    answer = _OPERATORS.get(wanted.operator)
+    if answer is None:
+        return np.zeros(len(nodes), np.bool_)
+    return answer(nodes, wanted.key, wanted.values)
+
+
+def _field(nodes: columns.Nodes, wanted: core.SelectorRequirement) -> columns.Mask:
+    if wanted.key != "metadata.name" or wanted.operator not in ("In", "NotIn"):
+        return np.zeros(len(nodes), np.bool_)
+    named = np.zeros(len(nodes), np.bool_)
+    for name in wanted.values:
+        if name in nodes.rows:
+            named[nodes.rows[name]] = True
+    return named if wanted.operator == "In" else ~named
+
+
+def _one_of(nodes: columns.Nodes, key: str, values: Sequence[str]) -> columns.Mask:
+    codes, known = nodes.label_codes(key)
+    wanted = [known[value] for value in values if value in known]
+    return np.isin(codes, wanted)
+
+
+def _exists(nodes: columns.Nodes, key: str, values: Sequence[str]) -> columns.Mask:
+    mask: columns.Mask = nodes.label_codes(key)[0] >= 0
+    return mask
+
+
+def _beyond(nodes: columns.Nodes, key: str, values: Sequence[str], above: bool) -> columns.Mask:
+    codes, known = nodes.label_codes(key)
+    bound = _integer(values[0]) if len(values) == 1 else None
+    if bound is None:
+        return np.zeros(len(nodes), np.bool_)
+    numbers = {value: _integer(value) for value in known}
+    wanted = [
+        known[value]
+        for value, number in numbers.items()
+        if number is not None and (number > bound if above else number < bound)
+    ]
+    return np.isin(codes, wanted)
+
+
+def _integer(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+_OPERATORS: Mapping[str, Callable[[columns.Nodes, str, Sequence[str]], columns.Mask]] = {
+    "In": _one_of,
+    "NotIn": lambda nodes, key, values: ~_one_of(nodes, key, values),
+    "Exists": _exists,
+    "DoesNotExist": lambda nodes, key, values: ~_exists(nodes, key, values),
+    "Gt": lambda nodes, key, values: _beyond(nodes, key, values, above=True),
+    "Lt": lambda nodes, key, values: _beyond(nodes, key, values, above=False),
+}

@@ -1,0 +1,191 @@
+"""Our own decisions until they are confirmed: what is in flight and what it holds.
+
+A bind holds its node's resources from the decision on. It ends when an answer refuses it or the
+pod's snapshot shows the pod bound or gone, never by time. An answer ``executed`` does not end it:
+the snapshot that shows the pod bound may still be on its way.
+
+Decisions and answers come from two topics in any interleaving, and twice: a repeated append puts
+the same statement under two ids, and holds count once as long as one of them is not refused.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from stromboli.shared.messages import scheduling
+
+Rank = tuple[int, int]
+"""Epoch and sequence of a decision: later decisions rank higher."""
+Confirmed = Callable[["Hold"], bool]
+"""Whether the pod's snapshot shows this pod bound, or not at all."""
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """A pod (key and uid) that a decision puts on a node."""
+
+    pod: str
+    uid: str
+    node: str
+
+
+class Decision(msgspec.Struct, eq=False):
+    """A statement of ours and its answer."""
+
+    id: str
+    rank: Rank
+    offset: int
+    statement: scheduling.StatementDecided
+    answer: scheduling.DecisionAnswered | None = None
+    answer_offset: int = 0
+
+    def result(self, uid: str) -> scheduling.Result | None:
+        """What became of the bind of this pod; None while nobody said."""
+        if self.answer is None:
+            return None
+        for task in self.answer.tasks:
+            if task.uid == uid:
+                return task.result
+        return "expired"  # answered as a whole without this pod: it was not carried out
+
+    @property
+    def holds(self) -> Iterator[Hold]:
+        """All that its binds hold unless refused."""
+        for bind in self.statement.binds:
+            yield Hold(f"{bind.namespace}/{bind.pod}", bind.uid, bind.node)
+
+
+class Decided:
+    """Decisions in the order of the log, as far back as one is open."""
+
+    def __init__(self) -> None:
+        self._decisions: dict[str, Decision] = {}
+        self._early_answers: dict[str, tuple[scheduling.DecisionAnswered, int]] = {}
+        self._by_pod: dict[str, list[Decision]] = {}
+        self._by_group: dict[str, list[Decision]] = {}
+        self._last: Rank = (-1, -1)
+
+    def put(self, id_: str, offset: int, statement: scheduling.StatementDecided) -> bool:
+        """Take in a decision; False if it is known already."""
+        rank = rank_of(id_)
+        if id_ in self._decisions or rank is None or rank <= self._last:
+            return False
+        self._last = rank
+        decision = Decision(id_, rank, offset, statement)
+        self._decisions[id_] = decision
+        if id_ in self._early_answers:
+            decision.answer, decision.answer_offset = self._early_answers.pop(id_)
+        for hold in decision.holds:
+            self._by_pod.setdefault(hold.pod, []).append(decision)
+        if statement.enqueue:
+            self._by_group.setdefault(statement.pod_group_uid, []).append(decision)
+        return True
+
+    def answer(
+        self, answer: scheduling.DecisionAnswered, offset: int
+    ) -> scheduling.StatementDecided | None:
+        """Take in an answer; the statement it is news for, if there is one."""
+        decision = self._decisions.get(answer.decision)
+        if decision is None:
+            rank = rank_of(answer.decision)
+            if rank is not None and rank > self._last:
+                self._early_answers[answer.decision] = (answer, offset)
+            return None
+        if decision.answer is not None:
+            return None
+        decision.answer, decision.answer_offset = answer, offset
+        return decision.statement
+
+    def node_of(self, pod: str, uid: str = "") -> str:
+        """Where this pod (or any pod of this key) is decided to go, and nobody refused.
+
+        Empty if nowhere. What was carried out counts before what was decided later.
+        """
+        node = ""
+        for decision in self._by_pod.get(pod, ()):
+            for hold in decision.holds:
+                if hold.pod == pod and uid in ("", hold.uid):
+                    result = decision.result(hold.uid)
+                    if result == "executed":
+                        return hold.node
+                    if result is None:
+                        node = hold.node
+        return node
+
+    def is_enqueued(self, group_uid: str) -> bool:
+        """Whether this PodGroup is decided to enter its queue, and nobody refused."""
+        return any(
+            decision.answer is None or decision.answer.enqueue == "executed"
+            for decision in self._by_group.get(group_uid, ())
+        )
+
+    def unanswered(self, is_confirmed: Confirmed) -> int:
+        """Binds that the controller has yet to carry out. O(open decisions)."""
+        waiting = {
+            hold
+            for decision in self._decisions.values()
+            if decision.answer is None
+            for hold in decision.holds
+        }
+        return sum(not is_confirmed(hold) for hold in waiting)
+
+    def prune(self, is_confirmed: Confirmed, is_enqueued: Callable[[str, str], bool]) -> None:
+        """Forget the leading decisions that hold nothing any more.
+
+        Only once the folds have caught up: before, an absent pod may still come. Cost: O(1) for
+        each decision forgotten.
+        """
+        while self._decisions:
+            first = next(iter(self._decisions.values()))
+            if not self._is_over(first, is_confirmed, is_enqueued):
+                return
+            del self._decisions[first.id]
+            _discard(self._by_pod, {hold.pod for hold in first.holds}, first)
+            if first.statement.enqueue:
+                _discard(self._by_group, {first.statement.pod_group_uid}, first)
+
+    def restart_from(self, decisions: int, outcomes: int) -> tuple[int, int]:
+        """Offsets of decisions and outcomes from which a fold finds all that is open.
+
+        Given the first offsets not folded, which are the answer while nothing is open.
+        """
+        kept = self._decisions.values()
+        answered = (decision.answer_offset for decision in kept if decision.answer is not None)
+        early = (offset for _, offset in self._early_answers.values())
+        first = next(iter(kept), None)
+        return (
+            decisions if first is None else min(first.offset, decisions),
+            min((outcomes, *answered, *early)),
+        )
+
+    def _is_over(
+        self,
+        decision: Decision,
+        is_confirmed: Confirmed,
+        is_enqueued: Callable[[str, str], bool],
+    ) -> bool:
+        answer, statement = decision.answer, decision.statement
+        if answer is None:
+            return False
+        if answer.enqueue == "executed" and not is_enqueued(
+            statement.pod_group, statement.pod_group_uid
+        ):
+            return False
+        return all(
+            decision.result(hold.uid) != "executed" or is_confirmed(hold) for hold in decision.holds
+        )
+
+
+def rank_of(id_: str) -> Rank | None:
+    """Epoch and sequence of a decision's id; None if it is none."""
+    _, _, place = id_.partition("/")
+    epoch, _, sequence = place.partition("/")
+    if not (epoch.isdecimal() and sequence.isdecimal()):
+        return None
+    return int(epoch), int(sequence)
+
+
+def _discard(index: dict[str, list[Decision]], keys: Iterable[str], decision: Decision) -> None:
+    for key in keys:
+        index[key].remove(decision)
+        if not index[key]:
+            del index[key]

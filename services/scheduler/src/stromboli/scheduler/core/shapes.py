@@ -1,0 +1,172 @@
+"""What a pod asks for: its request as integers and its constraints on nodes, as one *shape*.
+
+Identical pods share a shape, so that a session asks once for all of them. The request follows
+spec/scheduling 1.2: containers and sidecars are summed, other init containers run before them and
+count by their maximum, overhead is added, and every pod takes one of ``pods``.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from stromboli.shared import units
+from stromboli.shared.api import core
+
+CPU, MEMORY, PODS = 0, 1, 2
+"""Columns that every cluster has; further resources follow as they appear."""
+GPU = "nvidia.com/gpu"
+
+AMOUNT_LIMIT = 2**56
+"""Amounts stay below it, so that a hundred times one fits 64 bits (72 PB of memory)."""
+UNASKED: units.Amounts = {"cpu": 100, "memory": 200 * 2**20}
+"""What scoring takes a container to use that requests nothing, as Kubernetes does."""
+MOST_KEPT = 65_536
+"""Encoded specs remembered; beyond, equal pods may get two equal shapes, at the price of memory."""
+
+
+class Constraints(msgspec.Struct, frozen=True):
+    """Where pods of a shape may run."""
+
+    selector: tuple[tuple[str, str], ...]
+    affinity: core.NodeSelector | None
+    tolerations: tuple[core.Toleration, ...]
+
+
+class Shape(msgspec.Struct, frozen=True, eq=False):
+    """An interned request with constraints; compared by identity.
+
+    ``amounts``: column -> amount, with cpu, memory and pods always present. ``assumed_cpu`` and
+    ``assumed_memory``: the request as scoring sees it.
+    """
+
+    request: Mapping[str, int]
+    amounts: Mapping[int, int]
+    assumed_cpu: int
+    assumed_memory: int
+    constraints: Constraints
+
+    @property
+    def is_best_effort(self) -> bool:
+        """It asks for nothing but its place."""
+        return all(value == 0 for column, value in self.amounts.items() if column != PODS)
+
+
+class Resources:
+    """Resource name -> column. Columns are only ever added."""
+
+    def __init__(self) -> None:
+        self.names = ["cpu", "memory", "pods"]
+        self._columns = {name: column for column, name in enumerate(self.names)}
+
+    def column(self, name: str) -> int:
+        """The column of a resource, a new one if need be."""
+        if name not in self._columns:
+            self._columns[name] = len(self.names)
+            self.names.append(name)
+        return self._columns[name]
+
+    def known(self, name: str) -> int | None:
+        """The column of a resource that somebody has or asks for."""
+        return self._columns.get(name)
+
+    def amounts(self, request: Mapping[str, int]) -> dict[int, int]:
+        """Amounts by column."""
+        return {self.column(name): amount for name, amount in request.items()}
+
+
+class Shapes:
+    """Interns shapes. A pod made from a template seen before costs one encoding."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._by_spec: dict[bytes, Shape] = {}
+        self._by_content: dict[bytes, Shape] = {}
+
+    def of(self, spec: core.PodSpec) -> Shape:
+        """The shape of a pod. Raises ValueError that names the bad quantity."""
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        constraints = Constraints(
+            tuple(sorted((spec.node_selector or {}).items())),
+            affinity.required_during_scheduling_ignored_during_execution if affinity else None,
+            spec.tolerations,
+        )
+        parts = (
+            [container.resources for container in spec.containers],
+            [(container.resources, container.restart_policy) for container in spec.init_containers],
+            spec.overhead,
+            constraints,
+        )
+        key = msgspec.msgpack.encode(parts)
+        shape = self._by_spec.get(key)
+        if shape is None:
+            if len(self._by_spec) >= MOST_KEPT:
+                self._by_spec.clear()
+                self._by_content.clear()
+            shape = self._by_spec[key] = self._interned(spec, constraints)
+        return shape
+
+    def _interned(self, spec: core.PodSpec, constraints: Constraints) -> Shape:
+        request = pod_request(spec)
+        assumed = pod_request(spec, UNASKED)
+        content = msgspec.json.encode((request, assumed, constraints), order="sorted")
+        shape = Shape(
+            request,
+            self._resources.amounts({"cpu": 0, "memory": 0} | request),
+            assumed.get("cpu", 0),
+            assumed.get("memory", 0),
+            constraints,
+        )
+        return self._by_content.setdefault(content, shape)
+
+
+def pod_request(spec: core.PodSpec, unasked: Mapping[str, int] | None = None) -> units.Amounts:
+    """What the pod takes of a node. ``unasked``: taken for what a container does not name.
+
+    Raises ValueError that names the container and the bad quantity.
+    """
+    sidecars: units.Amounts = {}
+    highest_init: units.Amounts = {}
+    for container in spec.init_containers:
+        own = dict(unasked or {}) | _requested(container)
+        if container.restart_policy == "Always":
+            sidecars = units.add(sidecars, own)
+            highest_init = units.highest(highest_init, sidecars)
+        else:
+            highest_init = units.highest(highest_init, units.add(own, sidecars))
+    running = sidecars
+    for container in spec.containers:
+        running = units.add(running, dict(unasked or {}) | _requested(container))
+    total = units.highest(running, highest_init)
+    total = units.add(total, checked(spec.overhead or {}, "overhead"))
+    return {name: value for name, value in total.items() if name != "pods"} | {"pods": 1}
+
+
+def checked(quantities: Mapping[str, core.Quantity], where: str) -> units.Amounts:
+    """Quantities as amounts, without names that are no resources of nodes.
+
+    Raises ValueError for what is no quantity, negative or beyond ``AMOUNT_LIMIT``.
+    """
+    amounts: units.Amounts = {}
+    for name, quantity in quantities.items():
+        if name.startswith(("count/", "requests.", "limits.")):
+            continue
+        try:
+            value = units.amount(name, quantity)
+        except ValueError as error:
+            raise ValueError(f"{where} {name}: {error}") from None
+        if not 0 <= value < AMOUNT_LIMIT:
+            raise ValueError(f"{where} {name}: {quantity!r} is negative or too large")
+        amounts[name] = value
+    return amounts
+
+
+def total(shapes: Iterable[Shape]) -> units.Amounts:
+    """The sum of requests."""
+    amounts: units.Amounts = {}
+    for shape in shapes:
+        amounts = units.add(amounts, shape.request)
+    return amounts
+
+
+def _requested(container: core.Container) -> units.Amounts:
+    return checked(container.resources.requests or {}, f"container {container.name} requests")
