@@ -86,7 +86,7 @@ def _texts(name: str, stdin: Iterable[str]) -> Iterator[tuple[str, str]]:
     path = Path(name)
     files = [path]
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+        files = sorted(file for file in path.iterdir() if _is_manifest(file))
         if not files:
             wanted = ", ".join(SUFFIXES)
             raise CommandError(name, "no manifest in this directory", f"manifests end in {wanted}")
@@ -101,6 +101,10 @@ def _texts(name: str, stdin: Iterable[str]) -> Iterator[tuple[str, str]]:
             raise CommandError(
                 str(file), f"not text: byte {error.start} is not UTF-8", "name a manifest"
             ) from None
+
+
+def _is_manifest(file: Path) -> bool:
+    return file.suffix in SUFFIXES and file.is_file()
 
 
 def _members(manifest: Manifest) -> Iterator[Manifest]:
@@ -179,8 +183,8 @@ _Loader.add_implicit_resolver(
 
 
 def _of_yaml(text: str, file: str) -> Iterator[Manifest]:
-    loader = _Loader(text)
     try:
+        loader = _Loader(text)
         while loader.check_node():
             node = loader.get_node()
             if node is None or node.tag == _NULL:
@@ -196,8 +200,6 @@ def _of_yaml(text: str, file: str) -> Iterator[Manifest]:
     except (yaml.YAMLError, ValueError) as error:
         what = str(error).splitlines()[0]
         raise CommandError(file, f"not YAML: {what}", "correct it") from None
-    finally:
-        loader.dispose()
 
 
 def _check_keys(node: yaml.Node, file: str) -> None:

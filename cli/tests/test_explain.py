@@ -1,0 +1,110 @@
+"""Rules of explaining why a job waits."""
+
+from typing import get_args
+
+import pytest
+
+from stromboli.cli import explain
+from stromboli.shared.messages.scheduling import NodesRefused, PodGroupExplained, Shortage, Tier
+
+UID = "0b0ee0a3-13bb-4e6b-9f0b-0b7a4b2d6f10"
+GIB = 1 << 30
+
+
+def explanation(
+    tier: Tier = "gang",
+    shortages: tuple[Shortage, ...] = (),
+    refusals: tuple[NodesRefused, ...] = (),
+    in_front: tuple[str, ...] = (),
+    message: str = "",
+) -> explain.Explanation:
+    explained = PodGroupExplained(
+        pod_group=f"default/train-{UID}",
+        pod_group_uid="1",
+        queue="research",
+        phase="Inqueue",
+        tier=tier,
+        message=message,
+        min_member=8,
+        members=10,
+        running=0,
+        pending=10,
+        placeable=3,
+        shortages=shortages,
+        refusals=refusals,
+    )
+    return explain.Explanation("default/train", "Pending", explained.pod_group, explained, in_front)
+
+
+def test_all_that_is_known_is_told_a_fact_a_line() -> None:
+    shown = explain.render(
+        explanation(
+            shortages=(
+                Shortage(resource="cpu", needed=8000, free=3500, total=16000),
+                Shortage(resource="memory", needed=GIB, free=2 * GIB, total=8 * GIB),
+            ),
+            refusals=(
+                NodesRefused(nodes=3, reason="too little cpu"),
+                NodesRefused(nodes=2, reason="untolerated taint dedicated=gpu"),
+            ),
+            in_front=(f"default/first-{UID}", "other/second"),
+            message="3/8 tasks in gang unschedulable",
+        )
+    )
+    assert shown == [
+        "default/train waits: its gang cannot start as a whole yet.",
+        "  queue      research, number 3 in line; in front: default/first, other/second",
+        "  gang       8 of 10 pods must run together: 0 run, 3 more would fit now",
+        "  short of   cpu: needs 8, free 3.5 of 16: 4.5 too little",
+        "             memory: needs 1Gi, free 2Gi of 8Gi: enough in sum, but scattered over the "
+        "nodes",
+        "  nodes      3 out: too little cpu",
+        "             2 out: untolerated taint dedicated=gpu",
+        "  scheduler  3/8 tasks in gang unschedulable",
+    ]
+
+
+@pytest.mark.parametrize("tier", get_args(Tier))
+def test_every_tier_has_words(tier: Tier) -> None:
+    (headline, *_) = explain.render(explanation(tier))
+    assert headline == f"default/train waits: {explain.TIERS[tier]}."
+
+
+def test_a_job_that_does_not_wait_says_what_it_is() -> None:
+    found = explain.Explanation("default/train", "Running", "default/train-1", None)
+    assert explain.render(found) == ["default/train does not wait: it is Running."]
+
+
+def test_the_first_in_line_has_nobody_in_front() -> None:
+    assert "  queue      research, first in line" in explain.render(explanation())
+
+
+def test_a_long_line_is_counted_and_not_listed_whole() -> None:
+    line = explain.render(explanation(in_front=tuple(f"a/j{n}" for n in range(8))))[1]
+    assert line.endswith("number 9 in line; in front: a/j0, a/j1, a/j2, a/j3, a/j4 and 3 more")
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "text"),
+    [
+        ("cpu", 1500, "1.5"),
+        ("cpu", 2000, "2"),
+        ("cpu", 1, "0.001"),
+        ("cpu", 0, "0"),
+        ("memory", 16_777_216_000, "15.6Gi"),
+        ("memory", 64 << 20, "64Mi"),
+        ("memory", 12, "12"),
+        ("ephemeral-storage", 1000 * GIB, "1Gi"),
+        ("hugepages-2Mi", 1000 * (2 << 20), "2Mi"),
+        ("nvidia.com/gpu", 8000, "8"),
+        ("pods", 110, "110"),
+        ("count/jobs.batch", 3, "3"),
+    ],
+)
+def test_amounts_have_the_unit_that_people_use(resource: str, amount: int, text: str) -> None:
+    assert explain.human(resource, amount) == text
+
+
+def test_a_pod_group_is_called_by_its_job() -> None:
+    assert explain.job_name(f"default/train-{UID}") == "default/train"
+    assert explain.job_name("default/of-my-own") == "default/of-my-own"
