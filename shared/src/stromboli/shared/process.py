@@ -1,0 +1,54 @@
+"""A service as a process of its own: settings from the environment, telemetry, health, the log."""
+
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from stromboli.shared import http, runtime, telemetry, topics
+from stromboli.shared import settings as settings_reader
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def start(
+    service: topics.Service, struct: type[S], main: Callable[[S, runtime.Health], Awaitable[None]]
+) -> None:
+    """Read the settings and run ``main`` until a signal; exits with a line for each bad setting."""
+    telemetry.set_up(service, os.environ)
+    try:
+        settings = settings_reader.load(struct, service, os.environ)
+    except settings_reader.SettingsError as error:
+        sys.exit(str(error))
+    telemetry.log.info("settings", service=service, **settings_reader.shown(settings))
+
+    async def run() -> None:
+        await main(settings, runtime.Health(service))
+
+    runtime.run(run)
+
+
+@contextlib.asynccontextmanager
+async def health_served(health: runtime.Health, host: str, port: int) -> AsyncIterator[None]:
+    """``/livez``, ``/readyz`` and ``/metrics`` while inside."""
+    bound = http.listen(host, port)
+    async with http.serving(http.health_app(health), bound) as taken:
+        telemetry.log.info("listening", health=f"http://{host}:{taken}")
+        yield
+
+
+@contextlib.asynccontextmanager
+async def connected(settings: KafkaSettings, health: runtime.Health) -> AsyncIterator[bus_port.Bus]:
+    """The log while inside; waits for a broker that is away, not ready meanwhile."""
+    health.set("log", "connecting")
+    bus = KafkaBus(settings)
+    await runtime.persist(bus.__aenter__, "log", health)
+    try:
+        yield bus
+    finally:
+        await bus.__aexit__(None, None, None)
