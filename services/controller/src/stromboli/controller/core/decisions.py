@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from stromboli.controller.core import lifecycle, tasks, view
+from stromboli.controller.core import lifecycle, manifest, tasks, view
 from stromboli.shared import errors, keys
 from stromboli.shared.api import core, kinds
 from stromboli.shared.messages import scheduling
@@ -70,7 +70,7 @@ def _before_bind_of_job(picture: view.View, pod: core.Pod) -> Answer | None:
         return Answer("refused", "JobGone", "the pod's job is gone")
     if job.status.state.phase in lifecycle.STOPPING:
         return Answer("refused", "JobStopping", f"the job is {job.status.state.phase}")
-    if tasks.version_of(pod) < job.status.version:
+    if manifest.version_of(pod) < job.status.version:
         return Answer("refused", "JobRestarted", "the pod is of an earlier version of its job")
     return None
 

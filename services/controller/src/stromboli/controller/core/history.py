@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.controller.core import commands
+from stromboli.controller.core import commands, manifest
 from stromboli.shared import envelope, errors, keys, topics
 from stromboli.shared.api import batch as batch_api
 from stromboli.shared.api import core
@@ -186,7 +186,7 @@ def _changed(
         job=job.metadata.key,
         uid=job.metadata.uid,
         task=pod.metadata.annotation(keys.TASK_SPEC) or "",
-        index=number(pod.metadata.annotation(keys.TASK_INDEX)),
+        index=manifest.number(pod.metadata.annotation(keys.TASK_INDEX)),
         pod=pod.metadata.name,
         pod_uid=pod.metadata.uid,
         before="" if before is None else before.state,
@@ -194,7 +194,7 @@ def _changed(
         at=now,
         node=pod.spec.node_name,
         exit_code=ended[0] if ended else None,
-        retry_count=number(pod.metadata.annotation(keys.JOB_RETRY_COUNT)),
+        retry_count=manifest.number(pod.metadata.annotation(keys.JOB_RETRY_COUNT)),
     )
 
 
@@ -212,8 +212,3 @@ def _gone(job: batch_api.Job, uid: str, task: Task, now: datetime) -> batch.Task
         node=task.node,
         retry_count=task.retry_count,
     )
-
-
-def number(text: str | None) -> int:
-    """An annotation's number, 0 if it is none: annotations are anybody's to edit."""
-    return int(text) if text and text.isdecimal() else 0

@@ -20,6 +20,7 @@ from stromboli.controller.core import (
     commands,
     history,
     lifecycle,
+    manifest,
     pod_groups,
     pods,
     policies,
@@ -250,7 +251,7 @@ def _pod_commands(
     group = picture.pod_group(_group_key(job))
     if group is None or picture.is_going(group) or not picture.is_enqueued(group):
         return
-    if pod_groups.version_of(group) < job.status.version:
+    if manifest.version_of(group) < job.status.version:
         return
     made = 0
     for member in tasks.members(job):
@@ -272,7 +273,7 @@ def _owns(job: Job, pod: core.Pod) -> bool:
 def _delete_pods(doomed: list[core.Pod]) -> Iterator[commands.Delete]:
     # The highest index goes first: a task shrinks from its end.
     ordered = sorted(
-        doomed, key=lambda pod: -history.number(pod.metadata.annotation(keys.TASK_INDEX))
+        doomed, key=lambda pod: -manifest.number(pod.metadata.annotation(keys.TASK_INDEX))
     )
     for pod in ordered[:MOST_PODS]:
         yield commands.Delete(
@@ -295,7 +296,7 @@ def _group_commands(picture: view.View, job: Job) -> commands.Stage:
         return (pod_groups.create(picture, job),)
     if group is None or picture.is_going(group):
         return ()
-    if pod_groups.version_of(group) < job.status.version:
+    if manifest.version_of(group) < job.status.version:
         return _delete_group(picture, job)
     return pod_groups.adjust(picture, job, group)
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from stromboli.controller.core import commands
+from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.api.meta import Object
 
@@ -103,6 +104,16 @@ def event_body(event: commands.RecordEvent) -> bytes:
 def event_namespace(event: commands.RecordEvent) -> str:
     """Where the Event stands."""
     return event.namespace or "default"
+
+
+def version_of(found: Object) -> int:
+    """The job version that a pod or PodGroup was made for."""
+    return number(found.metadata.annotation(keys.JOB_VERSION))
+
+
+def number(text: str | None) -> int:
+    """An annotation's number, 0 if it is none: annotations are anybody's to edit."""
+    return int(text) if text and text.isdecimal() else 0
 
 
 def is_owned(found: Object, owner_uid: str) -> bool:

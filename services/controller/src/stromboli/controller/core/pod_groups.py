@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import commands, history, manifest, pods, quota, tasks, view
+from stromboli.controller.core import commands, manifest, pods, quota, tasks, view
 from stromboli.shared import keys
 from stromboli.shared.api import kinds, scheduling
 from stromboli.shared.api.batch import Job, NetworkTopology
@@ -72,11 +72,6 @@ def adjust(picture: view.View, job: Job, group: scheduling.PodGroup) -> commands
         return ()
     operations = [manifest.put(f"/spec/{name}", value) for name, value in changed.items()]
     return (_patch(group, [manifest.test("/metadata/uid", group.metadata.uid), *operations]),)
-
-
-def version_of(group: scheduling.PodGroup) -> int:
-    """The job version it was made for."""
-    return history.number(group.metadata.annotation(keys.JOB_VERSION))
 
 
 def _patch(group: scheduling.PodGroup, operations: list[dict[str, Any]]) -> commands.Patch:

@@ -11,7 +11,7 @@ from typing import get_args
 
 import msgspec
 
-from stromboli.controller.core import history, lifecycle, tasks, view
+from stromboli.controller.core import history, lifecycle, manifest, tasks, view
 from stromboli.shared.api import core, scheduling
 from stromboli.shared.api.batch import Job, LifecyclePolicy
 
@@ -55,7 +55,7 @@ def happenings(
     present = [
         pod
         for pod in pods
-        if tasks.version_of(pod) == job.status.version and pod.metadata.name in wanted
+        if manifest.version_of(pod) == job.status.version and pod.metadata.name in wanted
     ]
     for pod in present:
         name = wanted[pod.metadata.name].task.name

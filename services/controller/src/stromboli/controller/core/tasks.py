@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from stromboli.controller.core import history, lifecycle, view
+from stromboli.controller.core import lifecycle, manifest, view
 from stromboli.shared import keys, snapshot
 from stromboli.shared.api import batch, core, kinds
 from stromboli.shared.api.batch import Job, TaskSpec
@@ -62,11 +62,6 @@ def members(job: Job) -> Iterator[Member]:
         prefix = f"{job.metadata.name}-{task.name}-"
         for index in range(task.replicas):
             yield Member(task, index, f"{prefix}{index}")
-
-
-def version_of(pod: core.Pod) -> int:
-    """The job version a pod was made for."""
-    return history.number(pod.metadata.annotation(keys.JOB_VERSION))
 
 
 def has_finished(pod: core.Pod) -> bool:
@@ -167,7 +162,7 @@ def doomed(picture: view.View, job: Job, pods: list[core.Pod]) -> list[core.Pod]
         pod
         for pod in there
         if pod.metadata.name not in wanted
-        or (version_of(pod) < job.status.version and not has_finished(pod))
+        or (manifest.version_of(pod) < job.status.version and not has_finished(pod))
     ]
 
 

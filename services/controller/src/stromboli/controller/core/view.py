@@ -112,9 +112,10 @@ class View:
         """All readable objects of a kind."""
         return self._objects.objects(kind)
 
-    def unknown_jobs(self) -> dict[str, str]:
-        """Keys of jobs that are frozen because they cannot be read, with the reason."""
-        return {key: it.reason for key, it in self._objects.unknowns(kinds.JOBS).items()}
+    def unknown_reason(self, job: str) -> str:
+        """Why the job cannot be read, empty if it can or is not there."""
+        state = self.state(kinds.JOBS, job)
+        return state.reason if isinstance(state, snapshot.Unknown) else ""
 
     def unknown_pods(self) -> Collection[str]:
         """Keys of pods that cannot be read."""

@@ -1,0 +1,50 @@
+"""What is said on an object when the cluster refuses a command for it. Source: spec/jobs.md 4.6."""
+
+from datetime import datetime
+
+from stromboli.controller.core import commands, view
+from stromboli.shared.api import kinds
+
+
+def event(
+    picture: view.View, item: view.Item, command: commands.Command, why: str, now: datetime
+) -> commands.RecordEvent | None:
+    """The Warning for a refused command; None if there is nothing to say it on."""
+    if item.kind == "job":
+        job = picture.job(item.key)
+        if job is None:
+            return None
+        said = (_reason(command), f"{_what(command)}: {why}", now)
+        return commands.event_about(kinds.JOBS, job, "Warning", *said)
+    if item.kind == "podgroup":
+        group = picture.pod_group(item.key)
+        if group is None:
+            return None
+        said = ("PodGroupError", f"{_what(command)}: {why}", now)
+        return commands.event_about(kinds.POD_GROUPS, group, "Warning", *said)
+    return None
+
+
+def _reason(command: commands.Command) -> str:
+    match command:
+        case commands.PatchJobStatus():
+            return "JobStatusError"
+        case commands.Delete():
+            return "FailedDelete"
+        case commands.Create(kind=kinds.PODS):
+            return "FailedCreate"
+        case commands.Create(kind=kinds.POD_GROUPS) | commands.Patch(kind=kinds.POD_GROUPS):
+            return "PodGroupError"
+        case _:
+            return "PluginError"
+
+
+def _what(command: commands.Command) -> str:
+    match command:
+        case commands.PatchJobStatus():
+            return "write the status"
+        case commands.Publish() | commands.RecordEvent():
+            return "tell"
+        case _:
+            verb = type(command).__name__.lower()
+            return f"{verb} {command.kind.kind} {command.name}"

@@ -1,0 +1,297 @@
+"""Executes the scheduler's decisions and answers each in ``scheduling.outcomes``.
+
+A decision is in hand from the moment it is read until its answer is acknowledged; a restart begins
+at the lowest one that is not. Trouble outside is waited out; a refusal is an outcome.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from stromboli.controller.core import commands, decisions, pod_groups, view
+from stromboli.controller.hands import Hands, Touch
+from stromboli.controller.slots import Slots
+from stromboli.shared import envelope, errors, keys, runtime, telemetry, topics
+from stromboli.shared.api import core, kinds, scheduling
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.messages import scheduling as messages
+
+T = TypeVar("T")
+GROUP = "controller"
+"""Group of the decisions' reader."""
+_log = structlog.get_logger(__name__)
+_binds = telemetry.meter.create_counter(
+    "stromboli_controller_decided", description="Binds and evictions by what became of them"
+)
+
+
+class _StoppingError(Exception):
+    """The process ends and the outside does not answer: the decision comes again."""
+
+
+class Execution:
+    """The reader of ``scheduling.decisions`` that acts."""
+
+    def __init__(
+        self,
+        picture: view.View,
+        bus: bus_port.Bus,
+        cluster: cluster_port.Cluster,
+        writer: bus_port.Writer,
+        hands: Hands,
+        slots: Slots,
+        touch: Touch,
+        health: runtime.Health,
+        clock: runtime.Clock,
+        in_hand: int,
+    ) -> None:
+        self._view = picture
+        self._bus = bus
+        self._cluster = cluster
+        self._writer = writer
+        self._hands = hands
+        self._slots = slots
+        self._touch = touch
+        self._health = health
+        self._clock = clock
+        self._in_hand = asyncio.Semaphore(in_hand)
+        self._ledger = decisions.Ledger(writer.epoch)
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Take no more decisions; ``run`` returns when those in hand are answered."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Execute decisions until stopped."""
+        backoff = runtime.Backoff()
+        while not self._stopping.is_set():
+            trouble = await self._work()
+            self._health.set("decisions", None if trouble is None else str(trouble))
+            if trouble is not None:
+                await self._pause(backoff.next_s(trouble.retry_after_s))
+
+    async def _work(self) -> errors.TransientError | None:
+        """One connection to the topic, until stopped (None) or until the log fails."""
+        failed: list[errors.TransientError] = []
+        try:
+            async with (
+                self._bus.work(topics.DECISIONS, GROUP) as work,
+                asyncio.TaskGroup() as tasks,
+            ):
+
+                async def read() -> None:
+                    try:
+                        async for record in work:
+                            await self._in_hand.acquire()
+                            tasks.create_task(self._handle(work, record))
+                    except errors.TransientError as error:
+                        failed.append(error)
+
+                reading = tasks.create_task(read())
+                stopped = tasks.create_task(self._stopping.wait())
+                await asyncio.wait([reading, stopped], return_when=asyncio.FIRST_COMPLETED)
+                reading.cancel()
+                stopped.cancel()
+        except errors.TransientError as error:
+            return error
+        return failed[0] if failed else None
+
+    async def _handle(self, work: bus_port.Work, record: envelope.Record) -> None:
+        try:
+            answer = await self._answer(record)
+            if answer is not None:
+                await self._tell(work, record, answer)
+        except _StoppingError:
+            return
+        finally:
+            self._in_hand.release()
+        work.done(record)
+
+    async def _answer(self, record: envelope.Record) -> messages.DecisionAnswered | None:
+        """What to answer, after doing it; None for a record that is no decision."""
+        try:
+            message = envelope.decode(record)
+        except errors.UndecodableError as error:
+            now = self._clock()
+            parked = runtime.parked(record, "controller", error.reason, now)
+            await self._until_done(lambda: self._writer.append(parked))
+            # Nothing of it was done; the answer ends the scheduler's waiting.
+            return messages.DecisionAnswered(decision=record.id, pod_group=record.key)
+        if not isinstance(message, messages.StatementDecided):
+            return None
+        with telemetry.span("execute decision", record.traceparent, pod_group=message.pod_group):
+            return await self._execute(message, record.id)
+
+    async def _execute(
+        self, decided: messages.StatementDecided, decision: str
+    ) -> messages.DecisionAnswered:
+        async with asyncio.TaskGroup() as tasks:
+            enqueued = (
+                tasks.create_task(self._enqueue(decided, decision)) if decided.enqueue else None
+            )
+            evicted = [tasks.create_task(self._evict(it, decided)) for it in decided.evictions]
+            bound = [tasks.create_task(self._bind(it, decided, decision)) for it in decided.binds]
+        return messages.DecisionAnswered(
+            decision=decision,
+            pod_group=decided.pod_group,
+            enqueue=None if enqueued is None else enqueued.result(),
+            tasks=tuple(task.result() for task in (*bound, *evicted)),
+        )
+
+    async def _tell(
+        self, work: bus_port.Work, record: envelope.Record, answer: messages.DecisionAnswered
+    ) -> None:
+        async def append() -> None:
+            unanswered_from = work.lowest_unfinished
+            draft = envelope.Draft(
+                topic=topics.OUTCOMES,
+                key=answer.decision,
+                message=messages.DecisionAnswered(
+                    decision=answer.decision,
+                    pod_group=answer.pod_group,
+                    enqueue=answer.enqueue,
+                    tasks=answer.tasks,
+                    unanswered_from=unanswered_from,
+                    outcomes_from=self._ledger.outcomes_from(unanswered_from),
+                ),
+                time=self._clock(),
+                cause=record.id,
+                traceparent=record.traceparent,
+            )
+            (appended,) = await self._writer.append(draft)
+            self._ledger.answered(record.offset, appended.offset)
+
+        await self._until_done(append)
+
+    # Enqueue
+
+    async def _enqueue(self, decided: messages.StatementDecided, decision: str) -> messages.Result:
+        """Write the phase and let the job's lane make its pods at the same time."""
+        while True:
+            group = self._view.pod_group(decided.pod_group)
+            if group is None:
+                group = await self._read_group(decided.pod_group)
+            if group is None or group.metadata.uid != decided.pod_group_uid:
+                return "refused"
+            if group.status.phase not in ("", "Pending"):
+                return "executed"
+            result = await self._write_phase(group, decision)
+            if result is not None:
+                return result
+
+    async def _write_phase(
+        self, group: scheduling.PodGroup, decision: str
+    ) -> messages.Result | None:
+        """What became of the write; None if the group has changed and was read anew."""
+        uid, key = group.metadata.uid, group.metadata.key
+        self._view.mark_enqueuing(uid)
+        job = view.job_of(group)
+        if job is not None:
+            self._touch(view.Item("job", job), decision)
+        try:
+            patch = pod_groups.enqueue(group)
+            await self._until_done(lambda: self._hands.patch(patch, key))
+        except (errors.ConflictError, errors.NotFoundError):
+            found = await self._read_group(key)
+            if found is not None and found.status == group.status:
+                # Nothing we could see has changed: no need to hurry.
+                await self._pause(runtime.LONGEST_PAUSE_S)
+            return None
+        except errors.PermanentError as error:
+            _log.warning("enqueue refused", pod_group=key, reason=error.reason)
+            return "refused"
+        finally:
+            self._view.unmark_enqueuing(uid)
+            self._touch(view.Item("podgroup", key), decision)
+        return "executed"
+
+    async def _read_group(self, key: str) -> scheduling.PodGroup | None:
+        namespace, _, name = key.partition("/")
+        found = await self._until_done(lambda: self._hands.read(kinds.POD_GROUPS, namespace, name))
+        return found if isinstance(found, scheduling.PodGroup) else None
+
+    # Binds and evictions
+
+    async def _bind(
+        self, bind: messages.Bind, decided: messages.StatementDecided, decision: str
+    ) -> messages.TaskOutcome:
+        answer = decisions.before_bind(self._view, bind, decision)
+        if answer is None:
+            answer = await self._bind_now(bind, decided.pod_group, decision)
+        _binds.add(1, {"what": "bind", "result": answer.result})
+        return decisions.outcome(bind, answer)
+
+    async def _bind_now(self, bind: messages.Bind, group: str, decision: str) -> decisions.Answer:
+        async def call() -> None:
+            async with self._slots.hold(group):
+                await self._cluster.bind(
+                    bind.namespace,
+                    bind.pod,
+                    uid=bind.uid,
+                    node=bind.node,
+                    annotations={keys.DECISION: decision},
+                )
+
+        try:
+            await self._until_done(call)
+        except (errors.ConflictError, errors.NotFoundError):
+            found = await self._until_done(
+                lambda: self._hands.read(kinds.PODS, bind.namespace, bind.pod)
+            )
+            pod = found if isinstance(found, core.Pod) else None
+            return decisions.after_bind_refused(pod, bind, decision)
+        except errors.PermanentError as error:
+            return decisions.refusal(error)
+        return decisions.EXECUTED
+
+    async def _evict(
+        self, eviction: messages.Eviction, decided: messages.StatementDecided
+    ) -> messages.TaskOutcome:
+        answer = decisions.before_eviction(self._view, eviction)
+        if answer is None:
+            answer = await self._evict_now(eviction, decided.pod_group)
+        _binds.add(1, {"what": "eviction", "result": answer.result})
+        return decisions.outcome(eviction, answer)
+
+    async def _evict_now(self, eviction: messages.Eviction, group: str) -> decisions.Answer:
+        # The picture may be behind: a pod that finished in the meantime must not be deleted.
+        found = await self._until_done(
+            lambda: self._hands.read(kinds.PODS, eviction.namespace, eviction.pod)
+        )
+        if found is None:
+            return decisions.EXECUTED
+        answer = decisions.before_eviction(self._view, eviction)
+        if answer is not None:
+            return answer
+        delete = commands.Delete(
+            kind=kinds.PODS, namespace=eviction.namespace, name=eviction.pod, uid=eviction.uid
+        )
+        try:
+            await self._until_done(lambda: self._hands.delete(delete, group))
+        except errors.PermanentError as error:
+            return decisions.refusal(error)
+        return decisions.EXECUTED
+
+    # Patience
+
+    async def _until_done(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The call's result, waiting out trouble outside. Raises PermanentError, or
+        _StoppingError if the trouble lasts while the process ends."""
+        backoff = runtime.Backoff()
+        while True:
+            try:
+                return await call()
+            except errors.TransientError as error:
+                await self._pause(backoff.next_s(error.retry_after_s))
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+        raise _StoppingError

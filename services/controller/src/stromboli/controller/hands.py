@@ -1,0 +1,282 @@
+"""Carries out the core's commands on cluster and log, and takes the responses into the picture.
+
+Every write is safe to repeat. A write that comes too late (the object has changed) is answered by
+reading the object anew; the next step starts from there.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import structlog
+
+from stromboli.controller.core import commands, manifest, view
+from stromboli.controller.slots import Slots
+from stromboli.shared import envelope, errors, telemetry, topics
+from stromboli.shared.api import batch, kinds, meta
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import port as cluster_port
+
+_log = structlog.get_logger(__name__)
+_requests = telemetry.meter.create_counter(
+    "stromboli_controller_requests", description="Requests to the API server"
+)
+
+STAGE_WORKERS = 64
+"""Commands of one stage tried at once: the first that is refused ends the stage."""
+BACKGROUND = "$background"
+"""Group of writes that nobody waits for: Events and pod conditions share one turn in the round."""
+
+Touch = Callable[[view.Item, str], None]
+
+
+class RefusedError(errors.PermanentError):
+    """A command that the cluster will not take as it is; said on the object it is for."""
+
+    def __init__(self, command: commands.Command, error: errors.PermanentError) -> None:
+        super().__init__(error.what, error.reason)
+        self.command = command
+
+
+class Hands:
+    """The only writer of the cluster and of ``batch.events``."""
+
+    def __init__(
+        self,
+        picture: view.View,
+        cluster: cluster_port.Cluster,
+        writer: bus_port.Writer,
+        slots: Slots,
+        touch: Touch,
+    ) -> None:
+        self._view = picture
+        self._cluster = cluster
+        self._writer = writer
+        self._slots = slots
+        self._touch = touch
+
+    async def carry_out(self, stage: commands.Stage, group: str, cause: str) -> None:
+        """Do all of a stage; ``group`` takes its turns among all writers.
+
+        Raises RefusedError or TransientError for the first command that failed; what was begun
+        beside it is finished first, what was not is left for the next try.
+        """
+        told = [it for it in stage if isinstance(it, commands.Publish)]
+        waiting = iter([it for it in stage if not isinstance(it, commands.Publish)])
+        failed: list[errors.OutsideError] = []
+
+        async def work_off(waiting: Iterable[commands.Command]) -> None:
+            for command in waiting:
+                if failed:
+                    return
+                try:
+                    await self._do(command, group, cause)
+                except errors.OutsideError as error:
+                    failed.append(error)
+
+        async def tell() -> None:
+            try:
+                await self._publish(told, cause)
+            except errors.OutsideError as error:
+                failed.append(error)
+
+        count = min(STAGE_WORKERS, len(stage) - len(told))
+        async with asyncio.TaskGroup() as tasks:
+            if told:
+                tasks.create_task(tell())
+            for _ in range(count):
+                tasks.create_task(work_off(waiting))
+        if failed:
+            raise next((it for it in failed if isinstance(it, RefusedError)), failed[0])
+
+    async def read(self, kind: kinds.Kind[Any], namespace: str, name: str) -> meta.Object | None:
+        """Read an object anew into the picture; None if it is not there. Raises OutsideError."""
+        key = f"{namespace}/{name}" if namespace else name
+        _requests.add(1, {"verb": "get", "kind": kind.kind})
+        try:
+            found: meta.Object = kind.decode(await self._cluster.get(kind, namespace, name))
+        except errors.NotFoundError:
+            known = self._view.state(kind, key) if kind in topics.SNAPSHOTS else None
+            if isinstance(known, meta.Object):
+                self._take_in(self._view.forget(kind, key, known.metadata.uid))
+            return None
+        except msgspec.DecodeError as error:
+            raise errors.TransientError(f"read {kind.kind} {key}", str(error)) from None
+        self._take_in(self._view.observe(kind, found))
+        return found
+
+    async def patch(self, command: commands.Patch, group: str) -> None:
+        """Patch, and take in the result. Raises ConflictError, NotFoundError and the others."""
+        async with self._slots.hold(group):
+            _requests.add(1, {"verb": "patch", "kind": command.kind.kind})
+            raw = await self._cluster.patch(
+                command.kind,
+                command.namespace,
+                command.name,
+                command.patch,
+                patch_type=command.patch_type,
+                subresource=command.subresource,
+            )
+        self._observe(command.kind, raw)
+
+    async def delete(self, command: commands.Delete, group: str) -> None:
+        """Delete; an object that is gone, or another one by now, is a success."""
+        uid = command.uid
+        if command.owner_uid:
+            found = await self.read(command.kind, command.namespace, command.name)
+            if found is None or not manifest.is_owned(found, command.owner_uid):
+                return
+            uid = found.metadata.uid
+        try:
+            async with self._slots.hold(group):
+                _requests.add(1, {"verb": "delete", "kind": command.kind.kind})
+                await self._cluster.delete(
+                    command.kind,
+                    command.namespace,
+                    command.name,
+                    uid=uid,
+                    propagation=command.propagation,
+                )
+        except errors.NotFoundError:
+            self._take_in(self._view.forget(command.kind, command.key, uid))
+        except errors.ConflictError:
+            await self.read(command.kind, command.namespace, command.name)
+        else:
+            self._take_in(self._view.mark_deleting(command.kind, command.key, uid))
+
+    # One command
+
+    async def _do(self, command: commands.Command, group: str, cause: str) -> None:
+        try:
+            match command:
+                case commands.Create():
+                    await self._create(command, group)
+                case commands.Patch():
+                    is_shown_only = command.kind is kinds.PODS
+                    await self._patch_or_read(command, BACKGROUND if is_shown_only else group)
+                case commands.PatchJobStatus():
+                    await self._write_status(command, group)
+                case commands.Delete():
+                    await self.delete(command, group)
+                case commands.RecordEvent():
+                    await self._record(command)
+                case commands.Publish():
+                    await self._publish([command], cause)
+        except RefusedError:
+            raise
+        except errors.PermanentError as error:
+            raise RefusedError(command, error) from error
+
+    async def _create(self, command: commands.Create, group: str) -> None:
+        try:
+            async with self._slots.hold(group):
+                _requests.add(1, {"verb": "create", "kind": command.kind.kind})
+                raw = await self._cluster.create(command.kind, command.namespace, command.body)
+        except errors.AlreadyExistsError as error:
+            await self._accept_existing(command, group, error)
+        else:
+            self._observe(command.kind, raw)
+
+    async def _accept_existing(
+        self, command: commands.Create, group: str, error: errors.AlreadyExistsError
+    ) -> None:
+        found = await self.read(command.kind, command.namespace, command.name)
+        if found is None:
+            raise errors.TransientError(error.what, "it went away meanwhile")
+        if not command.owner_uid:
+            return
+        if not manifest.is_owned(found, command.owner_uid):
+            raise errors.AlreadyExistsError(error.what, "the name belongs to somebody else")
+        if found.metadata.deletion_timestamp is not None:
+            raise errors.TransientError(error.what, "the one before is still going")
+        if command.version is not None and manifest.version_of(found) != command.version:
+            raise errors.TransientError(error.what, "the one before is of another job version")
+        if command.update:
+            patch = commands.Patch(
+                kind=command.kind,
+                namespace=command.namespace,
+                name=command.name,
+                uid=found.metadata.uid,
+                patch=command.update,
+                patch_type="merge",
+            )
+            await self.patch(patch, group)
+
+    async def _patch_or_read(self, command: commands.Patch, group: str) -> None:
+        try:
+            await self.patch(command, group)
+        except (errors.ConflictError, errors.NotFoundError) as error:
+            await self.read(command.kind, command.namespace, command.name)
+            raise errors.TransientError(error.what, error.reason) from error
+
+    async def _write_status(self, command: commands.PatchJobStatus, group: str) -> None:
+        before = command.job
+        patch = commands.Patch(
+            kind=kinds.JOBS,
+            namespace=before.metadata.namespace,
+            name=before.metadata.name,
+            uid=before.metadata.uid,
+            patch=manifest.job_status_patch(command),
+            subresource="status",
+        )
+        try:
+            await self.patch(patch, group)
+        except (errors.ConflictError, errors.NotFoundError) as error:
+            found = await self.read(kinds.JOBS, patch.namespace, patch.name)
+            if not isinstance(found, batch.Job) or not _is_same_state(found, before):
+                raise errors.TransientError(error.what, error.reason) from error
+            # Its status was written by others, without the fields we test by.
+            tested = manifest.job_status_patch(command, current=found)
+            await self._patch_or_read(msgspec.structs.replace(patch, patch=tested), group)
+
+    async def _record(self, event: commands.RecordEvent) -> None:
+        namespace = manifest.event_namespace(event)
+        try:
+            async with self._slots.hold(BACKGROUND):
+                _requests.add(1, {"verb": "create", "kind": kinds.EVENTS.kind})
+                await self._cluster.create(kinds.EVENTS, namespace, manifest.event_body(event))
+        except errors.AlreadyExistsError:
+            pass  # said before a restart
+        except errors.PermanentError as error:
+            # Nobody's work depends on an Event: a namespace that is going takes none.
+            _log.warning("event not recorded", about=event.name, reason=error.reason)
+        self._view.mark_said(event)
+
+    async def _publish(self, told: list[commands.Publish], cause: str) -> None:
+        """Append in order; one call, so that a pod's and its job's events keep their order."""
+        drafts = [
+            envelope.Draft(
+                topic=topics.BATCH_EVENTS,
+                key=it.job,
+                message=it.message,
+                time=it.at,
+                cause=cause,
+                traceparent=it.traceparent,
+            )
+            for it in told
+        ]
+        await self._writer.append(*drafts)
+        for it in told:
+            self._view.published.observe(it.message)
+
+    def _observe(self, kind: kinds.Kind[Any], raw: bytes) -> None:
+        try:
+            written: meta.Object = kind.decode(raw)
+        except msgspec.DecodeError as error:
+            # The write is done; the snapshot will say that the object cannot be read.
+            _log.warning("response not readable", kind=kind.kind, reason=str(error))
+        else:
+            self._take_in(self._view.observe(kind, written))
+
+    def _take_in(self, items: tuple[view.Item, ...]) -> None:
+        for item in items:
+            self._touch(item, "")
+
+
+def _is_same_state(found: batch.Job, known: batch.Job) -> bool:
+    return (
+        found.metadata.uid == known.metadata.uid
+        and found.status.state.phase == known.status.state.phase
+        and found.status.version == known.status.version
+    )

@@ -1,0 +1,105 @@
+"""One step at a time per item, many items at once, in the order in which they were touched."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from stromboli.controller.core.view import Item
+from stromboli.shared import errors, runtime
+
+Step = Callable[[Item, str], Awaitable[None]]
+"""Takes an item and the id of the record that touched it last. Raises OutsideError: try again."""
+
+
+REFUSED_FIRST_S = 0.5
+REFUSED_PAUSE_S = 60.0
+"""Pauses after a refusal grow from the first to this: a quota is raised within minutes, and a
+hundred jobs that wait for it must not flood the API server."""
+
+
+class Lanes:
+    """Items that may need work. What is touched while its step runs gets another step after it.
+
+    A step that fails by trouble outside is repeated with growing pauses, at least every
+    ``runtime.LONGEST_PAUSE_S``, or every ``REFUSED_PAUSE_S`` when the outside refuses; any other
+    error is a bug and ends ``run``.
+    """
+
+    def __init__(self, step: Step, limit: int) -> None:
+        self._step = step
+        self._limit = limit
+        self._dirty: dict[Item, str] = {}
+        self._busy: set[Item] = set()
+        self._backoffs: dict[Item, runtime.Backoff] = {}
+        self._refused: dict[Item, float] = {}
+        self._timers: dict[Item, asyncio.TimerHandle] = {}
+        self._moved = asyncio.Event()
+        self._stopping = False
+        self.is_open = False
+        """Whether steps are begun at all."""
+
+    def touch(self, item: Item, cause: str = "") -> None:
+        """The item may need a step."""
+        self._dirty[item] = cause or self._dirty.get(item, "")
+        self._moved.set()
+
+    def touch_later(self, item: Item, delay_s: float) -> None:
+        """Touch the item after a while; replaces an earlier wish for it."""
+        timer = self._timers.pop(item, None)
+        if timer is not None:
+            timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timers[item] = loop.call_later(delay_s, self._ring, item)
+
+    def open(self, *, is_open: bool) -> None:
+        """Begin steps, or begin no more of them for now."""
+        self.is_open = is_open
+        self._moved.set()
+
+    def stop(self) -> None:
+        """Begin nothing more; ``run`` returns when what is begun is finished."""
+        self._stopping = True
+        self._moved.set()
+
+    async def run(self) -> None:
+        """Take steps until stopped."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while not self._stopping:
+                    self._begin(tasks)
+                    await self._moved.wait()
+                    self._moved.clear()
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+            self._timers.clear()
+
+    def _begin(self, tasks: asyncio.TaskGroup) -> None:
+        if not self.is_open:
+            return
+        for item in list(self._dirty):
+            if len(self._busy) >= self._limit:
+                return
+            if item not in self._busy:
+                self._busy.add(item)
+                tasks.create_task(self._take(item, self._dirty.pop(item)))
+
+    async def _take(self, item: Item, cause: str) -> None:
+        try:
+            await self._step(item, cause)
+        except errors.TransientError as error:
+            backoff = self._backoffs.setdefault(item, runtime.Backoff())
+            self.touch_later(item, backoff.next_s(error.retry_after_s))
+        except errors.PermanentError:
+            pause = self._refused.get(item, REFUSED_FIRST_S)
+            self._refused[item] = min(2 * pause, REFUSED_PAUSE_S)
+            self.touch_later(item, pause)
+        else:
+            self._backoffs.pop(item, None)
+            self._refused.pop(item, None)
+        finally:
+            self._busy.discard(item)
+            self._moved.set()
+
+    def _ring(self, item: Item) -> None:
+        self._timers.pop(item, None)
+        self.touch(item)

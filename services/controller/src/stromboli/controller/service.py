@@ -1,0 +1,263 @@
+"""The controller's shell: fold the log, reconcile what is touched, execute what is decided.
+
+Core and folding run on the event loop: a step takes well under a millisecond, and all else is
+waiting for the cluster.
+"""
+
+import asyncio
+import contextlib
+from datetime import datetime, timedelta
+
+import structlog
+
+from stromboli.controller.core import (
+    commands,
+    failures,
+    group_status,
+    history,
+    jobs,
+    lifecycle,
+    queues,
+    user_commands,
+    view,
+)
+from stromboli.controller.execution import Execution
+from stromboli.controller.hands import Hands, RefusedError
+from stromboli.controller.lanes import Lanes
+from stromboli.controller.settings import ControllerSettings
+from stromboli.controller.slots import Slots
+from stromboli.shared import envelope, errors, keys, runtime, telemetry, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import port as cluster_port
+
+TICK_S = 1.0
+"""How often the age of the monitor's last sign of life is looked at."""
+SHORTEST_SLEEP_S = 0.5
+LONGEST_SLEEP_S = 60.0
+"""A timer is looked at again after this at the latest, should the wall clock be set anew."""
+_log = structlog.get_logger(__name__)
+
+
+async def serve(
+    settings: ControllerSettings,
+    bus: bus_port.Bus,
+    cluster: cluster_port.Cluster,
+    health: runtime.Health,
+    clock: runtime.Clock,
+) -> None:
+    """Carry job lifecycles and decisions until cancelled.
+
+    On cancellation what is begun is finished, for at most ``settings.stop_within_s``; every step
+    that is cut off is safe to repeat.
+    """
+    health.set("start", "opening the log")
+    writer = await runtime.persist(
+        lambda: bus.open_writer("controller", settings.instance), "log", health
+    )
+    published = await runtime.persist(lambda: told_before(bus), "log", health)
+    controller = Controller(settings, bus, cluster, writer, published, health, clock)
+    running = asyncio.create_task(controller.run())
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        controller.stop()
+        await asyncio.wait([running], timeout=settings.stop_within_s)
+        running.cancel()
+        await asyncio.wait([running])
+        if not running.cancelled():
+            running.result()  # an error on the way out is an error
+        raise
+
+
+async def told_before(bus: bus_port.Bus) -> history.Published:
+    """What earlier controllers told ``batch.events``. Later records are our own."""
+    published = history.Published()
+    async with contextlib.aclosing(bus.fold((topics.BATCH_EVENTS,))) as batches:
+        async for batch in batches:
+            for record in batch.records:
+                reason = published.fold(record)
+                if reason is not None:
+                    _log.warning("event not readable", offset=record.offset, reason=reason)
+            if batch.caught_up:
+                break
+    return published
+
+
+class Controller:
+    """One controller with its epoch. ``run`` once."""
+
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        bus: bus_port.Bus,
+        cluster: cluster_port.Cluster,
+        writer: bus_port.Writer,
+        published: history.Published,
+        health: runtime.Health,
+        clock: runtime.Clock,
+    ) -> None:
+        self._bus = bus
+        self._writer = writer
+        self._health = health
+        self._clock = clock
+        self._sync_max_age = timedelta(seconds=settings.sync_max_age_s)
+        self._view = view.View(settings.scheduler_names, published)
+        self._lanes = Lanes(self._step, settings.items_in_hand)
+        slots = Slots(settings.writes_at_once)
+        self._hands = Hands(self._view, cluster, writer, slots, self._lanes.touch)
+        self._execution = Execution(
+            self._view,
+            bus,
+            cluster,
+            writer,
+            self._hands,
+            slots,
+            self._lanes.touch,
+            health,
+            clock,
+            settings.decisions_in_hand,
+        )
+        self._caught_up = False
+        self._may_act = asyncio.Event()
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Begin nothing more; ``run`` ends when what is begun is finished."""
+        self._stopping.set()
+        self._may_act.set()
+
+    async def run(self) -> None:
+        """Fold to the barrier, then act until stopped."""
+        self._health.set("start", "folding the log")
+        async with asyncio.TaskGroup() as tasks:
+            reading = [tasks.create_task(self._fold()), tasks.create_task(self._watch_sync())]
+            await self._may_act.wait()
+            if not self._stopping.is_set():
+                self._health.set("start", None)
+                for item in self._view.items():
+                    self._lanes.touch(item)
+                acting = [
+                    tasks.create_task(self._lanes.run()),
+                    tasks.create_task(self._execution.run()),
+                ]
+                await self._stopping.wait()
+                self._lanes.stop()
+                self._execution.stop()
+                await asyncio.wait(acting)
+            for task in reading:
+                task.cancel()
+
+    # Reading
+
+    async def _fold(self) -> None:
+        positions: dict[str, int] = {}
+        backoff = runtime.Backoff()
+        while True:
+            try:
+                async with contextlib.aclosing(self._bus.fold(view.FOLDED, positions)) as batches:
+                    async for batch in batches:
+                        for record in batch.records:
+                            await self._take_in(record)
+                        positions = dict(batch.positions)
+                        self._caught_up = self._caught_up or batch.caught_up
+                        self._look_at_sync()
+                        self._health.set("log", None)
+                        backoff.reset()
+            except errors.TransientError as error:
+                self._health.set("log", str(error))
+                await asyncio.sleep(backoff.next_s(error.retry_after_s))
+
+    async def _take_in(self, record: envelope.Record) -> None:
+        folded = self._view.apply(record)
+        for item in folded.items:
+            self._lanes.touch(item, record.id)
+        if folded.undecodable:
+            _log.warning("parked", topic=record.topic.name, key=record.key, at=record.offset)
+            parked = runtime.parked(record, "controller", folded.undecodable, self._clock())
+            await runtime.persist(lambda: self._writer.append(parked), "log", self._health)
+
+    async def _watch_sync(self) -> None:
+        while True:
+            self._look_at_sync()
+            await asyncio.sleep(TICK_S)
+
+    def _look_at_sync(self) -> None:
+        """Steps are begun only on a whole and fresh picture."""
+        if not self._caught_up:
+            return
+        missing = self._view.sync.missing(view.NEEDED, self._clock(), self._sync_max_age)
+        self._health.set("sync", "; ".join(missing) or None)
+        if bool(missing) == self._lanes.is_open:
+            self._lanes.open(is_open=not missing)
+        if not missing:
+            self._may_act.set()
+
+    # Acting
+
+    async def _step(self, item: view.Item, cause: str) -> None:
+        """Plan one item's next step and carry it out. Raises OutsideError."""
+        now = self._clock()
+        try:
+            plan = self._plan(item, now)
+        except lifecycle.IllegalMoveError as error:
+            await self._freeze(item, str(error))
+            return
+        if plan:
+            with telemetry.span(f"reconcile {item.kind}", self._trace(item), key=item.key):
+                await self._carry_out(plan, item, cause)
+        at = self._due(item)
+        if at is not None:
+            wait_s = (at - self._clock()).total_seconds()
+            self._lanes.touch_later(item, min(max(wait_s, SHORTEST_SLEEP_S), LONGEST_SLEEP_S))
+
+    def _plan(self, item: view.Item, now: datetime) -> commands.Plan:
+        match item.kind:
+            case "job":
+                reason = self._view.unknown_reason(item.key)
+                if reason:
+                    _log.warning("job frozen", job=item.key, reason=reason)
+                return jobs.reconcile(self._view, item.key, now)
+            case "podgroup":
+                return group_status.reconcile(self._view, item.key, now)
+            case "queue":
+                return queues.reconcile(self._view, item.key)
+            case "command":
+                return user_commands.reconcile(self._view, item.key, now)
+
+    def _due(self, item: view.Item) -> datetime | None:
+        match item.kind:
+            case "job":
+                return jobs.due(self._view, item.key)
+            case "podgroup":
+                return group_status.due(self._view, item.key)
+            case "command":
+                return user_commands.due(self._view, item.key)
+            case _:
+                return None
+
+    async def _carry_out(self, plan: commands.Plan, item: view.Item, cause: str) -> None:
+        try:
+            for stage in plan:
+                await self._hands.carry_out(stage, item.key, cause)
+        except RefusedError as error:
+            _log.warning("refused", kind=item.kind, key=item.key, reason=str(error))
+            said = failures.event(self._view, item, error.command, error.reason, self._clock())
+            if said is not None and not self._view.was_said(said):
+                await self._hands.carry_out((said,), item.key, cause)
+            raise
+
+    async def _freeze(self, item: view.Item, reason: str) -> None:
+        """A job in a state that is no state of ours is left alone, and says so."""
+        _log.warning("job frozen", job=item.key, reason=reason)
+        job = self._view.job(item.key)
+        if job is not None:
+            said = commands.event_about(
+                kinds.JOBS, job, "Warning", "JobStatusError", f"left alone: {reason}", self._clock()
+            )
+            if not self._view.was_said(said):
+                await self._hands.carry_out((said,), item.key, "")
+
+    def _trace(self, item: view.Item) -> str:
+        job = self._view.job(item.key) if item.kind == "job" else None
+        return "" if job is None else job.metadata.annotation(keys.TRACEPARENT) or ""

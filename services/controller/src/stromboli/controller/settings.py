@@ -1,0 +1,38 @@
+"""All settings of the controller: ``STROM_CONTROLLER_...``."""
+
+import msgspec
+
+from stromboli.shared.bus.kafka import KafkaSettings
+from stromboli.shared.cluster.kubernetes import KubernetesSettings
+
+
+class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the controller itself needs, embedded or not."""
+
+    scheduler_names: tuple[str, ...] = ("volcano", "stromboli")
+    """We act only on jobs whose schedulerName is one of these."""
+    instance: str = "controller"
+    """Names this process in its epoch record."""
+    writes_at_once: int = 64
+    """Requests to the API server in flight. One server on two cores is busy with 32; more than 64
+    only wait there instead of here, where jobs are served in turn."""
+    decisions_in_hand: int = 256
+    """Decisions being executed at once: enough that a few slow gangs hold nobody up, few enough
+    that a restart repeats little."""
+    items_in_hand: int = 128
+    """Jobs, PodGroups and queues being reconciled at once: twice the writes, so that some can
+    wait for the log while others write."""
+    sync_max_age_s: float = 60.0
+    """How old the monitor's newest sign of life may be before nothing is decided any more."""
+    stop_within_s: float = 8.0
+    """What begun work may take at the end: below the 10 s a process has to stop."""
+
+
+class Settings(ControllerSettings, frozen=True, kw_only=True):
+    """The service as a process of its own."""
+
+    kafka: KafkaSettings = KafkaSettings()
+    kubernetes: KubernetesSettings = KubernetesSettings()
+    health_host: str = "0.0.0.0"
+    health_port: int = 8081
+    """Port of ``/livez``, ``/readyz`` and ``/metrics``; 0 takes a free one."""
