@@ -1,0 +1,186 @@
+"""The envelope: what every consumer in any language finds in a record's headers."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import port
+from stromboli.shared.messages import log
+from stromboli.testkit import builders, records
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def headers(draft: envelope.Draft) -> dict[str, str]:
+    return envelope.seal(draft, "controller", 41, 7)[0]
+
+
+def record(
+    type_name: str = "", offset: int = 0, topic: topics.Topic = topics.PODS, **others: str
+) -> envelope.Record:
+    """A record as a stranger may have written it."""
+    return envelope.Record(topic, offset, "k", b"{}", {"ce_type": type_name, **others})
+
+
+def test_a_record_is_a_cloud_event() -> None:
+    assert headers(records.phase_changed()) == {
+        "ce_specversion": "1.0",
+        "ce_id": "controller/41/7",
+        "ce_type": "stromboli.batch.job_phase_changed.v1",
+        "ce_source": "stromboli/controller",
+        "ce_time": "2026-01-01T12:00:00.000000Z",
+        "content-type": "application/json",
+    }
+
+
+def test_what_is_empty_has_no_header() -> None:
+    assert (
+        headers(builders.observed(builders.make_node()))
+        .keys()
+        .isdisjoint({"ce_cause", "traceparent", "ce_objectuid", "ce_objectversion"})
+    )
+
+
+def test_cause_and_trace_have_headers_of_their_own() -> None:
+    made = records.phase_changed()
+    draft = envelope.Draft(
+        topic=made.topic,
+        key=made.key,
+        message=made.message,
+        time=made.time,
+        cause="scheduler/1/2",
+        traceparent=TRACE,
+    )
+    read = builders.make_record(draft)
+    assert (read.headers["ce_cause"], read.headers["traceparent"]) == ("scheduler/1/2", TRACE)
+    assert (read.cause, read.traceparent) == ("scheduler/1/2", TRACE)
+
+
+def test_a_tombstone_has_no_value_but_uid_and_version() -> None:
+    node = builders.make_node(version=7)
+    sealed, value = envelope.seal(builders.gone(node), "monitor", 1, 1)
+    assert value is None
+    assert sealed["ce_type"] == "stromboli.cluster.object_gone.v1"
+    assert (sealed["ce_objectuid"], sealed["ce_objectversion"]) == (node.metadata.uid, "7")
+    assert "content-type" not in sealed
+
+
+def test_the_same_draft_makes_the_same_bytes() -> None:
+    draft = builders.observed(builders.make_pod(annotations={"b": "1", "a": "2"}))
+    other = builders.observed(builders.make_pod(annotations={"a": "2", "b": "1"}))
+    assert envelope.seal(draft, "monitor", 1, 2) == envelope.seal(other, "monitor", 1, 2)
+
+
+def test_time_is_told_in_utc_to_the_microsecond() -> None:
+    for time in (
+        datetime(2026, 1, 1, 12, 0, 0, 5, tzinfo=UTC),
+        datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=2))),
+    ):
+        made = records.phase_changed()
+        draft = envelope.Draft(topic=made.topic, key=made.key, message=made.message, time=time)
+        assert builders.make_record(draft).time == time
+
+
+@pytest.mark.parametrize("time", ["", "yesterday", "2026-13-01T00:00:00Z"])
+def test_a_time_that_cannot_be_read_is_undecodable(time: str) -> None:
+    with pytest.raises(errors.UndecodableError, match="ce_time"):
+        _ = record(ce_time=time).time
+
+
+def test_a_message_stays_off_foreign_topics() -> None:
+    node = builders.make_node()
+    stray = envelope.Draft(topic=topics.PODS, key="k", message=node, time=builders.NOON)
+    with pytest.raises(ValueError, match=r"Node does not belong on cluster\.pods"):
+        headers(stray)
+
+
+@pytest.mark.parametrize(
+    ("event_id", "epoch"),
+    [
+        ("controller/41/7", 41),
+        ("", None),
+        ("somebody-else", None),
+        ("a/b/c", None),
+        ("a/-1/c", None),
+        ("a/1/2/3", None),
+    ],
+)
+def test_only_ids_of_ours_tell_an_epoch(event_id: str, epoch: int | None) -> None:
+    assert record(ce_id=event_id).epoch == epoch
+
+
+def test_what_opens_a_writer_is_its_own_epoch() -> None:
+    assert record(log.OPENED, 17, topics.SYNC, ce_id="monitor/opened/x").epoch == 17
+
+
+# --- decoding -------------------------------------------------------------------------------
+
+
+def test_what_was_sealed_decodes() -> None:
+    made = builders.make_pod(group="g1")
+    assert envelope.decode(builders.make_record(builders.observed(made))) == made
+    assert envelope.decode(builders.make_record(builders.gone(made))) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "stromboli.cluster.pod_observed.v99", "stromboli.cluster.node_observed.v1"],
+    ids=["none", "of tomorrow", "of another topic"],
+)
+def test_a_type_that_does_not_belong_here_is_undecodable(name: str) -> None:
+    with pytest.raises(errors.UndecodableError, match="does not belong on this topic"):
+        envelope.decode(record(name))
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b'{"metadata":{"name":7}}', b"\xff"])
+def test_a_value_that_is_not_of_its_type_is_undecodable(value: bytes) -> None:
+    bad = envelope.Record(
+        topics.PODS, 3, "k", value, {"ce_type": "stromboli.cluster.pod_observed.v1"}
+    )
+    with pytest.raises(errors.UndecodableError, match=r"cluster\.pods@3 key 'k'"):
+        envelope.decode(bad)
+
+
+# --- the fence ------------------------------------------------------------------------------
+
+
+def heard(fence: port.Fence, epoch: int, topic: topics.Topic = topics.BATCH_EVENTS) -> bool:
+    return fence.passes(record(topic=topic, ce_id=f"controller/{epoch}/1"))
+
+
+def test_a_lower_epoch_behind_a_higher_one_is_not_heard() -> None:
+    fence = port.Fence()
+    assert [heard(fence, epoch) for epoch in (3, 3, 9, 3, 9, 10)] == [
+        True,
+        True,
+        True,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_each_topic_is_fenced_by_itself() -> None:
+    """Order across topics is not promised, so a higher epoch elsewhere says nothing here."""
+    fence = port.Fence()
+    assert heard(fence, 9)
+    assert heard(fence, 3, topics.OUTCOMES)
+
+
+def test_what_opens_a_writer_replaces_the_one_before() -> None:
+    fence = port.Fence()
+    assert fence.passes(record(log.OPENED, 17, topics.SYNC))
+    assert not fence.passes(record(topic=topics.SYNC, ce_id="monitor/16/1"))
+
+
+def test_a_record_of_no_epoch_is_heard_so_that_it_makes_its_key_unknown() -> None:
+    fence = port.Fence()
+    assert heard(fence, 9)
+    assert fence.passes(record(topic=topics.BATCH_EVENTS, ce_id="somebody"))
+
+
+def test_nobody_replaces_another_where_everyone_writes() -> None:
+    fence = port.Fence()
+    assert heard(fence, 9, topics.DEAD_LETTERS)
+    assert heard(fence, 3, topics.DEAD_LETTERS)

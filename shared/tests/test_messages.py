@@ -1,0 +1,171 @@
+"""What stands on topics: golden records that decode for ever, one writer a topic, round trips."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import inspect
+
+from stromboli.shared import envelope, topics
+from stromboli.shared.messages import base, cluster
+
+GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.txt"))
+TOPICS = {topic.name: topic for topic in topics.ALL}
+SIMPLE: dict[type[inspect.Type], st.SearchStrategy[Any]] = {
+    inspect.StrType: st.text(max_size=8),
+    inspect.IntType: st.integers(-(2**63), 2**63 - 1),
+    inspect.FloatType: st.floats(allow_nan=False, allow_infinity=False),
+    inspect.BoolType: st.booleans(),
+    inspect.BytesType: st.binary(max_size=8),
+    inspect.NoneType: st.none(),
+    inspect.DateTimeType: st.datetimes(datetime(1970, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - hypothesis wants it naive
+    inspect.RawType: st.sampled_from([b"{}", b'{"a":[1,2.5,null]}', b"[ ]"]).map(msgspec.Raw),
+}
+
+
+def read(path: Path) -> envelope.Record:
+    """The record of a golden file; see golden/README.md."""
+    place, headers, value = path.read_bytes().split(b"\n\n", 2)
+    where, written = (
+        dict(line.split(": ", 1) for line in part.decode().splitlines())
+        for part in (place, headers)
+    )
+    return envelope.Record(
+        TOPICS[where["topic"]], 0, where["key"], value.removesuffix(b"\n") or None, written
+    )
+
+
+def values(of: inspect.Type) -> st.SearchStrategy[Any]:
+    """Values of any type that our messages are made of."""
+    match of:
+        case inspect.StructType(cls=struct, fields=fields):
+            needed = {field.name: values(field.type) for field in fields if field.required}
+            others = {field.name: values(field.type) for field in fields if not field.required}
+            made = st.fixed_dictionaries(needed, optional=others)
+            return made.map(lambda chosen: struct(**chosen))
+        case inspect.UnionType(types=types):
+            return st.one_of(*map(values, types))
+        case inspect.LiteralType(values=literals):
+            return st.sampled_from(literals)
+        case inspect.VarTupleType(item_type=item):
+            return st.lists(values(item), max_size=2).map(tuple)
+        case inspect.DictType(value_type=value):
+            return st.dictionaries(SIMPLE[inspect.StrType], values(value), max_size=2)
+        case _:
+            return SIMPLE[type(of)]
+
+
+# --- golden ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_golden_records_are_read_and_written_byte_for_byte(path: Path) -> None:
+    """Also those of versions that nobody writes any more: decoded, they encode as they stood."""
+    record = read(path)
+    draft = envelope.Draft(
+        topic=record.topic,
+        key=record.key,
+        message=envelope.decode(record),
+        time=record.time,
+        cause=record.cause,
+        traceparent=record.traceparent,
+        object_uid=record.headers.get("ce_objectuid", ""),
+        object_version=record.headers.get("ce_objectversion", ""),
+    )
+    writer, epoch, sequence = record.id.split("/")
+    headers, value = envelope.seal(draft, writer, int(epoch), int(sequence))
+    assert list(headers.items()) == list(record.headers.items())
+    assert value == record.value
+
+
+def test_every_type_has_a_golden_record() -> None:
+    recorded = {read(path).type for path in GOLDEN}
+    assert recorded == {*base.TYPES, cluster.GONE}
+
+
+def test_golden_files_are_named_by_their_type() -> None:
+    assert [path for path in GOLDEN if not path.name.startswith(read(path).type + ".")] == []
+
+
+# --- topics ---------------------------------------------------------------------------------
+
+
+def test_each_topic_has_one_writer() -> None:
+    """Everyone's ``dead.letters`` is the one exception."""
+    assert [topic.name for topic in topics.ALL if topic.writer is None] == ["dead.letters"]
+    assert len({topic.name for topic in topics.ALL}) == len(topics.ALL)
+
+
+def test_a_type_stands_on_topics_of_one_writer() -> None:
+    """Except what every service writes: how it opened, and what is unreadable."""
+    writers: dict[type, set[str | None]] = {}
+    for topic in topics.ALL:
+        for message in topic.messages:
+            writers.setdefault(message, set()).add(topic.writer)
+    shared = {message.__name__ for message, names in writers.items() if len(names) > 1}
+    assert shared == {"Opened"}
+
+
+def test_every_type_stands_on_a_topic_and_every_message_has_a_type() -> None:
+    on_topics = {message for topic in topics.ALL for message in topic.messages}
+    assert on_topics == set(base.TYPES.values())
+
+
+def test_each_service_opens_on_one_topic_of_its_own() -> None:
+    services = {topic.writer for topic in topics.ALL if topic.writer is not None}
+    assert set(topics.MAIN) == services
+    assert sorted(topic.name for topic in topics.ALL if topic.main) == sorted(
+        topic.name for topic in topics.MAIN.values()
+    )
+
+
+def test_names_carry_a_version() -> None:
+    for name in (*base.TYPES, cluster.GONE):
+        area, fact, version = name.removeprefix("stromboli.").split(".")
+        assert area.isalpha()
+        assert fact.replace("_", "").isalpha()
+        assert version.removeprefix("v").isdecimal()
+
+
+def test_a_type_name_is_given_once() -> None:
+    with pytest.raises(ValueError, match="has a type name already"):
+        base.register("stromboli.log.opened.v1")(msgspec.defstruct("Other", []))
+
+
+def test_compacted_topics_keep_a_record_of_every_key_and_others_two_weeks() -> None:
+    for topic in topics.ALL:
+        if topic.is_compacted:
+            assert topic.settings["cleanup.policy"] == "compact"
+        else:
+            assert topic.settings["retention.ms"] == str(14 * topics.DAY_MS)
+
+
+# --- round trips ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(base.TYPES))
+def test_any_message_comes_back_as_it_was(name: str) -> None:
+    """And its second encoding is the first: nothing depends on how it was made."""
+
+    @given(values(inspect.type_info(base.TYPES[name])))
+    @settings(max_examples=30)  # of each of the types
+    def holds(message: msgspec.Struct) -> None:
+        value = base.encode(message)
+        again = base.decode(name, value)
+        assert again == message
+        assert base.encode(again) == value
+
+    holds()
+
+
+@pytest.mark.parametrize("name", sorted(base.TYPES))
+def test_messages_grow_and_old_readers_pass_over_what_they_do_not_know(name: str) -> None:
+    path = next(path for path in GOLDEN if read(path).type == name)
+    record = read(path)
+    assert record.value is not None
+    grown = b'{"aFieldOfTomorrow":{"x":[1]},' + record.value.removeprefix(b"{")
+    assert base.decode(name, grown) == envelope.decode(record)

@@ -1,0 +1,295 @@
+"""The picture of the cluster that services fold."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stromboli.shared import envelope, snapshot, topics
+from stromboli.shared.api import core, kinds, meta
+from stromboli.shared.messages import cluster
+from stromboli.testkit import builders
+
+NODES, PODS = kinds.NODES, kinds.PODS
+
+
+def seen(*drafts: envelope.Draft) -> snapshot.Snapshot:
+    """The picture after these records."""
+    picture = snapshot.Snapshot()
+    for offset, draft in enumerate(drafts):
+        picture.apply(builders.make_record(draft, offset))
+    return picture
+
+
+def observed(version: int, generation: int = 1, cpu: str = "8") -> core.Node:
+    return builders.make_node("n1", cpu, version=version, generation=generation)
+
+
+def is_unknown(picture: snapshot.Snapshot, key: str = "n1") -> bool:
+    return isinstance(picture.state(NODES, key), snapshot.Unknown)
+
+
+# --- newest within a key --------------------------------------------------------------------
+
+
+def test_a_snapshot_begins_empty() -> None:
+    picture = snapshot.Snapshot()
+    assert list(picture.objects(NODES)) == []
+    assert picture.state(NODES, "n1") is None
+    assert picture.get(NODES, "n1") is None
+
+
+def test_a_change_tells_before_after_cause_and_trace() -> None:
+    picture = seen(builders.observed(observed(1)))
+    draft = envelope.Draft(
+        topic=topics.NODES, key="n1", message=observed(2), time=builders.NOON, traceparent="t"
+    )
+    record = builders.make_record(draft, 1)
+    assert picture.apply(record) == snapshot.Change(
+        NODES, "n1", observed(1), observed(2), cause=record.id, traceparent="t"
+    )
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_an_older_or_equal_version_changes_nothing(version: int) -> None:
+    picture = seen(builders.observed(observed(5)))
+    late = builders.make_record(builders.observed(observed(version, cpu="1")), 1)
+    assert picture.apply(late) is None
+    assert picture.get(NODES, "n1") == observed(5)
+
+
+def test_versions_compare_as_numbers() -> None:
+    picture = seen(builders.observed(observed(9)), builders.observed(observed(10)))
+    assert picture.get(NODES, "n1") == observed(10)
+
+
+def test_a_new_uid_under_an_old_key_replaces_it_whatever_its_version() -> None:
+    again = observed(1, generation=2)
+    picture = seen(builders.observed(observed(5)))
+    change = picture.apply(builders.make_record(builders.observed(again), 1))
+    assert change is not None
+    assert (change.before, change.after) == (observed(5), again)
+
+
+def test_a_record_of_another_topic_changes_nothing() -> None:
+    sync = envelope.Draft(
+        topic=topics.SYNC,
+        key="nodes",
+        message=cluster.KindSynced(
+            kind="nodes", state="synced", resource_version="1", at=builders.NOON
+        ),
+        time=builders.NOON,
+    )
+    assert snapshot.Snapshot().apply(builders.make_record(sync)) is None
+
+
+# --- deletion -------------------------------------------------------------------------------
+
+
+def test_a_tombstone_removes() -> None:
+    picture = seen(builders.observed(observed(1)), builders.gone(observed(2)))
+    assert picture.state(NODES, "n1") is None
+
+
+def test_a_tombstone_of_an_older_object_removes_nothing() -> None:
+    again = observed(3, generation=2)
+    picture = seen(builders.observed(again), builders.gone(observed(2)))
+    assert picture.get(NODES, "n1") == again
+
+
+def test_a_tombstone_of_what_is_absent_changes_nothing() -> None:
+    picture = snapshot.Snapshot()
+    assert picture.apply(builders.make_record(builders.gone(observed(1)))) is None
+
+
+def test_late_news_of_what_is_gone_does_not_bring_it_back() -> None:
+    picture = seen(builders.observed(observed(1)), builders.gone(observed(2)))
+    assert picture.observe(NODES, observed(3)) is None
+    assert picture.state(NODES, "n1") is None
+
+
+def test_a_new_object_of_a_name_that_is_gone_is_there() -> None:
+    again = observed(4, generation=2)
+    picture = seen(
+        builders.observed(observed(1)), builders.gone(observed(2)), builders.observed(again)
+    )
+    assert picture.get(NODES, "n1") == again
+
+
+# --- unknown --------------------------------------------------------------------------------
+
+
+def test_what_does_not_decode_is_unknown_and_neither_old_nor_absent() -> None:
+    picture = seen(builders.observed(observed(1)))
+    change = picture.apply(builders.garbled(topics.NODES, "n1", 1))
+    assert change is not None
+    assert is_unknown(picture)
+    assert picture.get(NODES, "n1") is None
+    assert list(picture.objects(NODES)) == []
+    assert list(picture.unknowns(NODES)) == ["n1"]
+
+
+def test_what_the_monitor_could_not_read_is_unknown_with_its_reason() -> None:
+    unreadable = cluster.Unreadable(uid="u", resource_version="2", reason="too large")
+    picture = seen(
+        builders.observed(observed(1)),
+        envelope.Draft(topic=topics.NODES, key="n1", message=unreadable, time=builders.NOON),
+    )
+    assert picture.state(NODES, "n1") == snapshot.Unknown("too large")
+
+
+def test_unknown_ends_with_the_next_record_that_is_read() -> None:
+    picture = snapshot.Snapshot()
+    picture.apply(builders.garbled(topics.NODES, "n1", 0))
+    picture.apply(builders.make_record(builders.observed(observed(1)), 1))
+    assert picture.get(NODES, "n1") == observed(1)
+    picture.apply(builders.garbled(topics.NODES, "n1", 2))
+    picture.apply(builders.make_record(builders.gone(observed(2)), 3))
+    assert picture.state(NODES, "n1") is None
+
+
+# --- our own writes -------------------------------------------------------------------------
+
+
+def test_the_response_to_our_own_write_is_ahead_of_the_topic() -> None:
+    picture = seen(builders.observed(observed(1)))
+    assert picture.observe(NODES, observed(3, cpu="4")) is not None
+    assert picture.apply(builders.make_record(builders.observed(observed(2)), 1)) is None
+    assert picture.get(NODES, "n1") == observed(3, cpu="4")
+
+
+def test_an_old_response_does_not_replace_a_newer_object_of_another_uid() -> None:
+    again = observed(9, generation=2)
+    picture = seen(builders.observed(again))
+    assert picture.observe(NODES, observed(3)) is None
+    assert picture.get(NODES, "n1") == again
+
+
+def test_what_we_deleted_ourselves_is_gone_at_once_and_stays_gone() -> None:
+    picture = seen(builders.observed(observed(1)))
+    uid = observed(1).metadata.uid
+    assert picture.forget(NODES, "n1", "of another") is None
+    assert picture.forget(NODES, "n1", uid) is not None
+    assert picture.apply(builders.make_record(builders.observed(observed(2)), 1)) is None
+    assert picture.state(NODES, "n1") is None
+
+
+# --- order and repetition -------------------------------------------------------------------
+
+
+def histories() -> st.SearchStrategy[list[list[envelope.Record]]]:
+    """What stands on topics for some keys: each is made, changed, garbled and removed in turn."""
+    step = st.sampled_from(["change", "garble", "remove"])
+    return st.lists(st.lists(step, min_size=1, max_size=6), min_size=1, max_size=5).map(
+        lambda plans: [_history(place, plan) for place, plan in enumerate(plans)]
+    )
+
+
+def _history(place: int, plan: Sequence[str]) -> list[envelope.Record]:
+    generation = 1
+    records = []
+    for version, step in enumerate(plan, 1):
+        made: meta.Object
+        if place % 2:
+            made = builders.make_node(f"n{place}", version=version, generation=generation)
+        else:
+            made = builders.make_pod(f"p{place}", version=version, generation=generation)
+        if step == "garble":
+            topic = builders.observed(made).topic
+            records.append(builders.garbled(topic, made.metadata.key, version))
+        elif step == "remove":
+            records.append(builders.make_record(builders.gone(made), version))
+            generation += 1
+        else:
+            records.append(builders.make_record(builders.observed(made), version))
+    return records
+
+
+def picture_of(records: Sequence[envelope.Record]) -> dict[str, Any]:
+    picture = snapshot.Snapshot()
+    for record in records:
+        picture.apply(record)
+    return {
+        record.key: picture.state(PODS if record.topic == topics.PODS else NODES, record.key)
+        for record in sorted(records, key=lambda record: record.key)
+    }
+
+
+@given(histories(), st.data())
+def test_any_interleaving_that_keeps_each_keys_order_gives_the_same_picture(
+    keys: list[list[envelope.Record]], data: st.DataObject
+) -> None:
+    turns = [place for place, records in enumerate(keys) for _ in records]
+    shuffled = data.draw(st.permutations(turns))
+    left = [iter(records) for records in keys]
+    in_a_row = [record for records in keys for record in records]
+    assert picture_of([next(left[place]) for place in shuffled]) == picture_of(in_a_row)
+
+
+@given(histories(), st.data())
+def test_a_record_that_comes_twice_changes_nothing(
+    keys: list[list[envelope.Record]], data: st.DataObject
+) -> None:
+    """At least once: after a reconnection a reader is given some records again, in order."""
+    once = [record for records in keys for record in records]
+    begin = data.draw(st.integers(0, len(once)))
+    end = data.draw(st.integers(begin, len(once)))
+    assert picture_of([*once[:end], *once[begin:]]) == picture_of(once)
+
+
+@given(histories())
+def test_a_fold_from_the_start_over_a_full_picture_changes_nothing(
+    keys: list[list[envelope.Record]],
+) -> None:
+    once = [record for records in keys for record in records]
+    assert picture_of([*once, *once]) == picture_of(once)
+
+
+# --- sync -----------------------------------------------------------------------------------
+
+
+def synced(kind: str, state: Any = "synced", after_s: float = 0) -> envelope.Record:
+    message = cluster.KindSynced(
+        kind=kind,
+        state=state,
+        resource_version="1",
+        at=builders.NOON + timedelta(seconds=after_s),
+    )
+    return builders.make_record(
+        envelope.Draft(topic=topics.SYNC, key=kind, message=message, time=builders.NOON)
+    )
+
+
+def missing(sync: snapshot.Sync, after_s: float = 0) -> tuple[str, ...]:
+    now = builders.NOON + timedelta(seconds=after_s)
+    return sync.missing((NODES, PODS), now, timedelta(seconds=15))
+
+
+def test_nothing_is_missing_once_every_wanted_kind_was_seen_lately() -> None:
+    sync = snapshot.Sync()
+    assert missing(sync) == ("nodes not synced yet", "pods not synced yet")
+    sync.apply(synced("nodes"))
+    sync.apply(synced("pods", "listing"))
+    assert missing(sync) == ("pods not synced yet",)
+    sync.apply(synced("pods"))
+    assert missing(sync, 15) == ()
+
+
+def test_a_kind_that_was_not_seen_lately_is_missing() -> None:
+    """Its monitor may be dead: the picture is as old as its word."""
+    sync = snapshot.Sync()
+    sync.apply(synced("nodes"))
+    sync.apply(synced("pods", after_s=10))
+    assert missing(sync, 20) == ("nodes last seen 20 s ago",)
+
+
+def test_a_kind_that_is_listed_again_or_unreadable_is_missing() -> None:
+    sync = snapshot.Sync()
+    for kind in ("nodes", "pods"):
+        sync.apply(synced(kind))
+    sync.apply(synced("nodes", "listing"))
+    sync.apply(builders.garbled(topics.SYNC, "pods"))
+    assert missing(sync) == ("nodes not synced yet", "pods not synced yet")
