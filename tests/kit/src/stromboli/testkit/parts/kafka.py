@@ -91,7 +91,7 @@ class Kafka(Part):
         }
 
     async def prepare(self) -> None:
-        """Write the configuration and, the first time, format the data directory (2 s)."""
+        """Write the configuration and, the first time, format the data directory (1 s)."""
         lines = (f"{key}={value}\n" for key, value in self.properties().items())
         self._file.write_text("".join(lines))
         if not (self.state / "data" / "meta.properties").exists():

@@ -88,7 +88,7 @@ class RealParts:
         return (self.kwok, self.controller_manager, self.api_server, self.etcd, self.kafka)
 
     async def start(self) -> None:
-        """Start everything, the broker beside the control plane; about 8 s on two cores.
+        """Start everything, the broker beside the control plane; about 5 s on two cores.
 
         If a part fails, stops the others and raises its error (in an exception group).
         """
