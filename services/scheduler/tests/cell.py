@@ -1,0 +1,76 @@
+"""A log, the picture folded from it, and a controller that answers when told to."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stromboli.scheduler.core import configuration, session, state
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import meta
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders, topic_log
+
+POLICY = configuration.Configuration()
+
+
+class Cell:
+    """A log and the picture folded from it, with sessions whose decisions the log takes."""
+
+    def __init__(self, records: Sequence[envelope.Record] = ()) -> None:
+        self.log = topic_log.TopicLog()
+        self.picture = state.State(POLICY.scheduler_names)
+        self.parked: list[str] = []
+        for record in records:
+            self.apply(record)
+
+    def apply(self, *records: envelope.Record) -> None:
+        for record in records:
+            reason = self.picture.apply(record)
+            if reason:
+                self.parked.append(reason)
+
+    def see(self, *objects: meta.Object) -> None:
+        self.apply(*self.log.see(*objects))
+
+    def session(self) -> session.Session:
+        """Decide, and take in the decisions as the log gives them back."""
+        decided = session.decide(self.picture, builders.NOON, POLICY)
+        drafts = [(known.pod_group, known) for known in decided.decisions]
+        for key, message in drafts:
+            self.apply(self.log.append(draft(topics.DECISIONS, key, message)))
+        self.picture.rest(is_throttled=decided.is_throttled)
+        return decided
+
+    def answer(self, result: messages.Result, *pods: str, decision: int = -1) -> None:
+        """The controller answers a decision for these pods, and ``executed`` for the others."""
+        decisions = [known for known in self.log.records if known.topic == topics.DECISIONS]
+        self.apply(self.log.append(answer(decisions[decision], result, *pods)))
+
+    def used_cpu(self, node: str = "n1") -> int:
+        nodes = self.picture.nodes
+        return int(nodes.used[0, nodes.rows[node]]) if node in nodes.rows else 0
+
+
+def draft(topic: topics.Topic, key: str, message: msgspec.Struct) -> envelope.Draft:
+    return envelope.Draft(topic=topic, key=key, message=message, time=builders.NOON)
+
+
+def answer(decision: envelope.Record, result: messages.Result, *pods: str) -> envelope.Draft:
+    statement = envelope.decode(decision)
+    assert isinstance(statement, messages.StatementDecided)
+    tasks = tuple(
+        messages.TaskOutcome(
+            namespace=bind.namespace,
+            pod=bind.pod,
+            uid=bind.uid,
+            result=result if bind.pod in pods else "executed",
+        )
+        for bind in statement.binds
+    )
+    message = messages.DecisionAnswered(
+        decision=decision.id,
+        pod_group=statement.pod_group,
+        enqueue="executed" if statement.enqueue else None,
+        tasks=tasks,
+    )
+    return draft(topics.OUTCOMES, decision.id, message)

@@ -1,0 +1,137 @@
+"""Why a gang waits, in the words and numbers that people already know."""
+
+from stromboli.scheduler.core import configuration, session, state
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import meta
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders, topic_log
+
+POLICY = configuration.Configuration()
+GANG = (
+    builders.make_queue(),
+    builders.make_pod_group("g1", 4),
+    *(builders.make_pod(f"g1-worker-{at}", "g1", index=at) for at in range(4)),
+)
+
+
+class Told:
+    """A picture and what is said about it, session by session."""
+
+    def __init__(self) -> None:
+        self.log = topic_log.TopicLog()
+        self.picture = state.State(POLICY.scheduler_names)
+
+    def see(self, *objects: meta.Object) -> None:
+        for record in self.log.see(*objects):
+            self.picture.apply(record)
+
+    def decide(self) -> session.Session:
+        """A session whose explanations come to stand on their topic."""
+        decided = session.decide(self.picture, builders.NOON, POLICY)
+        for key, message in decided.explanations.items():
+            self.picture.record_explanation(key, message)
+        for order in decided.orders:
+            self.picture.record_explanation(messages.queue_order_key(order.queue), order)
+        return decided
+
+    def explain(self) -> messages.PodGroupExplained:
+        explained = self.decide().explanations["default/g1"]
+        assert explained is not None
+        return explained
+
+
+def test_the_message_has_the_known_form() -> None:
+    told = Told()
+    told.see(builders.make_node("n1", cpu="2"), builders.make_node("n2", cpu="1"), *GANG)
+    assert told.explain().message == (
+        "1/4 tasks in gang unschedulable: pod group is not ready, 4 Pending, 4 minAvailable; "
+        "Pending: 1 Unschedulable, 3 Schedulable. "
+        "Origin reason is g1-worker-3: 0/2 nodes are unavailable: 2 Insufficient cpu."
+    )
+
+
+def test_shortages_say_needed_free_and_total() -> None:
+    told = Told()
+    told.see(builders.make_node("n1", cpu="3"), *GANG)
+    explained = told.explain()
+    assert explained.tier == "resources"
+    assert explained.placeable == 3
+    assert explained.shortages == (
+        messages.Shortage(resource="cpu", needed=4000, free=3000, total=3000),
+    )
+
+
+def test_free_that_is_scattered_shows_as_a_shortage_with_enough_free() -> None:
+    told = Told()
+    pod = builders.make_pod("p1", "g1", cpu="2")
+    nodes = [builders.make_node(f"n{at}", cpu="1") for at in range(3)]
+    told.see(builders.make_queue(), *nodes, builders.make_pod_group("g1"), pod)
+    assert told.explain().shortages == (
+        messages.Shortage(resource="cpu", needed=2000, free=3000, total=3000),
+    )
+
+
+def test_a_gang_without_pods_says_how_many_it_has() -> None:
+    told = Told()
+    told.see(builders.make_queue(), builders.make_node(), builders.make_pod_group("g1", 4))
+    explained = told.explain()
+    assert explained.tier == "gang"
+    assert explained.message == (
+        "4/0 tasks in gang unschedulable: pod group is not ready, 4 minAvailable. "
+        "Origin reason is: Not enough valid tasks for gang-scheduling, valid: 0, min: 4"
+    )
+
+
+def test_no_node_that_may_be_used_is_another_tier_than_no_room() -> None:
+    told = Told()
+    pod = builders.make_pod("p1", "g1", node_selector={"zone": "mars"})
+    told.see(builders.make_queue(), builders.make_node(), builders.make_pod_group("g1"), pod)
+    assert told.explain().tier == "predicates"
+
+
+def test_an_explanation_is_said_once() -> None:
+    told = Told()
+    told.see(builders.make_node("n1", cpu="3"), *GANG)
+    told.decide()
+    again = told.decide()
+    assert again.explanations == {}
+    assert again.orders == ()
+
+
+def test_a_gang_that_no_longer_waits_is_taken_back() -> None:
+    told = Told()
+    told.see(builders.make_node("n1", cpu="3"), *GANG)
+    told.decide()
+    told.see(builders.make_node("n2", cpu="3"))
+    decided = told.decide()
+    assert decided.explanations == {"default/g1": None}
+    assert decided.orders == (messages.QueueOrdered(queue="default", pod_groups=()),)
+
+
+def test_a_queue_is_shown_in_the_order_in_which_gangs_are_tried() -> None:
+    told = Told()
+    told.see(
+        builders.make_queue(),
+        builders.make_priority_class("high", 5),
+        builders.make_pod_group("a", 1),
+        builders.make_pod("a-0", "a"),
+        builders.make_pod_group("b", 1, priority_class="high"),
+        builders.make_pod("b-0", "b"),
+    )
+    assert told.decide().orders == (
+        messages.QueueOrdered(queue="default", pod_groups=("default/b", "default/a")),
+    )
+
+
+def test_what_stands_on_the_topic_after_a_restart_is_not_said_again() -> None:
+    told = Told()
+    told.see(builders.make_node("n1", cpu="3"), *GANG)
+    decided = told.decide()
+    later = Told()
+    later.see(builders.make_node("n1", cpu="3"), *GANG)
+    for key, message in decided.explanations.items():
+        draft = envelope.Draft(
+            topic=topics.EXPLANATIONS, key=key, message=message, time=builders.NOON
+        )
+        later.picture.apply(later.log.append(draft))
+    assert later.decide().explanations == {}

@@ -1,0 +1,215 @@
+"""The picture: what holds resources, for how long, and what is unknown."""
+
+import msgspec
+import pytest
+
+from services.scheduler.tests.cell import Cell, draft
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import core, scheduling
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders
+
+BASE = (builders.make_queue(), builders.make_node("n1", cpu="4"))
+GROUP = builders.make_pod_group("g1", 2)
+PODS = (builders.make_pod("g1-w-0", "g1"), builders.make_pod("g1-w-1", "g1"))
+
+
+def bound(name: str, node: str = "n1") -> core.Pod:
+    return builders.make_pod(name, "g1", node=node, version=2)
+
+
+@pytest.fixture
+def decided() -> Cell:
+    """A gang of two has been decided and nothing came back yet."""
+    cell = Cell()
+    cell.see(*BASE, GROUP, *PODS)
+    assert len(cell.session().decisions) == 1
+    return cell
+
+
+def test_a_decision_holds_its_resources_at_once(decided: Cell) -> None:
+    assert decided.used_cpu() == 2000
+
+
+def test_nothing_is_decided_twice(decided: Cell) -> None:
+    assert decided.session().decisions == ()
+    assert decided.picture.due == ""
+
+
+def test_an_executed_bind_holds_on_until_the_pod_is_seen_bound(decided: Cell) -> None:
+    decided.answer("executed")
+    assert decided.used_cpu() == 2000
+    decided.see(bound("g1-w-0"), bound("g1-w-1"))
+    assert decided.used_cpu() == 2000
+    assert decided.picture.unanswered_binds() == 0
+
+
+def test_a_refused_bind_lets_go_and_is_decided_again_while_the_rest_stays(decided: Cell) -> None:
+    decided.answer("refused", "g1-w-1")
+    assert decided.used_cpu() == 1000
+    again = decided.session()
+    assert [bind.pod for known in again.decisions for bind in known.binds] == ["g1-w-1"]
+    assert decided.used_cpu() == 2000
+
+
+def test_a_pod_that_goes_lets_go(decided: Cell) -> None:
+    decided.apply(*decided.log.lose(PODS[0]))
+    assert decided.used_cpu() == 1000
+
+
+def test_a_new_pod_of_the_same_name_does_not_inherit_a_hold(decided: Cell) -> None:
+    decided.see(builders.make_pod("g1-w-0", "g1", generation=2))
+    assert decided.used_cpu() == 1000
+
+
+def test_a_statement_appended_twice_counts_once(decided: Cell) -> None:
+    twice = next(known for known in decided.log.records if known.topic == topics.DECISIONS)
+    statement = envelope.decode(twice)
+    assert statement is not None
+    repeated = decided.log.append(draft(topics.DECISIONS, twice.key, statement))
+    decided.apply(repeated)
+    assert decided.used_cpu() == 2000
+    assert decided.picture.unanswered_binds() == 2
+
+
+def test_refusing_the_repeated_statement_does_not_undo_the_executed_one(decided: Cell) -> None:
+    first = next(known for known in decided.log.records if known.topic == topics.DECISIONS)
+    statement = envelope.decode(first)
+    assert statement is not None
+    decided.apply(decided.log.append(draft(topics.DECISIONS, first.key, statement)))
+    decided.answer("refused", "g1-w-0", "g1-w-1", decision=1)
+    decided.answer("executed", decision=0)
+    assert decided.used_cpu() == 2000
+
+
+def test_an_answer_before_its_decision_waits_for_it(decided: Cell) -> None:
+    decided.answer("refused", "g1-w-0")
+    records = decided.log.records
+    late = [known for known in records if known.topic != topics.DECISIONS]
+    late += [known for known in records if known.topic == topics.DECISIONS]
+    assert Cell(late).used_cpu() == 1000
+
+
+def test_an_unanswered_entry_counts_as_entered() -> None:
+    cell = Cell()
+    pending = builders.make_pod_group("g1", 2, phase="Pending")
+    cell.see(*BASE, pending)
+    assert [known.enqueue for known in cell.session().decisions] == [True]
+    cell.see(*PODS)
+    assert [known.enqueue for known in cell.session().decisions] == [False]
+
+
+def test_pods_of_other_schedulers_use_what_they_use() -> None:
+    cell = Cell()
+    cell.see(*BASE, builders.make_pod("other", cpu="3", node="n1", scheduler="default-scheduler"))
+    assert cell.used_cpu() == 3000
+
+
+def test_a_pod_that_finished_uses_nothing() -> None:
+    cell = Cell()
+    cell.see(*BASE, builders.make_pod("p1", "g1", node="n1", phase="Running"))
+    cell.see(builders.make_pod("p1", "g1", node="n1", phase="Succeeded", version=2))
+    assert cell.used_cpu() == 0
+
+
+def test_a_pod_before_its_node_is_counted_once_the_node_comes() -> None:
+    cell = Cell()
+    cell.see(builders.make_pod("p1", node="n1"), *BASE)
+    assert cell.used_cpu() == 1000
+
+
+def test_a_node_that_cannot_be_read_gets_nothing_and_is_shown() -> None:
+    cell = Cell()
+    cell.see(*BASE, GROUP, *PODS)
+    cell.apply(cell.log.garble(topics.NODES, "n1"))
+    decided = cell.session()
+    assert decided.decisions == ()
+    assert list(cell.picture.nodes.excluded) == ["n1"]
+    assert len(cell.parked) == 1
+    explained = decided.explanations["default/g1"]
+    assert explained is not None
+    assert explained.refusals == (
+        messages.NodesRefused(nodes=1, reason="node(s) could not be read"),
+    )
+
+
+@pytest.mark.parametrize("quantity", ["many", "-1", "10Ei"])
+def test_a_node_with_a_bad_amount_is_excluded_and_says_which(quantity: str) -> None:
+    cell = Cell()
+    cell.see(builders.make_queue(), builders.make_node("n1", cpu=quantity), GROUP, *PODS)
+    assert cell.session().decisions == ()
+    assert "allocatable cpu" in cell.picture.nodes.excluded["n1"]
+
+
+def test_a_pod_that_cannot_be_read_excludes_its_node() -> None:
+    cell = Cell()
+    cell.see(*BASE, builders.make_pod("other", node="n1", scheduler="default"), GROUP, *PODS)
+    garbled = cell.log.garble(topics.PODS, "default/other")
+    cell.apply(garbled)
+    assert cell.session().decisions == ()
+    cell.apply(*cell.log.lose(builders.make_pod("other")))
+    assert len(cell.session().decisions) == 1
+
+
+def test_a_member_that_cannot_be_read_freezes_its_gang() -> None:
+    cell = Cell()
+    cell.see(*BASE, GROUP, *PODS, builders.make_pod("g1-w-2", "g1"))
+    cell.apply(cell.log.garble(topics.PODS, "default/g1-w-2"))
+    decided = cell.session()
+    assert decided.decisions == ()
+    explained = decided.explanations["default/g1"]
+    assert explained is not None
+    assert explained.tier == "unknown"
+    assert "default/g1-w-2" in explained.message
+
+
+def test_a_pod_group_that_cannot_be_read_is_frozen_not_forgotten() -> None:
+    cell = Cell()
+    cell.see(*BASE, *PODS)
+    cell.apply(cell.log.garble(topics.POD_GROUPS, "default/g1"))
+    decided = cell.session()
+    explained = decided.explanations["default/g1"]
+    assert decided.decisions == ()
+    assert explained is not None
+    assert explained.tier == "unknown"
+
+
+def test_a_gang_that_still_lacks_pods_calls_for_no_session() -> None:
+    cell = Cell()
+    cell.see(*BASE, GROUP)
+    cell.session()
+    cell.see(PODS[0])
+    assert cell.picture.due == ""
+    cell.see(PODS[1])
+    assert cell.picture.due != ""
+
+
+def test_what_is_only_told_calls_for_no_session() -> None:
+    """A condition written from our own explanation must not go round in circles."""
+    cell = Cell()
+    cell.see(*BASE, builders.make_pod_group("g1", 2, phase="Inqueue"))
+    cell.session()
+    condition = scheduling.PodGroupCondition(type="Unschedulable", status="True")
+    told = builders.make_pod_group("g1", 2, phase="Inqueue", version=2)
+    status = scheduling.PodGroupStatus(phase="Inqueue", conditions=(condition,))
+    cell.see(msgspec.structs.replace(told, status=status))
+    assert cell.picture.due == ""
+
+
+def test_room_that_becomes_free_calls_for_a_session_while_somebody_waits() -> None:
+    cell = Cell()
+    other = builders.make_pod("other", cpu="4", node="n1", phase="Running", scheduler="default")
+    cell.see(*BASE, other, GROUP, *PODS)
+    assert cell.session().decisions == ()
+    cell.apply(*cell.log.lose(other))
+    assert cell.picture.due != ""
+    assert len(cell.session().decisions) == 1
+
+
+def test_a_restart_folds_from_the_oldest_decision_that_is_not_over(decided: Cell) -> None:
+    decided.answer("executed")
+    decided.session()
+    assert decided.picture.restart_from() == (0, 0)
+    decided.see(bound("g1-w-0"), bound("g1-w-1"))
+    decided.session()
+    assert decided.picture.restart_from() == (1, 1)
