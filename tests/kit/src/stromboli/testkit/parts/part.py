@@ -36,6 +36,10 @@ class Part(abc.ABC):
     def command(self) -> list[str]:
         """The command line with the ports chosen."""
 
+    def environment(self) -> dict[str, str]:
+        """Variables added to our own environment."""
+        return {}
+
     @abc.abstractmethod
     async def is_ready(self) -> bool:
         """True once clients can do all that this part is for."""
@@ -70,7 +74,9 @@ class Part(abc.ABC):
         self.state.mkdir(parents=True, exist_ok=True)
         await self.prepare()
         log = self.state / f"{self.name}.log"
-        self._process = Process(self.name, self.command(), log, detached=self.detached)
+        self._process = Process(
+            self.name, self.command(), log, env=self.environment(), detached=self.detached
+        )
         self._process.start()
         try:
             await self._process.wait_ready(self.is_ready, self.ready_timeout_s)

@@ -1,0 +1,206 @@
+"""The four services as processes on the real parts, with webhooks and simulated nodes.
+
+Each service is a part: it can be killed and started again on its ports. Everything a service gets
+is its environment, as in a cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import trustme
+
+from stromboli.admission import webhooks
+from stromboli.shared import crds
+from stromboli.testkit.parts import kubernetes
+from stromboli.testkit.parts.api import Api, ApiError
+from stromboli.testkit.parts.part import Part
+from stromboli.testkit.parts.real import RealParts
+
+SERVICES = ("monitor", "scheduler", "controller", "admission")
+LOOPBACK = "127.0.0.1"
+
+
+class Service(Part):
+    """One service. Its first port serves health; admission's serves REST too, its second one
+    webhooks."""
+
+    def __init__(self, name: str, state: Path, environment: Mapping[str, str]) -> None:
+        super().__init__(state)
+        self.name = name  # type: ignore[misc]  # one class serves for four parts
+        self.port_count = 2 if name == "admission" else 1  # type: ignore[misc]
+        self._environment = environment
+
+    def command(self) -> list[str]:
+        """The service's own command."""
+        return [sys.executable, "-m", f"stromboli.{self.name}"]
+
+    def environment(self) -> dict[str, str]:
+        """Its settings."""
+        own: dict[str, str | int]
+        if self.name == "admission":
+            own = {"REST_PORT": self.ports[0], "WEBHOOK_PORT": self.ports[1]}
+        else:
+            own = {"HEALTH_PORT": self.ports[0], "HEALTH_HOST": LOOPBACK}
+        prefix = f"STROM_{self.name.upper()}_"
+        return {**self._environment, **{f"{prefix}{key}": str(own[key]) for key in own}}
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://{LOOPBACK}:{self.ports[0]}"
+
+    async def is_ready(self) -> bool:
+        """What its own ``/readyz`` says."""
+        return await kubernetes.answers_ok(f"{self.url}/readyz")
+
+
+class SimulatedNodes(Part):
+    """Nodes that run pods for the time their annotation says."""
+
+    name = "nodes"
+    port_count = 0
+
+    def __init__(self, state: Path, count: int, kubeconfig: Path, *options: str) -> None:
+        super().__init__(state)
+        self._arguments = ["--nodes", str(count), "--kubeconfig", str(kubeconfig), *options]
+
+    def command(self) -> list[str]:
+        """The runner's command."""
+        return [sys.executable, "-m", "stromboli.local.nodes", *self._arguments]
+
+    async def is_ready(self) -> bool:
+        """Whether all nodes are there."""
+        return "simulated nodes are up" in self.process.logged()
+
+
+class RealSystem:
+    """Real parts, services, webhooks: started on entry, stopped on exit.
+
+    ``fake_nodes`` are KWOK's, on which pods run for ever; ``simulated_nodes`` are ours. Measured:
+    ready after about 15 s on two cores.
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        *,
+        fake_nodes: int = 0,
+        simulated_nodes: int = 0,
+        node_options: tuple[str, ...] = (),
+        fsync: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Describe it, with all state below ``state``. ``environment``: further settings."""
+        self.parts = RealParts(
+            state / "parts", nodes=fake_nodes, definitions=crds.documents(), fsync=fsync
+        )
+        self._state = state
+        self._simulated = simulated_nodes
+        self._node_options = node_options
+        self._authority = trustme.CA()
+        self._further = dict(environment or {})
+        self.services: dict[str, Service] = {}
+        self.nodes: SimulatedNodes | None = None
+
+    @property
+    def url(self) -> str:
+        """Address of REST."""
+        return self.services["admission"].url
+
+    async def start(self) -> None:
+        """Start the parts, then the services side by side, then the webhooks."""
+        await self.parts.start()
+        try:
+            certificate = self._authority.issue_cert(LOOPBACK)
+            chain, key = self._state / "webhooks.pem", self._state / "webhooks.key"
+            chain.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+            key.write_bytes(certificate.private_key_pem.bytes())
+            key.chmod(0o600)
+            environment = {
+                "STROM_KAFKA_BOOTSTRAP": self.parts.kafka_bootstrap,
+                "STROM_KUBERNETES_KUBECONFIG": str(self.parts.kubeconfig),
+                **self._further,
+            }
+            for name in SERVICES:
+                own = dict(environment)
+                if name == "admission":
+                    own["STROM_ADMISSION_CERTIFICATE_FILE"] = str(chain)
+                    own["STROM_ADMISSION_KEY_FILE"] = str(key)
+                self.services[name] = Service(name, self._state / name, own)
+            if self._simulated:
+                self.nodes = SimulatedNodes(
+                    self._state / "nodes",
+                    self._simulated,
+                    self.parts.kubeconfig,
+                    *self._node_options,
+                )
+            async with asyncio.TaskGroup() as group:
+                for part in self._ours():
+                    group.create_task(part.start())
+            await self._register_webhooks()
+        except BaseException:
+            await self.stop()
+            raise
+
+    def _ours(self) -> list[Part]:
+        return [*self.services.values(), *([self.nodes] if self.nodes else [])]
+
+    async def _register_webhooks(self) -> None:
+        url = f"https://{LOOPBACK}:{self.services['admission'].ports[1]}"
+        authority = self._authority.cert_pem.bytes()
+        async with self.parts.client() as api:
+            for document in webhooks.configurations(url, authority):
+                plural = document["kind"].lower() + "s"
+                await api.create(f"/apis/admissionregistration.k8s.io/v1/{plural}", document)
+            await _until_called(api)
+
+    async def stop(self) -> None:
+        """Stop the services, then the parts."""
+        await asyncio.gather(*(part.stop() for part in self._ours()))
+        await self.parts.stop()
+
+    async def __aenter__(self) -> RealSystem:
+        """Start everything."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop everything."""
+        await self.stop()
+
+
+async def _until_called(api: Api) -> None:
+    """Return once the API server asks the webhooks: it learns of them after a moment."""
+    probe = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "webhook-probe"},
+        "spec": {
+            "queue": "there-is-no-such-queue",
+            "tasks": [
+                {
+                    "name": "t",
+                    "replicas": 0,
+                    "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}},
+                }
+            ],
+        },
+    }
+    path = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await api.create(f"{path}?dryRun=All", probe)
+            except ApiError:
+                return
+            await asyncio.sleep(0.1)

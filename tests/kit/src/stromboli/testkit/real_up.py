@@ -1,0 +1,141 @@
+"""``make real-up`` and ``make real-down``: the whole system on real parts, as a person's own.
+
+``up`` starts a keeper process that holds everything and returns once it is ready; ``down`` stops
+exactly that process (by pid and start time), which stops what it started.
+"""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from stromboli.shared import runtime
+from stromboli.testkit.parts import process, tools
+from stromboli.testkit.real_system import RealSystem
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+State = Annotated[Path, typer.Option(help="Folder for all state and logs.")]
+USUAL_STATE = Path(".strom/real")
+READY_WITHIN_S = 120.0
+
+
+class Running(msgspec.Struct, frozen=True):
+    """What the keeper says once everything is ready."""
+
+    pid: int
+    started_ticks: int
+    kubeconfig: str
+    rest: str
+    kafka: str
+    nodes: int
+
+
+def _read(state: Path) -> Running | None:
+    try:
+        running = msgspec.json.decode((state / "running.json").read_bytes(), type=Running)
+    except (OSError, msgspec.DecodeError):
+        return None
+    identity = process.Identity(running.pid, running.started_ticks)
+    return running if process.identify(running.pid) == identity else None
+
+
+async def _keep(state: Path, nodes: int, simulated: int) -> None:
+    system = RealSystem(state, fake_nodes=nodes, simulated_nodes=simulated)
+    async with system:
+        identity = process.identify(_own_pid())
+        if identity is None:
+            raise RuntimeError("this platform does not say when a process began")
+        running = Running(
+            identity.pid,
+            identity.started_ticks,
+            str(system.parts.kubeconfig),
+            system.url,
+            system.parts.kafka_bootstrap,
+            nodes + simulated,
+        )
+        partial = state / "running.json.part"
+        partial.write_bytes(msgspec.json.encode(running))
+        partial.rename(state / "running.json")
+        await asyncio.Event().wait()
+
+
+def _own_pid() -> int:
+    return int(Path("/proc/self").resolve().name)
+
+
+@app.command()
+def keep(state: State, nodes: int = 0, simulated: int = 0) -> None:
+    """Hold everything until stopped; ``up`` starts this."""
+    runtime.run(lambda: _keep(state, nodes, simulated))
+
+
+@app.command()
+def up(
+    nodes: Annotated[int, typer.Option(help="Fake nodes (KWOK): pods on them run for ever.")] = 100,
+    simulated: Annotated[int, typer.Option(help="Simulated nodes: pods on them end.")] = 4,
+    state: State = USUAL_STATE,
+) -> None:
+    """Start everything and print where it is."""
+    if running := _read(state):
+        typer.echo(f"runs already: REST {running.rest}, kubeconfig {running.kubeconfig}")
+        return
+    try:
+        tools.locate()
+    except tools.RealPartsMissingError as error:
+        raise SystemExit(str(error)) from None
+    shutil.rmtree(state, ignore_errors=True)
+    state.mkdir(parents=True)
+    log = state / "keeper.log"
+    arguments = [
+        "keep",
+        "--nodes",
+        str(nodes),
+        "--simulated",
+        str(simulated),
+        "--state",
+        str(state),
+    ]
+    with log.open("wb") as output:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "stromboli.testkit.real_up", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + READY_WITHIN_S
+    while (started := _read(state)) is None:
+        if keeper.poll() is not None or time.monotonic() > deadline:
+            keeper.terminate()
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+            raise SystemExit(f"it did not come up; the end of {log}:\n{tail}")
+        time.sleep(0.1)
+    typer.echo(f"REST        {started.rest}")
+    typer.echo(f"kubeconfig  {started.kubeconfig}")
+    typer.echo(f"Kafka       {started.kafka}")
+    typer.echo(f"nodes       {started.nodes}")
+    typer.echo(
+        f"try         STROM_SERVER={started.rest} .venv/bin/strom apply -f examples/gang.yaml"
+    )
+
+
+@app.command()
+def down(state: State = USUAL_STATE) -> None:
+    """Stop exactly what ``up`` started."""
+    running = _read(state)
+    if running is None:
+        typer.echo("nothing runs")
+        return
+    asyncio.run(process.end(process.Identity(running.pid, running.started_ticks), grace_s=30.0))
+    (state / "running.json").unlink(missing_ok=True)
+    typer.echo("stopped")
+
+
+if __name__ == "__main__":
+    app()
