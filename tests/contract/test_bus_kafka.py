@@ -1,7 +1,10 @@
-"""The Kafka adapter does what every log does, on a real broker."""
+"""The Kafka adapter does what every log does, on a real broker; and strangers can read along."""
 
+import asyncio
+import sys
 import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiokafka
 import pytest
@@ -10,12 +13,14 @@ from aiokafka.admin import config_resource
 
 from stromboli.shared import topics
 from stromboli.shared.bus import kafka, port
+from stromboli.testkit import records
 from stromboli.testkit.contracts import bus
 from stromboli.testkit.parts import real
 
 pytest_plugins = ["stromboli.testkit.parts.fixtures"]
 pytestmark = [pytest.mark.real]
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "consumer.py"
 COMPACT_SOON = {
     "cleanup.policy": "compact",
     "segment.ms": "50",  # the filler comes later than this and so begins a new segment
@@ -88,3 +93,25 @@ class TestKafkaBus(bus.BusContract):
                 fetched = await consumer.getmany(partition, timeout_ms=200)
                 count += len(fetched.get(partition, ()))
             return count
+
+
+async def test_the_example_follows_job_events(real_parts: real.RealParts) -> None:
+    """A consumer that knows nothing of ours but the topic's name."""
+    given = kafka.KafkaSettings(bootstrap=(real_parts.kafka_bootstrap,), cell=uuid.uuid4().hex[:8])
+    async with kafka.KafkaBus(given) as open_bus:
+        writer = await open_bus.open_writer("controller", "c1")
+        await writer.append(records.phase_changed("default/before"))
+        example = await asyncio.create_subprocess_exec(
+            sys.executable, EXAMPLE, *given.bootstrap, given.cell, stdout=asyncio.subprocess.PIPE
+        )
+        assert example.stdout is not None
+        try:
+            async with asyncio.timeout(records.DEADLINE_S):
+                first = await example.stdout.readline()
+                await writer.append(records.phase_changed("default/after"))
+                second = await example.stdout.readline()
+        finally:
+            example.kill()
+            await example.wait()
+    assert first == b"2026-01-01T12:00:00Z default/before job_phase_changed Running\n"
+    assert second == b"2026-01-01T12:00:00Z default/after job_phase_changed Running\n"

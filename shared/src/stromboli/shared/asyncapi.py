@@ -1,0 +1,230 @@
+"""Writes ``docs/asyncapi.yaml``: every topic, for consumers in any language.
+
+    python -m stromboli.shared.asyncapi [--check]
+
+With ``--check`` nothing is written, and the exit status is 1 if the file is not what would be
+written. Everything in it comes from ``topics`` and the message types.
+"""
+
+import pathlib
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import yaml
+from msgspec import inspect
+
+from stromboli.shared import topics
+from stromboli.shared.messages import base, cluster
+
+FILE = pathlib.Path(__file__).parents[4] / "docs" / "asyncapi.yaml"
+_SCHEMAS = "#/components/schemas/"
+_GONE = "ObjectGone"
+
+_ABOUT = """\
+Everything that stands on Stromboli's log. A topic has one partition and one writer; what it
+keeps stands in its bindings. Topics with `x-stability: stable` are an interface for
+integrations: their messages grow by optional fields, a new meaning is a new type, and old
+versions are read for ever. The others may change with a release.
+
+A record is a CloudEvent in Kafka's binary mode: its type stands in the header `ce_type`, its
+value is JSON. Pass over types and fields you do not know. Delivery is at least once: `ce_id`
+tells a repetition. `ce_id` is writer/epoch/sequence; drop a record whose epoch is lower than
+one seen before on its topic, for its writer has been replaced."""
+
+_TEXT = {"type": "string"}
+_PLAIN: dict[type[inspect.Type], dict[str, Any]] = {
+    inspect.StrType: _TEXT,
+    inspect.IntType: {"type": "integer"},
+    inspect.FloatType: {"type": "number"},
+    inspect.BoolType: {"type": "boolean"},
+    inspect.NoneType: {"type": "null"},
+    inspect.DateTimeType: {"type": "string", "format": "date-time"},
+    inspect.BytesType: {"type": "string", "contentEncoding": "base64"},
+    inspect.RawType: {"description": "any JSON, carried as it was written"},
+}
+_ENVELOPE = {
+    "type": "object",
+    "required": ["ce_specversion", "ce_id", "ce_type", "ce_source", "ce_time"],
+    "properties": {
+        "ce_specversion": {"const": "1.0"},
+        "ce_id": {
+            **_TEXT,
+            "description": (
+                "writer/epoch/sequence; the record that opens a writer, whose offset becomes the "
+                "epoch, has writer/opened/ and something unique instead"
+            ),
+            "examples": ["controller/41/7"],
+        },
+        "ce_type": {**_TEXT, "description": "the message's name, with its version"},
+        "ce_source": {**_TEXT, "description": "stromboli/ and the writer"},
+        "ce_time": {"type": "string", "format": "date-time", "description": "when it happened"},
+        "ce_cause": {**_TEXT, "description": "ce_id of the event that led to this one"},
+        "traceparent": {**_TEXT, "description": "W3C trace context of the submission"},
+        "content-type": {"const": "application/json"},
+    },
+}
+_TOMBSTONE = {
+    "allOf": [{"$ref": _SCHEMAS + "Envelope"}],
+    "required": ["ce_objectuid", "ce_objectversion"],
+    "properties": {
+        "ce_objectuid": {**_TEXT, "description": "uid of the object that is gone"},
+        "ce_objectversion": {**_TEXT, "description": "its last resourceVersion"},
+    },
+}
+
+
+class _Writer(yaml.SafeDumper):
+    """Writes every piece out in full, since an alias across half a file helps no reader, and text
+    of several lines as it reads."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _as_it_reads(writer: _Writer, value: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in value else None
+    return writer.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Writer.add_representer(str, _as_it_reads)
+
+
+def document() -> dict[str, Any]:
+    """The AsyncAPI 3.0 document."""
+    schemas: dict[str, Any] = {}
+    for info in inspect.multi_type_info(base.TYPES.values()):
+        _schema(info, schemas)
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Stromboli's log",
+            "version": "1",
+            "description": _ABOUT,
+            "license": {"name": "Apache-2.0"},
+        },
+        "defaultContentType": "application/json",
+        "channels": {topic.name: _channel(topic) for topic in topics.ALL},
+        "operations": {f"write {topic.name}": _operation(topic) for topic in topics.ALL},
+        "components": {
+            "messages": {struct.__name__: _message(struct) for struct in base.TYPES.values()}
+            | {_GONE: _gone()},
+            "schemas": {"Envelope": _ENVELOPE, "TombstoneEnvelope": _TOMBSTONE}
+            | dict(sorted(schemas.items())),
+        },
+    }
+
+
+def _names(topic: topics.Topic) -> Iterable[str]:
+    yield from (struct.__name__ for struct in topic.messages)
+    if cluster.Unreadable in topic.messages:
+        yield _GONE
+
+
+def _channel(topic: topics.Topic) -> dict[str, Any]:
+    writer = topic.writer or "everyone"
+    return {
+        "address": f"{{cell}}.{topic.name}",
+        "description": f"Written by {writer}; key: {topic.key}.",
+        "parameters": {
+            "cell": {"description": "cells share a broker, never a topic", "default": "default"}
+        },
+        "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in _names(topic)},
+        "bindings": {"kafka": {"partitions": 1, "topicConfiguration": _configuration(topic)}},
+        "x-stability": "stable" if topic.stable else "internal",
+        "x-writer": writer,
+        "x-key": topic.key,
+    }
+
+
+def _configuration(topic: topics.Topic) -> dict[str, Any]:
+    """The part of the topic's settings that the Kafka binding knows: what is kept."""
+    known: dict[str, Any] = {"cleanup.policy": [topic.settings["cleanup.policy"]]}
+    if "retention.ms" in topic.settings:
+        known["retention.ms"] = int(topic.settings["retention.ms"])
+    return known | {"max.message.bytes": int(topic.settings["max.message.bytes"])}
+
+
+def _operation(topic: topics.Topic) -> dict[str, Any]:
+    return {
+        "action": "send",
+        "channel": {"$ref": f"#/channels/{topic.name}"},
+        "summary": f"{topic.writer or 'everyone'} writes",
+    }
+
+
+def _message(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    return {
+        "name": base.type_name(struct),
+        "summary": _summary(struct),
+        "headers": {"$ref": _SCHEMAS + "Envelope"},
+        "payload": {"$ref": _SCHEMAS + struct.__name__},
+    }
+
+
+def _schema(of: inspect.Type, schemas: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema of a type; those of Structs go into ``schemas``.
+
+    msgspec's own generator stops at a field whose default is raw JSON, of which we have some.
+    """
+    match of:
+        case inspect.StructType(cls=struct):
+            if struct.__name__ not in schemas:
+                schemas[struct.__name__] = {}  # holds the place
+                schemas[struct.__name__] = _struct_schema(of, schemas)
+            return {"$ref": _SCHEMAS + struct.__name__}
+        case inspect.UnionType(types=types):
+            return {"anyOf": [_schema(one, schemas) for one in types]}
+        case inspect.LiteralType(values=values):
+            return {"enum": list(values)}
+        case inspect.VarTupleType(item_type=item):
+            return {"type": "array", "items": _schema(item, schemas)}
+        case inspect.DictType(value_type=value):
+            return {"type": "object", "additionalProperties": _schema(value, schemas)}
+        case _:
+            return dict(_PLAIN[type(of)])
+
+
+def _struct_schema(of: inspect.StructType, schemas: dict[str, Any]) -> dict[str, Any]:
+    required = [field.encode_name for field in of.fields if field.required]
+    return {
+        "type": "object",
+        "description": _summary(of.cls),
+        **({"required": required} if required else {}),
+        "properties": {field.encode_name: _schema(field.type, schemas) for field in of.fields},
+    }
+
+
+def _summary(struct: type[msgspec.Struct]) -> str:
+    return (struct.__doc__ or "").split("\n")[0]
+
+
+def _gone() -> dict[str, Any]:
+    return {
+        "name": cluster.GONE,
+        "summary": "The object is gone: a record without value.",
+        "headers": {"$ref": _SCHEMAS + "TombstoneEnvelope"},
+        "payload": {"type": "null"},
+    }
+
+
+def text() -> str:
+    """What the file should hold."""
+    body = yaml.dump(document(), Dumper=_Writer, sort_keys=False, allow_unicode=True, width=100)
+    return f"# Written by `python -m stromboli.shared.asyncapi` from the message types.\n{body}"
+
+
+def main(arguments: list[str]) -> None:
+    """Write the file, or compare it."""
+    if arguments == ["--check"]:
+        if not FILE.is_file() or FILE.read_text(encoding="utf-8") != text():
+            sys.exit(f"{FILE.name} is not up to date: run python -m stromboli.shared.asyncapi")
+    elif arguments:
+        sys.exit("usage: python -m stromboli.shared.asyncapi [--check]")
+    else:
+        FILE.write_text(text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

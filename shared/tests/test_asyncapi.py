@@ -1,0 +1,52 @@
+"""The published description of the log is true of what stands on it."""
+
+from pathlib import Path
+
+import jsonschema_rs
+import msgspec
+import pytest
+import yaml
+
+from stromboli.shared import asyncapi, topics
+
+GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.txt"))
+DOCUMENT = yaml.safe_load(asyncapi.text())
+
+
+def validator(schema: dict[str, object]) -> jsonschema_rs.Validator:
+    return jsonschema_rs.validator_for({**schema, "components": DOCUMENT["components"]})
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_golden_records_are_as_described(path: Path) -> None:
+    _, headers, value = path.read_bytes().split(b"\n\n", 2)
+    written = dict(line.split(": ", 1) for line in headers.decode().splitlines())
+    messages = DOCUMENT["components"]["messages"].values()
+    message = next(one for one in messages if one["name"] == written["ce_type"])
+    validator(message["headers"]).validate(written)
+    validator(message["payload"]).validate(msgspec.json.decode(value) if value else None)
+
+
+def test_headers_that_are_missing_are_not_as_described() -> None:
+    envelope = validator({"$ref": "#/components/schemas/Envelope"})
+    assert not envelope.is_valid({"ce_id": "controller/41/7"})
+
+
+def test_every_topic_is_described_with_its_writer_and_whether_it_is_stable() -> None:
+    described = {
+        name: (channel["x-writer"], channel["x-stability"] == "stable")
+        for name, channel in DOCUMENT["channels"].items()
+    }
+    assert described == {
+        topic.name: (topic.writer or "everyone", topic.stable) for topic in topics.ALL
+    }
+
+
+def test_the_checked_in_file_is_what_would_be_written() -> None:
+    asyncapi.main(["--check"])
+
+
+def test_another_word_than_check_is_refused() -> None:
+    """A mistyped ``--check`` must not overwrite what it should have compared."""
+    with pytest.raises(SystemExit, match="--check"):
+        asyncapi.main(["--chek"])
