@@ -46,6 +46,11 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     patch_type: Literal["json", "merge"] = "json"
     subresource: Literal["", "status"] = ""
 
+    @property
+    def key(self) -> str:
+        """``namespace/name``, or the name of a cluster scoped object."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
 
 class PatchJobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Write a job's status, if its uid, phase and version are still those of ``job``."""

@@ -59,15 +59,19 @@ def _next_step(picture: view.View, key: str, now: datetime) -> commands.Plan:
     if job is None and picture.state(kinds.JOBS, key) is not None:
         return ()  # frozen: it cannot be read
     departed = history.due_departure(picture.published, key, job.metadata.uid if job else "", now)
-    if departed or job is None or not picture.is_ours(job):
+    if job is None or not picture.is_ours(job):
         return (departed,)
+    return (departed, *_step_of(picture, job, now))
+
+
+def _step_of(picture: view.View, job: Job, now: datetime) -> commands.Plan:
     mine = picture.pods_of(job.metadata.uid)
     told = _tell(picture, job, mine, now)
     if picture.is_going(job):
         return (told,)
     if _has_expired(job, now):
         return (told, (_remove(job),))
-    orders = orders_for(picture, key)
+    orders = orders_for(picture, job.metadata.key)
     if orders and job.status.state.phase:
         return _obey(job, orders[0], picture, mine, now)
     return _advance(picture, job, mine, now) or _effects(picture, job, mine, told, now)
@@ -110,7 +114,7 @@ def _advance(picture: view.View, job: Job, mine: list[core.Pod], now: datetime) 
         return _accept(picture, job, counts, now)
     group = picture.pod_group(_group_key(job))
     event: lifecycle.Event | None = policies.asked(picture, job, mine, group)
-    event = event or lifecycle.judge(tasks.facts(picture, job, mine, counts))
+    event = event or lifecycle.judge(tasks.facts(picture, job, mine))
     if event is None:
         return ()
     return ((_write(job, moved(job, event, counts, now)),),)

@@ -112,8 +112,15 @@ def unreadable(picture: view.View, job: Job) -> Iterator[Member]:
             yield member
 
 
-def facts(picture: view.View, job: Job, pods: list[core.Pod], counts: Tally) -> lifecycle.Facts:
-    """What the rules of the life cycle look at."""
+def facts(picture: view.View, job: Job, pods: list[core.Pod]) -> lifecycle.Facts:
+    """What the rules of the life cycle look at.
+
+    Pods that have to go are counted apart: with them there may be more pods than replicas, and a
+    job would both have enough running pods and too many pending ones.
+    """
+    to_go = doomed(picture, job, pods)
+    apart = {pod.metadata.uid for pod in to_go}
+    counts = tally(picture, job, [pod for pod in pods if pod.metadata.uid not in apart])
     return lifecycle.Facts(
         phase=phase_of(job),
         min_available=min_available(job),
@@ -135,7 +142,7 @@ def facts(picture: view.View, job: Job, pods: list[core.Pod], counts: Tally) -> 
         succeeded=counts.succeeded,
         failed=counts.failed,
         terminating=counts.terminating,
-        doomed=len(doomed(picture, job, pods)),
+        doomed=len(to_go),
     )
 
 

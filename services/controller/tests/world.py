@@ -1,0 +1,432 @@
+"""A cluster, a log and a controller in plain values, one command at a time.
+
+It does what the shell does on the real ones: carries out commands, answers conflicts, takes the
+responses into the picture. Tests decide what the controller sees when, and where it is killed.
+"""
+
+import copy
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from stromboli.controller.core import (
+    commands,
+    group_status,
+    history,
+    jobs,
+    lifecycle,
+    manifest,
+    queues,
+    user_commands,
+    view,
+)
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import batch, core, kinds, meta, scheduling
+from stromboli.shared.messages import batch as messages
+from stromboli.testkit import builders
+
+Body = dict[str, Any]
+SCHEDULERS = ("volcano", "stromboli")
+
+
+class KilledError(Exception):
+    """The controller was killed before this command."""
+
+
+class RefusedError(Exception):
+    """The cluster did not take the command as it is: the step is taken again."""
+
+
+class World:
+    """Everything outside the core, and the core's picture of it."""
+
+    def __init__(self) -> None:
+        self.now = builders.NOON
+        self.objects: dict[tuple[str, str], Body] = {}
+        self.told: list[tuple[str, msgspec.Struct]] = []
+        self.events: dict[str, commands.RecordEvent] = {}
+        self.phases: dict[str, list[batch.JobStatus]] = {}
+        self.done: list[commands.Command] = []
+        self.unseen: dict[str, deque[envelope.Record]] = {}
+        self._last: dict[tuple[str, str], envelope.Record] = {}
+        self._numbers = itertools.count(1)
+        self.dirty: dict[view.Item, None] = {}
+        self.picture = view.View(SCHEDULERS, history.Published())
+        self.commands_left: int | None = None
+        for name in queues.ALWAYS:
+            self.submit(builders.make_queue(name))
+
+    # The controller
+
+    def restart(self) -> None:
+        """A new controller process: it has what stands in the topics and nothing else."""
+        published = history.Published()
+        for _, message in self.told:
+            published.observe(message)
+        self.picture = view.View(SCHEDULERS, published)
+        self.commands_left = None
+        for queue in self.unseen.values():
+            queue.clear()
+        for record in self._last.values():
+            self.picture.apply(record)
+        self.dirty = dict.fromkeys(self.picture.items())
+
+    def see(self, topic: str | None = None) -> None:
+        """The controller folds what is new on one topic, or on all."""
+        for name, queue in self.unseen.items():
+            while queue and topic in (None, name):
+                self._apply(queue.popleft())
+
+    def see_one(self, topic: str) -> None:
+        """The controller folds the next record of a topic."""
+        queue = self.unseen.get(topic)
+        if queue:
+            self._apply(queue.popleft())
+
+    def _apply(self, record: envelope.Record) -> None:
+        self.dirty |= dict.fromkeys(self.picture.apply(record).items)
+
+    def plan(self, item: view.Item) -> commands.Plan:
+        match item.kind:
+            case "job":
+                return jobs.reconcile(self.picture, item.key, self.now)
+            case "podgroup":
+                return group_status.reconcile(self.picture, item.key, self.now)
+            case "queue":
+                return queues.reconcile(self.picture, item.key)
+            case "command":
+                return user_commands.reconcile(self.picture, item.key, self.now)
+
+    def step(self, item: view.Item) -> bool:
+        """One step of an item; whether there was anything to do."""
+        self.dirty.pop(item, None)
+        plan = self.plan(item)
+        try:
+            for stage in plan:
+                for command in stage:
+                    self.do(command)
+        except RefusedError:
+            self.see()
+            self.dirty[item] = None
+        return bool(plan)
+
+    def settle(self, most: int = 2000) -> None:
+        """Everything is seen and every step taken, until nothing is left to do."""
+        for _ in range(most):
+            self.see()
+            if not self.dirty:
+                return
+            self.step(next(iter(self.dirty)))
+        raise AssertionError(f"not quiet after {most} steps: {list(self.dirty)}")
+
+    def do(self, command: commands.Command) -> None:
+        """Carry out one command. Raises Killed or Refused."""
+        if self.commands_left is not None:
+            if self.commands_left == 0:
+                raise KilledError
+            self.commands_left -= 1
+        self.done.append(command)
+        match command:
+            case commands.Create():
+                self._create(command)
+            case commands.Patch():
+                self._patch(command)
+            case commands.PatchJobStatus():
+                meta_ = command.job.metadata
+                self._patch(
+                    commands.Patch(
+                        kind=kinds.JOBS,
+                        namespace=meta_.namespace,
+                        name=meta_.name,
+                        uid=meta_.uid,
+                        patch=manifest.job_status_patch(command),
+                        subresource="status",
+                    )
+                )
+            case commands.Delete():
+                self._delete(command)
+            case commands.RecordEvent():
+                self.events[command.event_name] = command
+                self.picture.mark_said(command)
+            case commands.Publish():
+                self.told.append((command.job, command.message))
+                self.picture.published.observe(command.message)
+
+    def _create(self, command: commands.Create) -> None:
+        found = self.objects.get((command.kind.plural, command.key))
+        if found is None:
+            body = msgspec.json.decode(command.body)
+            self.put(command.kind, body)
+            self._take_in(command.kind, command.key)
+            return
+        self._take_in(command.kind, command.key)
+        owners = found["metadata"].get("ownerReferences", [])
+        is_ours = any(owner["uid"] == command.owner_uid for owner in owners)
+        if command.owner_uid and not is_ours:
+            raise RefusedError
+        if "deletionTimestamp" in found["metadata"]:
+            raise RefusedError
+        version = found["metadata"].get("annotations", {}).get("volcano.sh/job-version")
+        if command.version is not None and version != str(command.version):
+            raise RefusedError
+        if command.update:
+            found.update(msgspec.json.decode(command.update))
+
+    def _patch(self, command: commands.Patch) -> None:
+        at = (command.kind.plural, command.key)
+        found = self.objects.get(at)
+        if found is None:
+            self.dirty |= dict.fromkeys(self.picture.forget(command.kind, command.key, command.uid))
+            raise RefusedError
+        patch = msgspec.json.decode(command.patch)
+        if command.patch_type == "merge":
+            patch.get("metadata", {}).pop("resourceVersion", None)
+            changed = found | {key: value for key, value in patch.items() if key != "metadata"}
+        else:
+            try:
+                changed = json_patch(found, patch)
+            except (KeyError, IndexError, ValueError):
+                self._take_in(command.kind, command.key)
+                raise RefusedError from None
+        if changed != found:
+            self.put(command.kind, changed)
+        self._take_in(command.kind, command.key)
+
+    def _delete(self, command: commands.Delete) -> None:
+        found = self.objects.get((command.kind.plural, command.key))
+        if found is None:
+            self.dirty |= dict.fromkeys(self.picture.forget(command.kind, command.key, command.uid))
+            return
+        if command.uid and found["metadata"]["uid"] != command.uid:
+            self._take_in(command.kind, command.key)
+            return
+        self.delete(command.kind, command.key)
+        self.dirty |= dict.fromkeys(
+            self.picture.mark_deleting(command.kind, command.key, found["metadata"]["uid"])
+        )
+
+    def _take_in(self, kind: kinds.Kind[Any], key: str) -> None:
+        found = self.objects.get((kind.plural, key))
+        if found is not None:
+            written = kind.decode(msgspec.json.encode(found))
+            self.dirty |= dict.fromkeys(self.picture.observe(kind, written))
+
+    # The cluster
+
+    def submit(self, made: meta.Object) -> str:
+        """A user's object; returns its key."""
+        kind = builders.kind_of(made)
+        body = msgspec.json.decode(msgspec.json.encode(made))
+        body["metadata"].pop("uid")
+        self.put(kind, body)
+        return made.metadata.key
+
+    def put(self, kind: kinds.Kind[Any], body: Body) -> None:
+        """Store an object with the next version, and let the monitor see it."""
+        body = copy.deepcopy(body)
+        number = next(self._numbers)
+        metadata = body["metadata"]
+        metadata.setdefault("uid", f"uid-{number}")
+        metadata.setdefault("creationTimestamp", self.now.isoformat())
+        metadata["resourceVersion"] = str(number)
+        stored = kind.decode(msgspec.json.encode(body))
+        key = stored.metadata.key
+        self.objects[kind.plural, key] = body
+        if kind in topics.SNAPSHOTS:
+            self._show(builders.observed(stored))
+        if isinstance(stored, batch.Job):
+            self._check_life(stored)
+
+    def _check_life(self, job: batch.Job) -> None:
+        """Every phase is reached by a move of the table, and the end stays as it is."""
+        past = self.phases.setdefault(job.metadata.uid, [])
+        before = past[-1] if past else batch.JobStatus()
+        after = job.status
+        if before.state.phase != after.state.phase:
+            moves = {
+                move.to
+                for (phase, _), move in lifecycle.TABLE.items()
+                if phase == before.state.phase
+            }
+            assert after.state.phase in moves, (before, after)
+        if before.state.phase in lifecycle.FINISHED:
+            assert (before.succeeded, before.failed) == (after.succeeded, after.failed)
+        assert before.version <= after.version
+        assert before.retry_count <= after.retry_count <= (job.spec.max_retry or 3)
+        past.append(after)
+
+    def delete(self, kind: kinds.Kind[Any], key: str) -> None:
+        """Delete as a user does: pods take time to go, all else goes at once, with its own."""
+        body = self.objects.get((kind.plural, key))
+        if body is None:
+            return
+        if kind is kinds.PODS:
+            if "deletionTimestamp" not in body["metadata"]:
+                changed = copy.deepcopy(body)
+                changed["metadata"]["deletionTimestamp"] = self.now.isoformat()
+                self.put(kind, changed)
+            return
+        self._remove(kind, key)
+        if kind is kinds.JOBS:
+            uid = body["metadata"]["uid"]
+            for (plural, owned), it in list(self.objects.items()):
+                owners = it["metadata"].get("ownerReferences", [])
+                if any(owner["uid"] == uid for owner in owners):
+                    self._remove(KINDS[plural], owned)
+
+    def reap(self, key: str) -> None:
+        """A pod that was going is gone."""
+        self._remove(kinds.PODS, key)
+
+    def _remove(self, kind: kinds.Kind[Any], key: str) -> None:
+        body = self.objects.pop((kind.plural, key))
+        if kind in topics.SNAPSHOTS:
+            self._show(builders.gone(kind.decode(msgspec.json.encode(body))))
+
+    def _show(self, draft: envelope.Draft) -> None:
+        record = builders.make_record(draft, next(self._numbers))
+        if draft.message is None:
+            self._last.pop((draft.topic.name, draft.key), None)
+        else:
+            self._last[draft.topic.name, draft.key] = record
+        self.unseen.setdefault(draft.topic.name, deque()).append(record)
+
+    def show(self, draft: envelope.Draft) -> None:
+        """Another service's record."""
+        self._show(draft)
+
+    # What others do
+
+    def enqueue(self, key: str) -> None:
+        """The scheduler lets a PodGroup enter its queue."""
+        body = copy.deepcopy(self.objects["podgroups", key])
+        body["status"]["phase"] = "Inqueue"
+        self.put(kinds.POD_GROUPS, body)
+
+    def change_pod(
+        self, key: str, phase: str | None = None, node: str = "", exit_code: int | None = None
+    ) -> None:
+        """The scheduler binds a pod, or a kubelet reports on it."""
+        body = copy.deepcopy(self.objects["pods", key])
+        body.setdefault("status", {})
+        if node:
+            body["spec"]["nodeName"] = node
+        if phase is not None:
+            body["status"]["phase"] = phase
+        if exit_code is not None:
+            ended = {"state": {"terminated": {"exitCode": exit_code}}, "name": "main"}
+            body["status"]["containerStatuses"] = [ended]
+        self.put(kinds.PODS, body)
+
+    def run(self, *names: str, phase: str = "Running") -> None:
+        """Pods of namespace ``default`` are bound and in this phase; without names: all."""
+        for name in names or [pod.metadata.name for pod in self.pods()]:
+            self.change_pod(f"default/{name}", phase, "n1")
+
+    def scale(self, key: str, task: int, replicas: int) -> None:
+        """A user changes how many replicas a task has."""
+        body = copy.deepcopy(self.objects["jobs", key])
+        body["spec"]["tasks"][task]["replicas"] = replicas
+        self.put(kinds.JOBS, body)
+
+    def wait(self, seconds: float) -> None:
+        """Time passes, and what is due is looked at."""
+        self.now += timedelta(seconds=seconds)
+        for item in self.picture.items():
+            at = self.due(item)
+            if at is not None and at <= self.now:
+                self.dirty[item] = None
+
+    def due(self, item: view.Item) -> datetime | None:
+        """When an item has to be looked at without a change."""
+        of = {"job": jobs.due, "podgroup": group_status.due, "command": user_commands.due}
+        return of[item.kind](self.picture, item.key) if item.kind in of else None
+
+    # What is
+
+    def job(self, key: str = "default/j1") -> batch.Job:
+        return kinds.JOBS.decode(msgspec.json.encode(self.objects["jobs", key]))
+
+    def phase(self, key: str = "default/j1") -> str:
+        return self.job(key).status.state.phase
+
+    def group(self, key: str = "default/j1") -> scheduling.PodGroup:
+        return kinds.POD_GROUPS.decode(msgspec.json.encode(self.body("podgroups", key)))
+
+    def group_key(self, key: str = "default/j1") -> str:
+        return f"{key}-{self.job(key).metadata.uid}"
+
+    def body(self, plural: str, job: str = "default/j1") -> Body:
+        """The PodGroup of a job as stored."""
+        return self.objects[plural, self.group_key(job)]
+
+    def pods(self) -> list[core.Pod]:
+        return [
+            kinds.PODS.decode(msgspec.json.encode(body))
+            for (plural, _), body in sorted(self.objects.items())
+            if plural == "pods"
+        ]
+
+    def pod_names(self) -> list[str]:
+        return [pod.metadata.name for pod in self.pods()]
+
+    def phases_told(self, key: str = "default/j1") -> list[str]:
+        return [
+            message.after
+            for job, message in self.told
+            if job == key and isinstance(message, messages.JobPhaseChanged)
+        ]
+
+    def tasks_told(self, key: str = "default/j1") -> list[tuple[str, str]]:
+        """(pod, state) of every task event."""
+        return [
+            (message.pod, message.after)
+            for job, message in self.told
+            if job == key and isinstance(message, messages.TaskChanged)
+        ]
+
+    def reasons(self) -> list[str]:
+        """Reasons of the Kubernetes Events."""
+        return sorted(event.reason for event in self.events.values())
+
+    def requests(self) -> Iterator[commands.Command]:
+        """Commands that were writes to the cluster, other than Events."""
+        for command in self.done:
+            if not isinstance(command, commands.Publish | commands.RecordEvent):
+                yield command
+
+
+KINDS: dict[str, kinds.Kind[Any]] = {kind.plural: kind for kind in (*kinds.WATCHED, *kinds.WRITTEN)}
+
+
+def json_patch(found: Body, operations: list[Body]) -> Body:
+    """RFC 6902 with test, add and replace. Raises KeyError, IndexError or ValueError."""
+    changed = copy.deepcopy(found)
+    for operation in operations:
+        *path, last = operation["path"].lstrip("/").split("/")
+        place: Any = changed
+        for part in path:
+            place = place[int(part)] if isinstance(place, list) else place[part]
+        if isinstance(place, list):
+            _patch_list(place, last, operation)
+        elif operation["op"] == "add":
+            place[last] = operation["value"]
+        elif operation["op"] == "replace":
+            place[last]
+            place[last] = operation["value"]
+        elif place[last] != operation["value"]:
+            raise ValueError(operation["path"])
+    return changed
+
+
+def _patch_list(place: list[Any], last: str, operation: Body) -> None:
+    if operation["op"] == "add" and last == "-":
+        place.append(operation["value"])
+    elif operation["op"] == "replace":
+        place[int(last)] = operation["value"]
+    else:
+        raise ValueError(operation["path"])
