@@ -233,6 +233,8 @@ class World:
         metadata.setdefault("uid", f"uid-{number}")
         metadata.setdefault("creationTimestamp", self.now.isoformat())
         metadata["resourceVersion"] = str(number)
+        if kind is kinds.PODS:
+            body.setdefault("status", {}).setdefault("phase", "Pending")
         stored = kind.decode(msgspec.json.encode(body))
         key = stored.metadata.key
         self.objects[kind.plural, key] = body

@@ -1,0 +1,182 @@
+"""What users see on PodGroups and waiting pods (spec/scheduling.md 9)."""
+
+import msgspec
+import pytest
+
+from services.controller.tests.world import World
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import core, kinds, scheduling
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit.builders import make_job, make_pod, make_pod_group, make_task
+
+MESSAGE = "2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable"
+
+
+def explain(world: World, group: scheduling.PodGroup, text: str = MESSAGE) -> None:
+    message = messages.PodGroupExplained(
+        pod_group=group.metadata.key,
+        pod_group_uid=group.metadata.uid,
+        queue="default",
+        phase=group.status.phase,
+        tier="resources",
+        message=text,
+        min_member=group.spec.min_member,
+        members=2,
+        running=0,
+        pending=2,
+        placeable=0,
+    )
+    show(world, group, message)
+
+
+def show(world: World, group: scheduling.PodGroup, message: msgspec.Struct | None) -> None:
+    world.show(
+        envelope.Draft(
+            topic=topics.EXPLANATIONS, key=group.metadata.key, message=message, time=world.now
+        )
+    )
+    world.settle()
+
+
+def waiting() -> World:
+    """A gang of two that was enqueued and finds no place."""
+    world = World()
+    world.submit(make_job(tasks=[make_task(replicas=2)]))
+    world.settle()
+    world.enqueue(world.group_key())
+    world.settle()
+    explain(world, world.group())
+    return world
+
+
+def holds(group: scheduling.PodGroup) -> dict[str, tuple[str, str, str]]:
+    return {it.type: (it.status, it.reason, it.message) for it in group.status.conditions}
+
+
+def pod_condition(pod: core.Pod) -> tuple[str, str, str, str]:
+    (found,) = pod.status.conditions
+    return found.type, found.status, found.reason, found.message
+
+
+@pytest.mark.parametrize(
+    ("phases", "min_member", "phase"),
+    [
+        ([], 2, "Inqueue"),
+        (["Pending", "Running"], 2, "Running"),
+        (["Running"], 2, "Inqueue"),
+        (["Succeeded", "Running"], 2, "Running"),
+        (["Succeeded", "Failed"], 2, "Completed"),
+        (["Succeeded"], 2, "Inqueue"),
+    ],
+)
+def test_the_phase_follows_the_members(phases: list[str], min_member: int, phase: str) -> None:
+    world = World()
+    world.submit(make_pod_group("g1", min_member))
+    for number, each in enumerate(phases):
+        world.submit(make_pod(f"p{number}", "g1", node="n1", phase=each))
+    world.submit(make_pod("unplaced", "g1"))
+    world.settle()
+    body = world.objects["podgroups", "default/g1"]
+    assert body["status"]["phase"] == phase
+
+
+def test_members_are_counted_on_the_pod_group() -> None:
+    world = waiting()
+    world.run("j1-worker-0")
+    world.run("j1-worker-1", phase="Failed")
+    world.settle()
+    status = world.group().status
+    assert (status.running, status.failed, status.succeeded) == (1, 1, 0)
+
+
+def test_a_running_gang_that_is_short_of_members_is_unknown() -> None:
+    world = waiting()
+    world.run("j1-worker-0")
+    world.settle()
+    assert world.group().status.phase == "Unknown"
+
+
+def test_why_a_gang_waits_stands_on_the_group_its_pods_and_in_events() -> None:
+    world = waiting()
+    expected = ("True", "NotEnoughResources", MESSAGE)
+    assert holds(world.group()) == {"Unschedulable": expected}
+    for pod in world.pods():
+        assert pod_condition(pod) == ("PodScheduled", "False", "Unschedulable", MESSAGE)
+    assert world.reasons().count("Unschedulable") == 1
+
+
+def test_a_placed_gang_is_scheduled_and_no_longer_unschedulable() -> None:
+    world = waiting()
+    show(world, world.group(), None)
+    world.run()
+    world.settle()
+    assert world.group().status.phase == "Running"
+    assert {type_: it[0] for type_, it in holds(world.group()).items()} == {
+        "Unschedulable": "False",
+        "Scheduled": "True",
+    }
+    assert "Scheduled" in world.reasons()
+
+
+def test_the_same_explanation_again_costs_nothing() -> None:
+    world = waiting()
+    before = len(world.done)
+    explain(world, world.group())
+    assert len(world.done) == before
+
+
+def test_a_new_text_is_written_at_most_every_five_seconds() -> None:
+    world = waiting()
+    explain(world, world.group(), "first")
+    explain(world, world.group(), "second")
+    assert holds(world.group())["Unschedulable"][2] == MESSAGE
+    world.wait(5)
+    world.settle()
+    assert holds(world.group())["Unschedulable"][2] == "second"
+    assert {pod_condition(pod)[3] for pod in world.pods()} == {"second"}
+
+
+def test_an_explanation_of_an_earlier_pod_group_says_nothing() -> None:
+    world = World()
+    world.submit(make_job())
+    world.settle()
+    stranger = msgspec.structs.replace(
+        world.group(),
+        metadata=msgspec.structs.replace(world.group().metadata, uid="another"),
+    )
+    explain(world, stranger)
+    assert world.group().status.conditions == ()
+
+
+def test_a_waiting_job_says_so_before_its_pods_exist() -> None:
+    world = World()
+    world.submit(make_job())
+    world.settle()
+    explain(world, world.group())
+    assert "PodGroupPending" in world.reasons()
+
+
+def test_conditions_of_others_on_a_pod_stay() -> None:
+    world = World()
+    world.submit(make_job())
+    world.settle()
+    world.enqueue(world.group_key())
+    world.settle()
+    body = world.objects["pods", "default/j1-worker-0"]
+    body.setdefault("status", {})["conditions"] = [{"type": "Mine", "status": "True", "x": 1}]
+    world.put(kinds.PODS, body)
+    world.settle()
+    explain(world, world.group())
+    conditions = world.objects["pods", "default/j1-worker-0"]["status"]["conditions"]
+    assert [it["type"] for it in conditions] == ["Mine", "PodScheduled"]
+    assert conditions[0]["x"] == 1
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "volcano"])
+def test_a_pod_group_of_pods_alone_is_ours_by_their_scheduler(scheduler: str) -> None:
+    world = World()
+    world.submit(make_pod_group("g1"))
+    world.submit(make_pod("p1", "g1", node="n1", phase="Running", scheduler=scheduler))
+    world.settle()
+    phase = world.objects["podgroups", "default/g1"]["status"]["phase"]
+    assert phase == ("Running" if scheduler == "volcano" else "Inqueue")

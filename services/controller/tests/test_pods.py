@@ -1,0 +1,319 @@
+"""Pods, PodGroups and plugins of a job as objects (spec/jobs.md 4.1, 4.3, 5 and 6)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from stromboli.controller.core import history, pod_groups, pods, quota, tasks, view
+from stromboli.controller.core.plugins import PLUGINS, arguments
+from stromboli.shared import keys
+from stromboli.shared.api import batch, core, kinds
+from stromboli.testkit import builders
+from stromboli.testkit.builders import make_container, make_job, make_priority_class, make_task
+
+
+def pod(job: batch.Job, position: int = 0) -> dict[str, Any]:
+    member = list(tasks.members(job))[position]
+    body: dict[str, Any] = msgspec.json.decode(pods.create(job, member).body)
+    return body
+
+
+def group(job: batch.Job, *classes: core.PriorityClass) -> dict[str, Any]:
+    picture = view.View(["volcano"], history.Published())
+    for each in classes:
+        picture.apply(builders.make_record(builders.observed(each)))
+    body: dict[str, Any] = msgspec.json.decode(pod_groups.create(picture, job).body)
+    return body
+
+
+def resources(job: batch.Job, plugin: str, *args: str) -> dict[str, dict[str, Any]]:
+    return {
+        it.kind.kind: msgspec.json.decode(it.body) for it in PLUGINS[plugin].resources(job, args)
+    }
+
+
+def test_a_pod_carries_its_names_as_labels_and_annotations() -> None:
+    job = make_job(tasks=[make_task("worker", 2)], queue="q1")
+    metadata = pod(job, 1)["metadata"]
+    assert metadata["name"] == "j1-worker-1"
+    assert metadata["labels"] == {
+        keys.TASK_INDEX: "1",
+        keys.TASK_SPEC: "worker",
+        keys.JOB_NAME: "j1",
+        keys.JOB_NAMESPACE: "default",
+        keys.QUEUE_NAME: "q1",
+    }
+    assert metadata["annotations"] == {
+        keys.TASK_INDEX: "1",
+        keys.TASK_SPEC: "worker",
+        keys.GROUP_NAME: "j1-job-default-j1",
+        keys.JOB_NAME: "j1",
+        keys.QUEUE_NAME: "q1",
+        keys.JOB_VERSION: "0",
+        keys.JOB_RETRY_COUNT: "0",
+        keys.TEMPLATE_UID: "j1-worker",
+    }
+    (owner,) = metadata["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Job", "job-default-j1", True)
+
+
+def test_a_pod_keeps_every_field_of_its_template() -> None:
+    given = {"hostPID": True, "somethingNew": {"deep": [1, 2]}, "schedulerName": "mine"}
+    spec = pod(make_job(tasks=[make_task(pod_spec=given)]))["spec"]
+    assert {name: spec[name] for name in given} == given
+
+
+def test_scheduler_and_priority_class_default_from_the_job() -> None:
+    spec = pod(make_job(scheduler="stromboli", priority_class="high"))["spec"]
+    assert (spec["schedulerName"], spec["priorityClassName"]) == ("stromboli", "high")
+
+
+def test_what_the_job_says_about_preemption_and_its_trace_goes_to_the_pods() -> None:
+    given = {
+        keys.PREEMPTABLE: "true",
+        keys.JDB_MAX_UNAVAILABLE: "1",
+        keys.TRACEPARENT: "00-aa-bb-01",
+        "other": "stays",
+    }
+    metadata = pod(make_job(annotations=given, labels={keys.COOLDOWN_TIME: "5m"}))["metadata"]
+    assert given.items() - metadata["annotations"].items() == {("other", "stays")}
+    assert metadata["labels"][keys.COOLDOWN_TIME] == "5m"
+
+
+def test_a_minimum_budget_wins_over_a_maximum() -> None:
+    given = {keys.JDB_MAX_UNAVAILABLE: "1", keys.JDB_MIN_AVAILABLE: "2"}
+    annotations = pod(make_job(annotations=given))["metadata"]["annotations"]
+    assert keys.JDB_MAX_UNAVAILABLE not in annotations
+
+
+def test_partitions_and_topology_policy_reach_the_pods() -> None:
+    parts = batch.PartitionPolicy(total_partitions=2, partition_size=2)
+    task = msgspec.structs.replace(
+        make_task(replicas=4), partition_policy=parts, topology_policy="best-effort"
+    )
+    metadata = pod(make_job(tasks=[task]), 3)["metadata"]
+    assert metadata["labels"][keys.PARTITION_ID] == "1"
+    assert metadata["annotations"][keys.NUMA_TOPOLOGY_POLICY] == "best-effort"
+
+
+def test_a_task_without_a_name_is_named_by_its_place() -> None:
+    job = make_job(tasks=[make_task(""), make_task("")])
+    assert [it.name for it in tasks.members(job)] == ["j1-default0-0", "j1-default1-0"]
+
+
+def test_a_claim_is_mounted_once_in_containers_only() -> None:
+    volumes = [
+        batch.VolumeSpec(mount_path="/data", volume_claim_name="c1"),
+        batch.VolumeSpec(mount_path="/again", volume_claim_name="c1"),
+    ]
+    task = make_task(pod_spec={"initContainers": [{"name": "init"}]})
+    job = make_job(tasks=[task])
+    job = msgspec.structs.replace(
+        job, spec=msgspec.structs.replace(job.spec, volumes=tuple(volumes))
+    )
+    spec = pod(job)["spec"]
+    (volume,) = spec["volumes"]
+    assert volume["persistentVolumeClaim"] == {"claimName": "c1"}
+    mounts = [{"name": volume["name"], "mountPath": "/data"}]
+    assert spec["containers"][0]["volumeMounts"] == mounts
+    assert "volumeMounts" not in spec["initContainers"][0]
+
+
+def test_a_claim_to_be_made_is_an_obstacle_for_now() -> None:
+    job = make_job()
+    volume = batch.VolumeSpec(mount_path="/data", volume_claim=msgspec.Raw(b"{}"))
+    job = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, volumes=(volume,)))
+    assert [it.reason for it in pods.obstacles(job)] == ["PVCError"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"containers": "none"}, {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}],
+    ids=["wrong type", "no quantity"],
+)
+def test_a_template_that_cannot_be_read_is_an_obstacle(spec: dict[str, Any]) -> None:
+    job = make_job(tasks=[make_task(pod_spec=spec)])
+    assert [it.reason for it in pods.obstacles(job)] == ["FailedCreate"]
+
+
+def test_env_tells_containers_and_init_containers_their_index() -> None:
+    task = make_task(replicas=2, pod_spec={"initContainers": [{"name": "init"}]})
+    spec = pod(make_job(tasks=[task], plugins={"env": None}), 1)["spec"]
+    expected = [{"name": name, "value": "1"} for name in ("VK_TASK_INDEX", "VC_TASK_INDEX")]
+    assert spec["containers"][0]["env"] == expected
+    assert spec["initContainers"][0]["env"] == expected
+
+
+def test_svc_lists_the_hosts_of_every_task() -> None:
+    job = make_job(tasks=[make_task("ps", 1), make_task("big-worker", 2)], plugins={"svc": ()})
+    made = resources(job, "svc")
+    assert made["ConfigMap"]["metadata"]["name"] == "j1-svc"
+    assert made["ConfigMap"]["data"] == {
+        "ps.host": "j1-ps-0.j1",
+        "VC_PS_HOSTS": "j1-ps-0.j1",
+        "VC_PS_NUM": "1",
+        "big_worker.host": "j1-big-worker-0.j1\nj1-big-worker-1.j1",
+        "VC_BIG_WORKER_HOSTS": "j1-big-worker-0.j1,j1-big-worker-1.j1",
+        "VC_BIG_WORKER_NUM": "2",
+    }
+
+
+def test_svc_makes_a_headless_service_and_a_network_policy() -> None:
+    made = resources(make_job(), "svc")
+    selector = {keys.JOB_NAME: "j1", keys.JOB_NAMESPACE: "default"}
+    assert made["Service"]["spec"] == {
+        "clusterIP": "None",
+        "selector": selector,
+        "publishNotReadyAddresses": False,
+    }
+    assert made["NetworkPolicy"]["spec"] == {
+        "podSelector": {"matchLabels": selector},
+        "ingress": [{"from": [{"podSelector": {"matchLabels": selector}}]}],
+        "policyTypes": ["Ingress"],
+    }
+
+
+def test_svc_obeys_its_arguments() -> None:
+    given = ("--publish-not-ready-addresses", "-disable-network-policy=true")
+    made = resources(make_job(), "svc", *given)
+    assert "NetworkPolicy" not in made
+    assert made["Service"]["spec"]["publishNotReadyAddresses"] is True
+
+
+def test_svc_gives_pods_names_files_and_variables() -> None:
+    task = make_task("a-b", pod_spec={"initContainers": [{"name": "init"}]})
+    spec = pod(make_job(tasks=[task], plugins={"svc": ()}))["spec"]
+    assert (spec["hostname"], spec["subdomain"]) == ("j1-a-b-0", "j1")
+    assert spec["volumes"] == [{"name": "j1-svc", "configMap": {"name": "j1-svc"}}]
+    for container in (*spec["containers"], *spec["initContainers"]):
+        assert container["volumeMounts"] == [{"name": "j1-svc", "mountPath": "/etc/volcano"}]
+        assert [it["name"] for it in container["env"]] == ["VC_A_B_HOSTS", "VC_A_B_NUM"]
+        reference = container["env"][0]["valueFrom"]["configMapKeyRef"]
+        assert reference == {"name": "j1-svc", "key": "VC_A_B_HOSTS"}
+
+
+def test_a_host_name_of_the_template_is_kept_and_listed_once() -> None:
+    given = {"hostname": "h", "subdomain": "s"}
+    job = make_job(tasks=[make_task("w", 3, pod_spec=given)], plugins={"svc": ()})
+    assert resources(job, "svc")["ConfigMap"]["data"]["w.host"] == "h.s"
+    spec = pod(job)["spec"]
+    assert (spec["hostname"], spec["subdomain"]) == ("h", "s")
+
+
+def test_svc_leaves_variables_out_when_told_so() -> None:
+    job = make_job(plugins={"svc": ("--inject-hosts-env=false",)})
+    assert pod(job)["spec"]["containers"][0]["env"] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "on", "problem"),
+    [
+        ([], False, ""),
+        (["-x"], True, ""),
+        (["--x=false"], False, ""),
+        (["--x=T"], True, ""),
+        (["--x=maybe"], False, "--x=maybe: write x=true or x=false"),
+        (["--x", "--y"], True, "--y: unknown, known are x"),
+        (["plain", "--x"], False, ""),
+    ],
+)
+def test_arguments_are_read_as_go_flags(given: list[str], on: bool, problem: str) -> None:
+    assert arguments.booleans(given, {"x": False}) == ({"x": on}, problem)
+
+
+def test_a_pod_group_says_what_the_gang_is() -> None:
+    tasks_ = [make_task("ps", 1), make_task("worker", 4, min_available=2)]
+    job = make_job(
+        tasks=tasks_,
+        min_available=3,
+        queue="q1",
+        priority_class="high",
+        annotations={"a": "b", keys.LAST_APPLIED: "{}"},
+        labels={"c": "d"},
+    )
+    body = group(job)
+    assert body["metadata"]["name"] == "j1-job-default-j1"
+    assert body["metadata"]["labels"] == {"c": "d"}
+    assert body["metadata"]["annotations"] == {"a": "b", keys.JOB_VERSION: "0"}
+    assert body["status"] == {"phase": "Pending"}
+    spec = body["spec"]
+    resources = spec.pop("minResources")
+    assert spec == {
+        "minMember": 3,
+        "minTaskMember": {"ps": 1, "worker": 2},
+        "queue": "q1",
+        "priorityClassName": "high",
+    }
+    assert resources["pods"] == resources["count/pods"] == "3"
+    assert resources["cpu"] == resources["requests.cpu"] == "3"
+    assert resources["memory"] == "3Gi"
+
+
+def test_the_smallest_gang_takes_tasks_of_high_priority_first() -> None:
+    tasks_ = [
+        make_task("low", 3, cpu="1"),
+        make_task("high", 2, cpu="10", pod_spec={"priorityClassName": "urgent"}),
+    ]
+    job = make_job(tasks=tasks_, min_available=3)
+    assert group(job, make_priority_class("urgent", 9))["spec"]["minResources"]["cpu"] == "21"
+    assert group(job)["spec"]["minResources"]["cpu"] == "3"
+
+
+def test_a_gang_above_its_tasks_minimum_is_filled_up_in_order() -> None:
+    tasks_ = [make_task("a", 3, cpu="1", min_available=1), make_task("b", 2, cpu="10")]
+    job = make_job(tasks=tasks_, min_available=4)
+    assert group(job)["spec"]["minResources"]["cpu"] == "22"
+
+
+def test_partitions_become_sub_groups_and_a_tier_number_wins_over_its_name() -> None:
+    topology = batch.NetworkTopology(highest_tier_allowed=2, highest_tier_name="rack")
+    parts = batch.PartitionPolicy(
+        total_partitions=2, partition_size=3, min_partitions=1, network_topology=topology
+    )
+    task = msgspec.structs.replace(make_task("w", 6), partition_policy=parts)
+    spec = group(make_job(tasks=[task], min_available=0))["spec"]
+    assert spec["minTaskMember"] == {"w": 3}
+    assert spec["subGroupPolicy"] == [
+        {
+            "name": "w",
+            "subGroupSize": 3,
+            "minSubGroups": 1,
+            "labelSelector": {"matchLabels": {keys.TASK_SPEC: "w"}},
+            "matchLabelKeys": [keys.PARTITION_ID],
+            "networkTopology": {"mode": "hard", "highestTierAllowed": 2},
+        }
+    ]
+
+
+def test_quota_counts_containers_sidecars_init_containers_limits_and_overhead() -> None:
+    limited = core.Container(
+        resources=core.ResourceRequirements(
+            requests={"cpu": "1"}, limits={"cpu": "2", "memory": "1Gi", "x.io/gpu": 1}
+        )
+    )
+    spec = core.PodSpec(
+        containers=(limited, make_container("500m", "1Gi")),
+        init_containers=(make_container("1", None, restart_policy="Always"), make_container("4")),
+        overhead={"cpu": "100m"},
+    )
+    assert quota.total([(spec, 2)]) == {
+        "count/pods": "2",
+        "cpu": "10200m",
+        "limits.cpu": "4200m",
+        "limits.memory": "2Gi",
+        "memory": "4Gi",
+        "pods": "2",
+        "requests.cpu": "10200m",
+        "requests.memory": "4Gi",
+        "requests.x.io/gpu": "2",
+        "x.io/gpu": "2",
+    }
+
+
+def test_a_pod_is_the_same_bytes_every_time() -> None:
+    """A repeated create after a crash must ask for the same pod."""
+    job = make_job(plugins={"svc": (), "env": ()})
+    member = next(tasks.members(job))
+    assert pods.create(job, member) == pods.create(job, member)
+    assert pods.create(job, member).kind is kinds.PODS
