@@ -20,10 +20,10 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     ``Fail`` refuses the request, ``Ignore`` goes on as if the hook were not there.
     """
 
-    name: str
     kind: Kind[Any]
     operations: frozenset[Operation]
     mutating: bool
     call: Callable[[bytes], Awaitable[bytes]]
+    name: str = "embedded.stromboli.sh"
     failure_policy: Literal["Fail", "Ignore"] = "Fail"
     timeout_s: float = 10.0

@@ -77,7 +77,7 @@ class AdmissionContract(cluster.ClusterRoom, abc.ABC):
 
     @abc.abstractmethod
     async def install(self, *hooks: Hook) -> None:
-        """From its return on, these webhooks stand before the cluster, in this order."""
+        """From its return on, these webhooks and no others stand before the cluster."""
 
     async def test_a_mutating_webhook_changes_what_is_stored(
         self, open_cluster: port.Cluster, namespace: str
