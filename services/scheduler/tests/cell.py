@@ -74,3 +74,11 @@ def answer(decision: envelope.Record, result: messages.Result, *pods: str) -> en
         tasks=tasks,
     )
     return draft(topics.OUTCOMES, decision.id, message)
+
+
+def fold(records: Sequence[envelope.Record]) -> state.State:
+    """The picture that these records make."""
+    picture = state.State(POLICY.scheduler_names)
+    for record in records:
+        picture.apply(record)
+    return picture

@@ -205,7 +205,7 @@ class _Session:
             ),
             key=lambda pod: (
                 -(1 if pod.spec.priority is None else pod.spec.priority),
-                int(pod.metadata.annotation(keys.TASK_INDEX) or 2**31),
+                index_of(pod),
                 pod.metadata.creation_timestamp,
                 pod.metadata.uid,
             ),
@@ -280,6 +280,15 @@ class _Session:
         mean = (fractions[0] + fractions[1] + fractions[2]) / 3
         squares = [(fraction - mean) * (fraction - mean) for fraction in fractions]
         return int((1 - math.sqrt((squares[0] + squares[1] + squares[2]) / 3)) * 100)
+
+
+def index_of(pod: core.Pod) -> int:
+    """The task's index, else the number that ends a pod's name of three parts or more."""
+    text = pod.metadata.annotation(keys.TASK_INDEX)
+    parts = pod.metadata.name.split("-")
+    if text is None and len(parts) >= 3 and parts[-1].isdecimal():
+        text = parts[-1]
+    return 2**31 if text is None else int(text)
 
 
 def request(pod: core.Pod, unasked: Mapping[str, int] | None = None) -> Amounts:

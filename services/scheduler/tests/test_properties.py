@@ -1,0 +1,134 @@
+"""Rules that hold for every small cluster: agreement with the reference, and what never happens."""
+
+import os
+import random
+from collections.abc import Sequence
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from services.scheduler.tests.cell import POLICY, fold
+from stromboli.scheduler.core import session
+from stromboli.shared import units
+from stromboli.shared.api import core, meta
+from stromboli.testkit import builders, reference_scheduler, topic_log, worlds
+
+EXAMPLES = int(os.environ.get("STROM_EXAMPLES", "120"))
+"""Enough to find what is wrong within seconds; a long run takes thousands."""
+
+thorough = settings(
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+def objects(world: reference_scheduler.World) -> list[meta.Object]:
+    return [
+        *world.queues,
+        *world.priority_classes,
+        *world.nodes,
+        *world.pod_groups,
+        *world.pods,
+    ]
+
+
+def decide(seen: Sequence[meta.Object]) -> session.Session:
+    log = topic_log.TopicLog()
+    log.see(*seen)
+    return session.decide(fold(log.records), builders.NOON, POLICY)
+
+
+def used(pods: Sequence[core.Pod]) -> units.Amounts:
+    total: units.Amounts = {}
+    for pod in pods:
+        total = units.add(total, reference_scheduler.request(pod))
+    return total
+
+
+def found(decided: session.Session) -> dict[str, reference_scheduler.Decision]:
+    return {
+        known.pod_group: reference_scheduler.Decision(
+            known.enqueue, {bind.pod: bind.node for bind in known.binds}
+        )
+        for known in decided.decisions
+    }
+
+
+@thorough
+@given(worlds.worlds())
+def test_it_decides_as_the_obvious_scheduler_does(world: reference_scheduler.World) -> None:
+    assert found(decide(objects(world))) == reference_scheduler.decide(world)
+
+
+@thorough
+@given(worlds.worlds(), st.randoms(use_true_random=False))
+def test_the_order_of_arrival_decides_nothing(
+    world: reference_scheduler.World, chance: random.Random
+) -> None:
+    seen = objects(world)
+    mixed = list(seen)
+    chance.shuffle(mixed)
+    first, other = (msgspec.structs.replace(decide(order), cause="") for order in (seen, mixed))
+    assert msgspec.json.encode(other) == msgspec.json.encode(first)
+
+
+@thorough
+@given(worlds.worlds())
+def test_no_node_gives_more_than_it_has(world: reference_scheduler.World) -> None:
+    decided = decide(objects(world))
+    placed = {bind.pod: bind.node for known in decided.decisions for bind in known.binds}
+    for node in world.nodes:
+        name = node.metadata.name
+        new = [pod for pod in world.pods if placed.get(pod.metadata.name) == name]
+        old = [
+            pod
+            for pod in world.pods
+            if pod.spec.node_name == name and pod.status.phase not in ("Succeeded", "Failed")
+        ]
+        has = units.amounts(node.status.allocatable or {})
+        before, after = used(old), used([*old, *new])
+        if new:
+            assert all(
+                amount <= max(has.get(resource, 0), before.get(resource, 0))
+                for resource, amount in after.items()
+            )
+
+
+@thorough
+@given(worlds.worlds())
+def test_a_gang_is_whole_or_absent(world: reference_scheduler.World) -> None:
+    decided = found(decide(objects(world)))
+    for group in world.pod_groups:
+        binds = decided[group.metadata.key].binds if group.metadata.key in decided else {}
+        if binds:
+            ready = [
+                pod
+                for pod in world.pods
+                if pod.metadata.annotation("scheduling.k8s.io/group-name") == group.metadata.name
+                and (
+                    pod.metadata.name in binds
+                    or (pod.spec.node_name and pod.status.phase != "Failed")
+                )
+            ]
+            assert len(ready) >= group.spec.min_member
+
+
+@thorough
+@given(worlds.worlds())
+def test_every_gang_that_waits_is_explained(world: reference_scheduler.World) -> None:
+    decided = decide(objects(world))
+    placed = {bind.pod for known in decided.decisions for bind in known.binds}
+    for group in world.pod_groups:
+        unplaced = [
+            pod
+            for pod in world.pods
+            if pod.metadata.annotation("scheduling.k8s.io/group-name") == group.metadata.name
+            and pod.status.phase == "Pending"
+            and not pod.spec.node_name
+            and pod.metadata.deletion_timestamp is None
+            and pod.metadata.name not in placed
+        ]
+        if unplaced:
+            explained = decided.explanations[group.metadata.key]
+            assert explained is not None
+            assert explained.pending == len(unplaced)
