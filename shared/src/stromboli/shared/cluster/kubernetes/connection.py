@@ -5,6 +5,7 @@ Reads are tried a few times, writes never: only the caller knows whether a write
 
 import asyncio
 import contextlib
+import io
 import ipaddress
 import random
 import socket
@@ -71,6 +72,7 @@ class Connection:
         if self._session is not None:
             await self._session.close()
             self._session = None
+            await asyncio.sleep(0)  # aborted transports let go of their sockets in the next round
 
     async def read(self, path: str, what: str, query: Query | None = None) -> bytes:
         """GET, tried up to ``READ_TRIES`` times. Raises OutsideError."""
@@ -114,6 +116,7 @@ class Connection:
             except TimeoutError:
                 raise errors.UnavailableError(what, "no answer in time") from None
             await _refuse(what, response)
+            stack.callback(_hang_up, response)
             chunks = _chunks(response)
             await stack.enter_async_context(contextlib.aclosing(chunks))
             yield chunks
@@ -127,10 +130,11 @@ class Connection:
         body: bytes | None = None,
         content_type: str = "",
     ) -> bytes:
-        options: dict[str, Any] = {"data": body, "timeout": self._patience}
         headers = {"Content-Type": content_type} if content_type else {}
         async with self._places:
             for is_last in (False, True):
+                # As a file: aiohttp sends that in pieces, and warns of large bytes.
+                options = {"timeout": self._patience, "data": body and io.BytesIO(body)}
                 opened = self._request(method, path, what, query, headers, **options)
                 async with opened as response:
                     if response.status == 401 and not is_last:
@@ -188,6 +192,13 @@ async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, Non
     with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
         async for chunk in response.content.iter_any():
             yield chunk
+
+
+def _hang_up(response: aiohttp.ClientResponse) -> None:
+    """End a stream that the server goes on with, without TLS's goodbye, which may take seconds
+    and outlive the event loop."""
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
 
 
 def _make_socket(address: Any) -> socket.socket:

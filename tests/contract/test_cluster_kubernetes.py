@@ -1,0 +1,100 @@
+"""The Kubernetes adapter does what every cluster does, on a real API server."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.testkit import crds, objects
+from stromboli.testkit.contracts import cluster
+from stromboli.testkit.parts import real
+
+pytest_plugins = ["stromboli.testkit.parts.fixtures"]
+pytestmark = [pytest.mark.real]
+
+STRANGER = "stranger"
+"""A user of the real parts to whom nothing is allowed."""
+
+
+def connect(parts: real.RealParts, user: str = "admin") -> KubernetesCluster:
+    kubeconfig = parts.api_server.kubeconfig(user)
+    return KubernetesCluster(KubernetesSettings(kubeconfig=str(kubeconfig)))
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def definitions(real_parts: real.RealParts) -> tuple[crds.Definition, ...]:
+    """Our custom resources, established."""
+    async with connect(real_parts) as opened:
+        return await crds.apply_crds(opened)
+
+
+@pytest.fixture
+async def open_cluster(
+    real_parts: real.RealParts, definitions: tuple[crds.Definition, ...]
+) -> AsyncIterator[port.Cluster]:
+    async with connect(real_parts) as opened:
+        yield opened
+
+
+class TestKubernetesCluster(cluster.ClusterContract):
+    """Tests share one server, whose garbage collector is the real one."""
+
+    @pytest.fixture
+    def open_cluster(self, open_cluster: port.Cluster) -> port.Cluster:
+        return open_cluster
+
+    @pytest.fixture(autouse=True)
+    def remember(self, real_parts: real.RealParts) -> None:
+        self.parts = real_parts
+
+    async def expired_version(self, open_cluster: port.Cluster) -> str:
+        """What a server's watch cache holds begins with its start."""
+        await self.parts.api_server.stop()
+        await self.parts.api_server.start()
+        return "1"
+
+
+async def test_the_server_finds_no_fault_with_our_definitions(
+    definitions: tuple[crds.Definition, ...],
+) -> None:
+    """All schemas are structural and all names ours."""
+    assert len(definitions) == 9
+    for definition in definitions:
+        states = {found.type: found.status for found in definition.status.conditions}
+        assert states == {"NamesAccepted": "True", "Established": "True"}
+
+
+async def test_definitions_can_be_applied_again(open_cluster: port.Cluster) -> None:
+    assert len(await crds.apply_crds(open_cluster)) == 9
+
+
+async def test_a_long_list_is_one_picture(open_cluster: port.Cluster) -> None:
+    """Of several pages, while objects come and go."""
+    namespace = objects.unique("many")
+    await open_cluster.create(kinds.NAMESPACES, "", objects.make(kinds.NAMESPACES, namespace))
+    names = [f"c{number:04}" for number in range(1100)]
+    for name in names:
+        await open_cluster.create(kinds.CONFIG_MAPS, namespace, objects.config_map(name))
+    listing = await open_cluster.list(kinds.CONFIG_MAPS, namespace)
+    assert [objects.read(item)["metadata"]["name"] for item in listing.items] == names
+
+
+async def test_a_missing_right_is_named(real_parts: real.RealParts) -> None:
+    async with connect(real_parts, STRANGER) as stranger:
+        with pytest.raises(errors.ForbiddenError, match='cannot list resource "pods"'):
+            await stranger.list(kinds.PODS)
+        with pytest.raises(errors.ForbiddenError, match='cannot watch resource "pods"'):
+            await anext(stranger.watch(kinds.PODS, "1"))
+        assert await stranger.is_reachable()
+
+
+async def test_our_writes_carry_our_name(open_cluster: port.Cluster) -> None:
+    """Operators see in managedFields who wrote what."""
+    name = objects.unique("named")
+    body = objects.config_map(name, a="1")
+    created = objects.read(await open_cluster.create(kinds.CONFIG_MAPS, "default", body))
+    assert {field["manager"] for field in created["metadata"]["managedFields"]} == {"stromboli"}
