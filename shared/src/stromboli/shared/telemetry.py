@@ -9,6 +9,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator, Mapping
+from typing import TextIO
 
 import structlog
 from opentelemetry import metrics, trace
@@ -39,8 +40,8 @@ def set_up(service: str, environment: Mapping[str, str]) -> None:
     trace.set_tracer_provider(provider)
 
 
-def configure_logs(level: int = logging.INFO) -> None:
-    """Log records with fields, one JSON object a line, on stderr."""
+def configure_logs(level: int = logging.INFO, stream: TextIO | None = None) -> None:
+    """Log records with fields, one JSON object a line, on ``stream`` (stderr if none)."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -49,7 +50,7 @@ def configure_logs(level: int = logging.INFO) -> None:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stream or sys.stderr),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from litestar import Litestar, Request, Response, post
 from litestar.exceptions import HTTPException
 
+from stromboli.admission.core.review import Operation
 from stromboli.admission.door import Door
 from stromboli.shared.api import kinds
 
@@ -17,7 +18,7 @@ BODY_LIMIT_BYTES = 3 * 1024 * 1024
 TIMEOUT_S = 10
 """Longest an API server waits for us."""
 
-RULES: tuple[tuple[kinds.Kind[Any], str, tuple[str, ...]], ...] = (
+RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
     (kinds.JOBS, "mutate", ("CREATE",)),
     (kinds.JOBS, "validate", ("CREATE", "UPDATE")),
     (kinds.QUEUES, "mutate", ("CREATE",)),
@@ -61,7 +62,7 @@ def configurations(url: str, authority: bytes) -> tuple[dict[str, Any], dict[str
 
 
 def _webhook(
-    kind: kinds.Kind[Any], way: str, operations: tuple[str, ...], url: str, authority: bytes
+    kind: kinds.Kind[Any], way: str, operations: tuple[Operation, ...], url: str, authority: bytes
 ) -> dict[str, Any]:
     return {
         "name": f"{way}.{kind.plural}.stromboli.sh",

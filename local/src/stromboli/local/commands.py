@@ -1,0 +1,120 @@
+"""``strom up`` and ``strom demo``."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from stromboli.local import system
+from stromboli.local.demo import experiment, report
+from stromboli.local.nodes import rules as rule_files
+from stromboli.local.nodes import simulated
+from stromboli.shared import errors, runtime, telemetry
+
+STATE = Path(".strom")
+REMEMBERED = "server"
+"""File in the state folder with the address, which ``strom`` finds from below."""
+DEMO_LOG = "demo.log"
+
+
+def up(
+    nodes: Annotated[int, typer.Option(help="Simulated nodes to begin with.")] = 4,
+    cpu: Annotated[str, typer.Option(help="Cores of each node.")] = "8",
+    memory: Annotated[str, typer.Option(help="Memory of each node.")] = "32Gi",
+    gpus: Annotated[int, typer.Option(help="GPUs of each node (nvidia.com/gpu).")] = 0,
+    rules: Annotated[
+        Path | None, typer.Option(help="Rule file: how long pods run, and how they end.")
+    ] = None,
+    state: Annotated[Path, typer.Option(help="Folder that holds everything.")] = STATE,
+    port: Annotated[
+        int | None,
+        typer.Option(help="Port of REST; 0 takes a free one. [default: 8480, or the next free]"),
+    ] = None,
+    disorder: Annotated[
+        int | None,
+        typer.Option(help="For tests: delay, repeat and reorder all that is read, by this seed."),
+    ] = None,
+) -> None:
+    """Start the whole system in this process: embedded log and cluster, simulated nodes.
+
+    Ctrl-C stops it; the next `strom up` on the same folder goes on where it stopped.
+    """
+    telemetry.configure_logs()
+    try:
+        options = system.Options(
+            state=state / "embedded",
+            nodes=tuple(simulated.node_documents(nodes, cpu=cpu, memory=memory, gpus=gpus)),
+            rules=rule_files.read(rules) if rules else rule_files.Rules(),
+            port=system.USUAL_PORT if port is None else port,
+            port_may_move=port is None,
+            disorder=disorder,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    try:
+        runtime.run(lambda: _up(options, state))
+    except (OSError, errors.OutsideError) as error:
+        typer.echo(f"strom: up: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+async def _up(options: system.Options, state: Path) -> None:
+    remembered = state / REMEMBERED
+    async with system.running(options) as running:
+        remembered.write_text(f"{running.url}\n")
+        await running.ready()
+        typer.echo(f"REST   {running.url}   (OpenAPI: {running.url}/schema)")
+        typer.echo(f"state  {options.state}")
+        typer.echo("next   strom apply -f examples/gang.yaml    Ctrl-C stops")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            remembered.unlink(missing_ok=True)
+
+
+def demo() -> None:
+    """See why gangs need a gang scheduler: less than a minute, all in this process."""
+    console = Console()
+    with tempfile.TemporaryDirectory(prefix="strom-demo-") as folder:
+        state = Path(folder)
+        log = (state / DEMO_LOG).open("w")
+        telemetry.configure_logs(stream=log)
+        with log, asyncio.Runner() as runner:
+            failures = runner.run(_demo(console, state))
+    if failures:
+        for line in failures:
+            console.print(f"[red]did not hold:[/red] {line}")
+        raise typer.Exit(1)
+
+
+async def _demo(console: Console, state: Path) -> list[str]:
+    console.print(
+        "A job is 2 parameter servers and 4 workers that wait for each other; "
+        f"there is room for {experiment.ROOM} pods.\n"
+        "Jobs go through admission, monitor, scheduler and controller, all in this process.\n"
+    )
+    trials: list[experiment.Trial] = []
+    for jobs in (1, 2, 5):
+        for gang in (False, True):
+            how = "as gangs" if gang else "pods one by one"
+            with report.View(console, f"{jobs} jobs, {how}") as view:
+                folder = state / f"{jobs}-{gang}"
+                trials.append(await experiment.trial(folder, jobs, view.show, gang=gang))
+            console.print(report.line(trials[-1]), highlight=False)
+    console.print()
+    console.print(report.summary(trials))
+    with report.View(console, "5 jobs as gangs, everything restarted in the middle") as view:
+        restarted, reasons = await experiment.restarted_trial(state / "restart", 5, view.show)
+    console.print("\nWhy does the last job wait? `strom explain` says:")
+    for line in reasons:
+        console.print(f"  {line}", highlight=False, markup=False)
+    console.print(
+        f"\nEverything was stopped after the first job and started again: "
+        f"{restarted.finished} of {restarted.jobs} jobs finished, nothing was lost."
+        if restarted.finished == restarted.jobs
+        else "\nAfter a restart of everything not all jobs finished."
+    )
+    return report.failures([*trials, restarted], reasons)

@@ -1,0 +1,163 @@
+"""The whole system in one process: log, cluster, nodes and the four services.
+
+The services' code is the very same as on Kafka and Kubernetes; only the adapters differ. Log and
+cluster are durable below one folder and never share a transaction.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from stromboli.monitor.settings import MonitorSettings
+from stromboli.scheduler.settings import SchedulerSettings
+
+from stromboli.admission import rest, service, webhooks
+from stromboli.admission.door import Door
+from stromboli.admission.settings import DoorSettings
+from stromboli.controller import service as controller
+from stromboli.controller.settings import ControllerSettings
+from stromboli.local.bus import EmbeddedBus
+from stromboli.local.cluster import EmbeddedCluster, Hook
+from stromboli.local.disorder import DisorderedBus, DisorderedCluster
+from stromboli.local.nodes import rules as rule_files
+from stromboli.local.nodes import simulated
+from stromboli.monitor import service as monitor
+from stromboli.scheduler import service as scheduler
+from stromboli.shared import http, runtime
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import port as cluster_port
+
+LOOPBACK = "127.0.0.1"
+USUAL_PORT = 8480
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What to start.
+
+    ``state``: the folder that holds everything; the same folder goes on where it stopped.
+    ``nodes``: manifests of nodes to create if they are missing. ``port`` 0 takes a free one; a
+    taken one is replaced by the next free if ``port_may_move``. ``disorder``: a seed by which
+    everything read is delayed, repeated and reordered across topics, for tests.
+    """
+
+    state: Path
+    nodes: tuple[dict[str, Any], ...] = ()
+    rules: rule_files.Rules = rule_files.Rules()
+    port: int = 0
+    port_may_move: bool = False
+    disorder: int | None = None
+    scheduler: SchedulerSettings = SchedulerSettings()
+
+
+class System(msgspec.Struct, frozen=True):
+    """A running system."""
+
+    url: str
+    cluster: cluster_port.Cluster
+    healths: tuple[runtime.Health, ...]
+
+    async def ready(self) -> None:
+        """Return once every service is ready."""
+        for health in self.healths:
+            await health.ready()
+
+
+@contextlib.asynccontextmanager
+async def running(
+    options: Options, clock: runtime.Clock = runtime.utc_now
+) -> AsyncIterator[System]:
+    """The system while inside. Leaving stops everything; nothing acknowledged is lost.
+
+    A service that fails ends the whole, with its error.
+    """
+    options.state.mkdir(parents=True, exist_ok=True)
+    async with contextlib.AsyncExitStack() as stack:
+        doors: list[Door] = []
+        bus: bus_port.Bus = await stack.enter_async_context(EmbeddedBus(options.state / "log.db"))
+        cluster: cluster_port.Cluster = await stack.enter_async_context(
+            EmbeddedCluster(options.state / "cluster.db", clock=clock, hooks=_hooks(doors))
+        )
+        settings = DoorSettings()
+        doors.append(Door(settings, cluster, clock))
+        healths = {
+            name: runtime.Health(name)
+            for name in ("admission", "monitor", "scheduler", "controller")
+        }
+        handlers = [*http.health_routes(tuple(healths.values())), *rest.routes(doors[0], cluster)]
+        bound = _listen(options)
+        port = await stack.enter_async_context(http.serving(rest.app(handlers), bound))
+        await simulated.create_nodes(cluster, list(options.nodes))
+
+        def bus_of(service_name: str) -> bus_port.Bus:
+            if options.disorder is None:
+                return bus
+            return DisorderedBus(bus, seed=f"{options.disorder}/{service_name}")
+
+        def cluster_of(service_name: str) -> cluster_port.Cluster:
+            if options.disorder is None:
+                return cluster
+            return DisorderedCluster(cluster, seed=f"{options.disorder}/{service_name}")
+
+        work = (
+            service.serve(
+                doors[0], settings, bus_of("admission"), healths["admission"], clock, "embedded"
+            ),
+            monitor.serve(
+                MonitorSettings(),
+                bus_of("monitor"),
+                cluster_of("monitor"),
+                healths["monitor"],
+                clock,
+            ),
+            scheduler.serve(options.scheduler, bus_of("scheduler"), healths["scheduler"], clock),
+            controller.serve(
+                ControllerSettings(),
+                bus_of("controller"),
+                cluster_of("controller"),
+                healths["controller"],
+                clock,
+            ),
+            simulated.Runner(cluster, options.rules, clock).run(),
+        )
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in work]
+            try:
+                yield System(f"http://{LOOPBACK}:{port}", cluster, tuple(healths.values()))
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+
+def _listen(options: Options) -> Any:
+    try:
+        return http.listen(LOOPBACK, options.port)
+    except OSError:
+        if not options.port_may_move:
+            raise
+    for port in range(options.port + 1, options.port + 100):
+        with contextlib.suppress(OSError):
+            return http.listen(LOOPBACK, port)
+    return http.listen(LOOPBACK, 0)
+
+
+def _hooks(doors: list[Door]) -> list[Hook]:
+    """The webhooks as the API server calls them; the door itself is made later."""
+
+    def call_for(path: str) -> Any:
+        async def call(body: bytes) -> bytes:
+            return await doors[0].answer(path, body)
+
+        return call
+
+    return [
+        Hook(
+            kind=kind,
+            operations=frozenset(operations),
+            mutating=way == "mutate",
+            call=call_for(f"/{kind.plural}/{way}"),
+        )
+        for kind, way, operations in webhooks.RULES
+    ]
