@@ -84,7 +84,7 @@ class State:
         self._events_kept = events_kept
         self._published = published
         self._seen: defaultdict[str, dict[Key, Stored]] = defaultdict(dict)
-        self._newest: dict[Key, tuple[int, Stored | None]] = {}
+        self._newest: defaultdict[str, dict[Key, tuple[int, Stored | None]]] = defaultdict(dict)
         self._decided = 0
         self._grown = asyncio.Event()
         self.version = 0
@@ -124,17 +124,14 @@ class State:
 
     def newest(self, key: Key) -> Stored | None:
         """The object as the next change finds it."""
-        if key in self._newest:
-            return self._newest[key][1]
-        return self.get(key)
+        decided = self._newest[key.resource]
+        return decided[key][1] if key in decided else self.get(key)
 
     def newest_of(self, kind: port.AnyKind) -> list[Stored]:
         """All objects of a kind as the next change finds them."""
         resource = resource_of(kind)
         merged: dict[Key, Stored | None] = dict(self._seen[resource])
-        merged |= {
-            key: stored for key, (_, stored) in self._newest.items() if key.resource == resource
-        }
+        merged |= {key: stored for key, (_, stored) in self._newest[resource].items()}
         return [stored for stored in merged.values() if stored is not None]
 
     def index_behind(self, version: int) -> int:
@@ -168,7 +165,7 @@ class State:
             raise errors.TooLargeError(what, f"{len(stored.raw)} bytes, at most {OBJECT_BYTES}")
         self._decided = version
         event = Event(version, key, change, stored)
-        self._newest[key] = (version, None if change == "DELETED" else stored)
+        self._newest[key.resource][key] = (version, None if change == "DELETED" else stored)
         await self._store.write(
             lambda database: self._save(database, event), lambda _: self._publish(event)
         )
@@ -184,8 +181,9 @@ class State:
             self._seen[key.resource].pop(key, None)
         else:
             self._seen[key.resource][key] = event.stored
-        if self._newest.get(key, (0, None))[0] == event.version:
-            del self._newest[key]
+        decided = self._newest[key.resource]
+        if decided[key][0] == event.version:
+            del decided[key]
         self.version = event.version
         self.events.append(event)
         self._trim()

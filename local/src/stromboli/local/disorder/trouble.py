@@ -1,0 +1,57 @@
+"""How much trouble, and where it comes."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import msgspec
+
+Sleep = Callable[[float], Awaitable[None]]
+Seed = int | str
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """Chances between 0 and 1.
+
+    ``longest_delay_s``: what is read or asked for waits up to so long, evenly spread.
+    ``repeat``: after something read, the last few before it come again, too.
+    ``closed``: a watch ends behind an event. ``expired``: a watch is refused when it begins.
+    ``conflict``: a patch that tests something is refused before it took effect.
+    ``unavailable``: a call fails before it took effect. ``lost``: it fails after it.
+    """
+
+    longest_delay_s: float = 0.01
+    repeat: float = 0.1
+    closed: float = 0.05
+    expired: float = 0.1
+    conflict: float = 0.05
+    unavailable: float = 0.05
+    lost: float = 0.05
+
+
+USUAL = Trouble()
+"""Enough to meet every trouble within a scenario, little enough to end it."""
+
+
+class Dice:
+    """Chances that depend on the seed, on what is decided and on how often it was before.
+
+    Not on what else goes on: another order of tasks gives the same trouble at the same place.
+    """
+
+    def __init__(self, seed: Seed, trouble: Trouble, sleep: Sleep = asyncio.sleep) -> None:
+        self.trouble = trouble
+        self._seed = seed
+        self._sleep = sleep
+        self._thrown: Counter[str] = Counter()
+
+    def throw(self, what: str) -> Random:
+        """The source of chance for the next time that this happens."""
+        self._thrown[what] += 1
+        return Random(f"{self._seed}/{what}/{self._thrown[what]}")  # noqa: S311 - not for secrets
+
+    async def delay(self, chance: Random) -> None:
+        """Wait, or not."""
+        if self.trouble.longest_delay_s > 0:
+            await self._sleep(chance.uniform(0, self.trouble.longest_delay_s))

@@ -1,0 +1,28 @@
+"""A log in disorder is still a log: late and at its own pace on each topic, but for repetitions
+it keeps every promise. See ``local/tests/test_disorder.py`` for those."""
+
+from pathlib import Path
+
+import pytest
+
+from stromboli.local.bus import EmbeddedBus
+from stromboli.local.disorder import DisorderedBus, Trouble
+from stromboli.shared import topics
+from stromboli.shared.bus import port
+from stromboli.testkit.contracts import bus
+
+
+@pytest.mark.parametrize("seed", range(3))
+class TestDisorderedBus(bus.BusContract):
+    @pytest.fixture
+    def bus_factory(self, tmp_path: Path, seed: int) -> bus.BusFactory:
+        self.logs: dict[str, EmbeddedBus] = {}
+
+        def make(cell: str = "a") -> port.Bus:
+            log = self.logs.setdefault(cell, EmbeddedBus(tmp_path / f"{cell}.log", cell))
+            return DisorderedBus(log, seed, Trouble(repeat=0, longest_delay_s=0.002))
+
+        return make
+
+    async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None:
+        await self.logs["a"].compact()
