@@ -10,7 +10,7 @@ import msgspec
 from litestar import Litestar, Request, Response, delete, get, post
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
-from litestar.params import Parameter
+from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ControllerRouterHandler
 
 from stromboli.admission.core.policies import ACTIONS
@@ -139,11 +139,13 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         return Items([msgspec.Raw(item) for item in listing.items], listing.resource_version)
 
     @post("/v1/apply", status_code=200, summary="Create or change objects, all or none")
-    async def apply(data: Objects) -> list[Applied]:
+    async def apply(data: JSONBody[Objects]) -> list[Applied]:
         return await door.submit(data.objects, USER)
 
     @post("/v1/namespaces/{namespace:str}/jobs", summary="Create a job")
-    async def create_job(namespace: str, data: Document) -> Response[msgspec.Raw]:
+    async def create_job(
+        namespace: FromPath[str], data: JSONBody[Document]
+    ) -> Response[msgspec.Raw]:
         return await create(kinds.JOBS, namespace, data)
 
     @get("/v1/jobs", summary="Jobs of all namespaces")
@@ -151,11 +153,11 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         return await listed(kinds.JOBS)
 
     @get("/v1/namespaces/{namespace:str}/jobs", summary="Jobs of a namespace")
-    async def jobs(namespace: str) -> Items:
+    async def jobs(namespace: FromPath[str]) -> Items:
         return await listed(kinds.JOBS, namespace)
 
     @get("/v1/namespaces/{namespace:str}/jobs/{name:str}", summary="One job")
-    async def job(namespace: str, name: str) -> msgspec.Raw:
+    async def job(namespace: FromPath[str], name: FromPath[str]) -> msgspec.Raw:
         return msgspec.Raw(await cluster.get(kinds.JOBS, namespace, name))
 
     @delete(
@@ -163,11 +165,11 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         status_code=204,
         summary="Delete a job and all that is its own",
     )
-    async def delete_job(namespace: str, name: str) -> None:
+    async def delete_job(namespace: FromPath[str], name: FromPath[str]) -> None:
         await cluster.delete(kinds.JOBS, namespace, name, propagation="Background")
 
     @get("/v1/namespaces/{namespace:str}/jobs/{name:str}/pods", summary="A job's pods")
-    async def job_pods(namespace: str, name: str) -> Items:
+    async def job_pods(namespace: FromPath[str], name: FromPath[str]) -> Items:
         await cluster.get(kinds.JOBS, namespace, name)
         return await listed(kinds.PODS, namespace, **{keys.JOB_NAME: name})
 
@@ -175,7 +177,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         "/v1/namespaces/{namespace:str}/jobs/{name:str}/explanation",
         summary="Why a job waits, and what is in front of it",
     )
-    async def explanation(namespace: str, name: str) -> Explanation:
+    async def explanation(namespace: FromPath[str], name: FromPath[str]) -> Explanation:
         found = kinds.JOBS.decode(await cluster.get(kinds.JOBS, namespace, name))
         group = f"{namespace}/{name}-{found.metadata.uid}"
         known = door.explanation(group)
@@ -189,7 +191,9 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         status_code=202,
         summary="Ask for an action on a job",
     )
-    async def command(namespace: str, name: str, data: CommandRequest) -> Response[msgspec.Raw]:
+    async def command(
+        namespace: FromPath[str], name: FromPath[str], data: JSONBody[CommandRequest]
+    ) -> Response[msgspec.Raw]:
         if data.action not in ACTIONS:
             refusal = Violation(
                 path="action",
@@ -220,7 +224,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         return Response(msgspec.Raw(stored), status_code=202)
 
     @post("/v1/queues", summary="Create a queue")
-    async def create_queue(data: Document) -> Response[msgspec.Raw]:
+    async def create_queue(data: JSONBody[Document]) -> Response[msgspec.Raw]:
         return await create(kinds.QUEUES, "", data)
 
     @get("/v1/queues", summary="All queues")
@@ -228,11 +232,11 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         return await listed(kinds.QUEUES)
 
     @get("/v1/queues/{name:str}", summary="One queue")
-    async def queue(name: str) -> msgspec.Raw:
+    async def queue(name: FromPath[str]) -> msgspec.Raw:
         return msgspec.Raw(await cluster.get(kinds.QUEUES, "", name))
 
     @delete("/v1/queues/{name:str}", status_code=204, summary="Delete a queue")
-    async def delete_queue(name: str) -> None:
+    async def delete_queue(name: FromPath[str]) -> None:
         await cluster.delete(kinds.QUEUES, "", name)
 
     @get("/v1/nodes", summary="All nodes")
@@ -240,7 +244,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         return await listed(kinds.NODES)
 
     @get("/v1/podgroups", summary="PodGroups of all namespaces, or of one")
-    async def pod_groups(namespace: str = Parameter(default="")) -> Items:
+    async def pod_groups(namespace: FromQuery[str] = "") -> Items:
         return await listed(kinds.POD_GROUPS, namespace)
 
     return [

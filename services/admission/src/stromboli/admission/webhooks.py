@@ -8,6 +8,7 @@ from typing import Any
 
 from litestar import Litestar, Request, Response, post
 from litestar.exceptions import HTTPException
+from litestar.params import FromPath
 
 from stromboli.admission.core.review import Operation
 from stromboli.admission.door import Door
@@ -31,7 +32,9 @@ def app(door: Door) -> Litestar:
     """The application behind HTTPS."""
 
     @post("/{plural:str}/{way:str}", status_code=200, include_in_schema=False)
-    async def review(request: Request[Any, Any, Any], plural: str, way: str) -> Response[bytes]:
+    async def review(
+        request: Request[Any, Any, Any], plural: FromPath[str], way: FromPath[str]
+    ) -> Response[bytes]:
         if not any((kind.plural, known) == (plural, way) for kind, known, _ in RULES):
             raise HTTPException(status_code=404, detail=f"no webhook {plural}/{way}")
         try:
