@@ -85,7 +85,8 @@ class State:
 
         Returns why the record cannot be read, for the dead letters; empty if it can.
         """
-        self.offsets[record.topic.name] = record.offset + 1
+        name = record.topic.name
+        self.offsets[name] = max(record.offset + 1, self.offsets.get(name, 0))
         self._cause = record.id or record.topic.name
         if record.topic in (topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS):
             try:
@@ -126,6 +127,10 @@ class State:
                 self.ordered[message.queue] = message
             case _:
                 self.explained.pop(key, None)
+
+    def wake(self, cause: str) -> None:
+        """Look at everything anew, because of ``cause``."""
+        self.due = self.due or cause
 
     def rest(self, *, is_throttled: bool) -> None:
         """A session has looked at everything, the folds being caught up.
@@ -369,7 +374,7 @@ class State:
         return told is not None and told.tier != "gang"
 
     def _wake(self) -> None:
-        self.due = self.due or self._cause  # without a cause, nothing has changed from outside
+        self.wake(self._cause)  # without a cause, nothing has changed from outside
 
     def _wake_for_waiting(self) -> None:
         if self.waiting:

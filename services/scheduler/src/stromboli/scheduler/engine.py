@@ -1,0 +1,229 @@
+"""What the core thread does: fold what came, then decide if it may. One step at a time.
+
+The service calls ``step`` in its one core thread and touches nothing of the engine meanwhile.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from stromboli.scheduler.core import board, configuration, session, shapes, state
+from stromboli.shared import envelope, errors, keys, snapshot, telemetry, topics
+from stromboli.shared.api import core, kinds, meta
+from stromboli.shared.bus import port
+from stromboli.shared.messages import log
+from stromboli.shared.messages import scheduling as messages
+
+FOLDED = (topics.SYNC, *state.FOLDED)
+
+_session_seconds = telemetry.meter.create_histogram(
+    "stromboli.scheduler.session", unit="s", description="From taking up a session to its end"
+)
+_binds = telemetry.meter.create_counter(
+    "stromboli.scheduler.binds", description="Pods decided to be bound"
+)
+
+
+class Undecodable(msgspec.Struct, frozen=True):
+    """A record for the dead letters, and why."""
+
+    record: envelope.Record
+    reason: str
+
+
+class Publication(msgspec.Struct, frozen=True):
+    """What a session has to say: decisions first, explanations by key."""
+
+    decisions: tuple[envelope.Draft, ...]
+    explanations: dict[str, envelope.Draft]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """What a step came to. ``facts``: fact -> problem or None; ``is_due``: decide again soon."""
+
+    undecodable: tuple[Undecodable, ...]
+    facts: dict[str, str | None]
+    publication: Publication | None
+    is_due: bool
+
+
+class Engine:
+    """The picture, and whether it may be decided on."""
+
+    def __init__(
+        self,
+        policy: configuration.Configuration,
+        seed: int,
+        epoch: int,
+        sync_max_age: timedelta,
+    ) -> None:
+        self.picture = state.State(policy.scheduler_names)
+        self._policy = policy
+        self._seed = seed
+        self._epoch = epoch
+        self._sync_max_age = sync_max_age
+        self._sync = snapshot.Sync()
+        self._is_caught_up = False
+        self._replaced_by = ""
+        self._own_until = 0
+
+    def wait_for(self, offset: int) -> None:
+        """Decide nothing before the decision at this offset is folded: it is part of the picture,
+        and so is a copy that a repeated append may have left before it."""
+        self._own_until = max(self._own_until, offset + 1)
+
+    def step(self, batches: Sequence[port.Batch], now: datetime, *, may_decide: bool) -> Step:
+        """Fold, and decide if something is due and nothing forbids it."""
+        undecodable = [found for batch in batches for found in self._fold(batch)]
+        facts = self._facts(now)
+        is_due = bool(self.picture.due) and self._has_folded_own() and not any(facts.values())
+        publication = self._decide(now) if is_due and may_decide else None
+        return Step(
+            undecodable=tuple(undecodable),
+            facts=facts,
+            publication=publication,
+            is_due=is_due and publication is None,
+        )
+
+    # Folding
+
+    def _fold(self, batch: port.Batch) -> Iterator[Undecodable]:
+        for record in batch.records:
+            reason = self._apply(record)
+            if reason:
+                yield Undecodable(record, reason)
+        for record in batch.unheard:
+            if record.topic == topics.EXPLANATIONS:
+                self.picture.apply(record)  # it hides what we said: what it says stands there now
+        self.picture.advance(batch.positions)
+        if batch.caught_up and not self._is_caught_up:
+            self._is_caught_up = True
+            self.picture.wake(envelope.event_id("scheduler", self._epoch, 0))
+
+    def _apply(self, record: envelope.Record) -> str:
+        if record.topic == topics.SYNC:
+            self._sync.apply(record)
+            return ""
+        if record.type == log.OPENED and log.Opened in record.topic.messages:
+            self._look_for_successor(record)
+            return ""
+        if record.topic == topics.EXPLANATIONS and record.epoch == self._epoch:
+            return ""  # what we said ourselves was noted when we said it
+        return self.picture.apply(record)
+
+    def _look_for_successor(self, record: envelope.Record) -> None:
+        if record.topic != topics.DECISIONS or record.offset <= self._epoch:
+            return
+        try:
+            message = envelope.decode(record)
+        except errors.UndecodableError:
+            message = None
+        name = message.instance if isinstance(message, log.Opened) else "somebody"
+        self._replaced_by = f"{name} decides since {record.offset}: this one stands by"
+
+    def _facts(self, now: datetime) -> dict[str, str | None]:
+        missing = self._sync.missing(state.KINDS, now, self._sync_max_age)
+        return {
+            "start": None if self._is_caught_up else "folding the log",
+            "sync": "; ".join(missing) or None,
+            "writer": self._replaced_by or None,
+        }
+
+    def _has_folded_own(self) -> bool:
+        return self.picture.offsets.get(topics.DECISIONS.name, 0) >= self._own_until
+
+    # Deciding
+
+    def _decide(self, now: datetime) -> Publication:
+        started = time.perf_counter()
+        decided = session.decide(self.picture, now, self._policy, self._seed)
+        publication = Publication(
+            tuple(self._decisions(decided, now)), dict(self._explanations(decided, now))
+        )
+        for key, draft in publication.explanations.items():
+            self.picture.record_explanation(key, draft.message)
+        self.picture.rest(is_throttled=decided.is_throttled)
+        seconds = time.perf_counter() - started
+        binds = sum(len(statement.binds) for statement in decided.decisions)
+        _session_seconds.record(seconds)
+        _binds.add(binds)
+        if decided.record is not None:
+            telemetry.log.info(
+                "session",
+                number=decided.record.session,
+                gangs=len(decided.decisions),
+                binds=binds,
+                waiting=len(self.picture.waiting),
+                throttled=decided.is_throttled,
+                seconds=round(seconds, 6),
+                cause=decided.cause,
+            )
+        return publication
+
+    def _decisions(self, decided: session.Session, now: datetime) -> Iterator[envelope.Draft]:
+        for statement in decided.decisions:
+            group = self.picture.snapshot.get(kinds.POD_GROUPS, statement.pod_group)
+            parent = group.metadata.annotation(keys.TRACEPARENT) if group else None
+            with telemetry.span(
+                "decide", parent or "", pod_group=statement.pod_group, binds=len(statement.binds)
+            ) as traceparent:
+                yield envelope.Draft(
+                    topic=topics.DECISIONS,
+                    key=statement.pod_group,
+                    message=statement,
+                    time=now,
+                    cause=decided.cause,
+                    traceparent=traceparent,
+                )
+        if decided.record is not None:
+            yield envelope.Draft(
+                topic=topics.DECISIONS,
+                key=messages.SESSION_KEY,
+                message=decided.record,
+                time=now,
+                cause=decided.cause,
+            )
+
+    def _explanations(
+        self, decided: session.Session, now: datetime
+    ) -> Iterator[tuple[str, envelope.Draft]]:
+        said: dict[str, messages.PodGroupExplained | messages.QueueOrdered | None] = {
+            **decided.explanations,
+            **{messages.queue_order_key(order.queue): order for order in decided.orders},
+        }
+        for key, message in said.items():
+            before = self.picture.explained.get(key)
+            yield (
+                key,
+                envelope.Draft(
+                    topic=topics.EXPLANATIONS,
+                    key=key,
+                    message=message,
+                    time=now,
+                    cause=decided.cause,
+                    object_uid=before.pod_group_uid if message is None and before else "",
+                ),
+            )
+
+
+def warm_up() -> None:
+    """Do once what NumPy does slowly the first time, so that the first session is as quick as the
+    second."""
+    picture = state.State(())
+    amounts: dict[str, core.Quantity] = {"cpu": "1", "memory": "1Gi", "pods": "2"}
+    for name in ("a", "b"):
+        picture.nodes.put(
+            core.Node(
+                metadata=meta.ObjectMeta(name=name, labels={"zone": name}),
+                status=core.NodeStatus(allocatable=amounts),
+            )
+        )
+    container = core.Container(resources=core.ResourceRequirements(requests={"cpu": "1m"}))
+    spec = core.PodSpec(containers=(container,), node_selector={"zone": "a"})
+    shape = shapes.Shapes(picture.resources).of(spec)
+    free = board.Board(picture)
+    free.place(shape)
+    free.place(shape)
+    free.refusals(shape)

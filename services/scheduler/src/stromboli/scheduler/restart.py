@@ -1,0 +1,53 @@
+"""Where a starting scheduler begins to fold decisions and outcomes: not two weeks ago.
+
+The newest session's record says it. It stands near the end of the log, as every session that
+decides something ends with one; only a crash within an append, or openings, stand behind it.
+"""
+
+import contextlib
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import port
+from stromboli.shared.messages import scheduling as messages
+
+_FIRST_LOOK = 64
+"""Records looked at from the end, at first: mostly the record is the last one."""
+_FARTHER = 16
+"""By how much farther back each next look goes: few looks, and little read twice."""
+
+
+async def offsets(bus: port.Bus) -> dict[str, int]:
+    """Topic -> offset to fold from, for topics not folded from their start.
+
+    Raises TransientError.
+    """
+    newest = await bus.last(topics.DECISIONS)
+    end = 0 if newest is None else newest.offset + 1
+    back = _FIRST_LOOK
+    while end:
+        first = max(end - back, 0)
+        session = await _newest_session(bus, first)
+        if session is not None:
+            return {
+                topics.DECISIONS.name: session.unconfirmed_from,
+                topics.OUTCOMES.name: session.outcomes_from,
+            }
+        if first == 0:
+            break
+        back *= _FARTHER
+    return {}
+
+
+async def _newest_session(bus: port.Bus, first: int) -> messages.SessionRecorded | None:
+    found: messages.SessionRecorded | None = None
+    fold = bus.fold((topics.DECISIONS,), {topics.DECISIONS.name: first})
+    async with contextlib.aclosing(fold) as batches:
+        async for batch in batches:
+            for record in batch.records:
+                with contextlib.suppress(errors.UndecodableError):
+                    message = envelope.decode(record)
+                    if isinstance(message, messages.SessionRecorded):
+                        found = message
+            if batch.caught_up:
+                break
+    return found

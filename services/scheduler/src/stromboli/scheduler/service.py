@@ -1,0 +1,165 @@
+"""The scheduler's shell: the event loop reads and publishes, one core thread folds and decides.
+
+Sessions are driven by events: the first change after a pause is decided on at once, a burst in
+sessions at least ``min_session_interval_s`` apart, and an idle cluster costs nothing. Decisions are
+published before the next session, explanations beside it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+from stromboli.scheduler import engine, restart
+from stromboli.scheduler.settings import SchedulerSettings
+from stromboli.shared import envelope, errors, runtime, telemetry
+from stromboli.shared.bus import port
+
+BATCHES_AHEAD = 8
+"""Batches read while the core thread is busy: it never waits for the log, and a replay of a large
+log does not pile up in memory."""
+DRAFTS_AT_ONCE = 1000
+"""Explanations in one append: larger ones would stand in the way of decisions."""
+
+
+async def serve(
+    settings: SchedulerSettings,
+    bus: port.Bus,
+    health: runtime.Health,
+    clock: runtime.Clock,
+) -> None:
+    """Decide until cancelled. Everything begun is safe to repeat, so cancellation is immediate."""
+    health.set("start", "opening the log")
+    writer = await runtime.persist(
+        lambda: bus.open_writer("scheduler", settings.instance), "log", health
+    )
+    start = await runtime.persist(lambda: restart.offsets(bus), "log", health)
+    with ThreadPoolExecutor(1, thread_name_prefix="core") as core_thread:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(core_thread, engine.warm_up)
+        scheduler = Scheduler(settings, bus, writer, start, core_thread, health, clock)
+        await scheduler.run()
+
+
+class Scheduler:
+    """One scheduler with its epoch. ``run`` once."""
+
+    def __init__(
+        self,
+        settings: SchedulerSettings,
+        bus: port.Bus,
+        writer: port.Writer,
+        start: dict[str, int],
+        core_thread: ThreadPoolExecutor,
+        health: runtime.Health,
+        clock: runtime.Clock,
+    ) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._writer = writer
+        self._start = start
+        self._core_thread = core_thread
+        self._health = health
+        self._clock = clock
+        self._engine = engine.Engine(
+            settings.policy,
+            settings.seed,
+            writer.epoch,
+            timedelta(seconds=settings.sync_max_age_s),
+        )
+        self._inbox: asyncio.Queue[port.Batch] = asyncio.Queue(BATCHES_AHEAD)
+        self._untold: dict[str, envelope.Draft] = {}
+        self._has_untold = asyncio.Event()
+
+    async def run(self) -> None:
+        """Read, decide and explain until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._read())
+            tasks.create_task(self._explain())
+            tasks.create_task(self._decide())
+
+    async def _read(self) -> None:
+        positions = self._start
+        backoff = runtime.Backoff()
+        while True:
+            try:
+                fold = self._bus.fold(engine.FOLDED, positions)
+                async with contextlib.aclosing(fold) as batches:
+                    async for batch in batches:
+                        await self._inbox.put(batch)
+                        positions = dict(batch.positions)
+                        self._health.set("log", None)
+                        backoff.reset()
+            except errors.TransientError as error:
+                self._health.set("log", str(error))
+                await asyncio.sleep(backoff.next_s(error.retry_after_s))
+
+    async def _decide(self) -> None:
+        loop = asyncio.get_running_loop()
+        batches: list[port.Batch] = []
+        next_session = loop.time()
+        while True:
+            step = await self._step(batches, may_decide=loop.time() >= next_session)
+            for fact, problem in step.facts.items():
+                self._health.set(fact, problem)
+            await self._park(step.undecodable)
+            if step.publication is not None:
+                next_session = loop.time() + self._settings.min_session_interval_s
+                await self._publish(step.publication)
+            # The age of the monitor's last sign of life is looked at again even if nothing comes.
+            until = next_session if step.is_due else loop.time() + self._settings.sync_max_age_s
+            batches = await self._next_batches(until)
+
+    async def _step(self, batches: list[port.Batch], *, may_decide: bool) -> engine.Step:
+        now = self._clock()
+        return await asyncio.get_running_loop().run_in_executor(
+            self._core_thread,
+            lambda: self._engine.step(batches, now, may_decide=may_decide),
+        )
+
+    async def _next_batches(self, until: float) -> list[port.Batch]:
+        """All that has come, or nothing once the loop's clock shows ``until``."""
+        found: list[port.Batch] = []
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                found.append(await self._inbox.get())
+        while not self._inbox.empty():
+            found.append(self._inbox.get_nowait())
+        return found
+
+    async def _publish(self, publication: engine.Publication) -> None:
+        """Decisions, until the log has them; nothing else is decided meanwhile. Then explanations
+        for the other task."""
+        if publication.decisions:
+            appended = await runtime.persist(
+                lambda: self._writer.append(*publication.decisions), "log", self._health
+            )
+            self._engine.wait_for(appended[-1].offset)
+        if publication.explanations:
+            self._untold |= publication.explanations
+            self._has_untold.set()
+
+    async def _explain(self) -> None:
+        """Only the newest about each PodGroup; what came while the log was away is not repeated."""
+        while True:
+            await self._has_untold.wait()
+            keys = list(self._untold)[:DRAFTS_AT_ONCE]
+            drafts = [self._untold.pop(key) for key in keys]
+            if not self._untold:
+                self._has_untold.clear()
+            await self._append(drafts)
+
+    async def _park(self, undecodable: Iterable[engine.Undecodable]) -> None:
+        drafts = []
+        for found in undecodable:
+            record = found.record
+            telemetry.log.warning(
+                "parked", topic=record.topic.name, at=record.offset, reason=found.reason
+            )
+            drafts.append(runtime.parked(record, "scheduler", found.reason, self._clock()))
+        if drafts:
+            await self._append(drafts)
+
+    async def _append(self, drafts: list[envelope.Draft]) -> None:
+        await runtime.persist(lambda: self._writer.append(*drafts), "log", self._health)

@@ -1,0 +1,290 @@
+"""The service on the embedded log: what it publishes, when it is ready, and how it restarts."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stromboli.local.bus import EmbeddedBus
+from stromboli.scheduler import service
+from stromboli.scheduler.core import state
+from stromboli.scheduler.settings import SchedulerSettings
+from stromboli.shared import envelope, errors, keys, runtime, topics
+from stromboli.shared.api import core, meta
+from stromboli.shared.bus import port
+from stromboli.shared.messages import cluster, log
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders
+
+DEADLINE_S = 20.0
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+SETTINGS = SchedulerSettings(instance="test")
+NODE = builders.make_node("n1", cpu="4")
+
+
+def gang(number: int, name: str = "g1") -> list[meta.Object]:
+    trace = {keys.TRACEPARENT: TRACE}
+    pods: list[core.Pod] = [builders.make_pod(f"{name}-w-{at}", name) for at in range(number)]
+    return [builders.make_pod_group(name, number, annotations=trace), *pods]
+
+
+class Outside:
+    """The other services' part in the log."""
+
+    def __init__(self, bus: port.Bus, monitor: port.Writer, controller: port.Writer) -> None:
+        self.bus = bus
+        self._monitor = monitor
+        self._controller = controller
+
+    async def see(self, *objects: meta.Object) -> None:
+        await self._monitor.append(*(builders.observed(made) for made in objects))
+
+    async def sync(self) -> None:
+        """Every kind has been seen."""
+        for kind in state.KINDS:
+            message = cluster.KindSynced(
+                kind=kind.plural, state="synced", resource_version="1", at=builders.NOON
+            )
+            await self._monitor.append(
+                envelope.Draft(
+                    topic=topics.SYNC, key=kind.plural, message=message, time=builders.NOON
+                )
+            )
+
+    async def garble(self, topic: topics.Topic, key: str) -> None:
+        """A message of a type that does not belong there, as a newer version might write it."""
+        unread = msgspec.structs.replace(topic, messages=(log.Opened,))
+        message = log.Opened(writer="monitor", instance="x")
+        await self._monitor.append(
+            envelope.Draft(topic=unread, key=key, message=message, time=builders.NOON)
+        )
+
+    async def execute(self, decision: envelope.Record) -> None:
+        statement = envelope.decode(decision)
+        assert isinstance(statement, messages.StatementDecided)
+        answer = messages.DecisionAnswered(
+            decision=decision.id,
+            pod_group=statement.pod_group,
+            tasks=tuple(
+                messages.TaskOutcome(
+                    namespace=bind.namespace, pod=bind.pod, uid=bind.uid, result="executed"
+                )
+                for bind in statement.binds
+            ),
+        )
+        await self._controller.append(
+            envelope.Draft(
+                topic=topics.OUTCOMES, key=decision.id, message=answer, time=builders.NOON
+            )
+        )
+
+    async def until(
+        self, topic: topics.Topic, holds: Callable[[list[envelope.Record]], bool]
+    ) -> list[envelope.Record]:
+        """All records of a topic but openings, as soon as ``holds`` is true of them."""
+        found: list[envelope.Record] = []
+        async with (
+            asyncio.timeout(DEADLINE_S),
+            contextlib.aclosing(self.bus.fold((topic,))) as batches,
+        ):
+            async for batch in batches:
+                found += [record for record in batch.records if record.key != log.OPENED_KEY]
+                if holds(found):
+                    return found
+        raise AssertionError("a fold ended")
+
+
+@pytest.fixture
+async def outside(tmp_path: Path) -> AsyncIterator[Outside]:
+    async with EmbeddedBus(tmp_path / "log.db", clock=lambda: builders.NOON) as bus:
+        monitor = await bus.open_writer("monitor", "test")
+        yield Outside(bus, monitor, await bus.open_writer("controller", "test"))
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    bus: port.Bus, settings: SchedulerSettings = SETTINGS
+) -> AsyncIterator[runtime.Health]:
+    health = runtime.Health("scheduler")
+    task = asyncio.create_task(service.serve(settings, bus, health, lambda: builders.NOON))
+    try:
+        yield health
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def is_ready(health: runtime.Health) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        await health.ready()
+
+
+async def has_problem(health: runtime.Health, fact: str) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while fact not in health.problems:  # noqa: ASYNC110 - health tells of readiness only
+            await asyncio.sleep(0)
+
+
+def at_least(number: int) -> Callable[[list[envelope.Record]], bool]:
+    return lambda found: len(found) >= number
+
+
+def bound(records: Sequence[envelope.Record]) -> list[str]:
+    decoded = [envelope.decode(record) for record in records]
+    return [
+        bind.pod
+        for message in decoded
+        if isinstance(message, messages.StatementDecided)
+        for bind in message.binds
+    ]
+
+
+async def test_a_gang_is_decided_in_one_statement_and_the_session_recorded(
+    outside: Outside,
+) -> None:
+    await outside.see(builders.make_queue(), NODE, *gang(3))
+    await outside.sync()
+    async with serving(outside.bus):
+        decisions = await outside.until(topics.DECISIONS, at_least(2))
+    assert [record.key for record in decisions] == ["default/g1", messages.SESSION_KEY]
+    assert bound(decisions) == ["g1-w-0", "g1-w-1", "g1-w-2"]
+
+
+async def test_a_decision_names_what_led_to_it_and_goes_on_with_the_gangs_trace(
+    outside: Outside,
+) -> None:
+    await outside.see(builders.make_queue(), NODE)
+    await outside.sync()
+    async with serving(outside.bus) as health:
+        await is_ready(health)
+        await outside.see(*gang(1))
+        decisions = await outside.until(topics.DECISIONS, at_least(1))
+    assert decisions[0].traceparent.split("-")[1] == TRACE.split("-")[1]
+    assert decisions[0].cause.startswith("monitor/")
+
+
+async def test_it_is_not_ready_before_every_kind_is_synced(outside: Outside) -> None:
+    await outside.see(builders.make_queue(), NODE, *gang(1))
+    async with serving(outside.bus) as health:
+        await has_problem(health, "sync")
+        await outside.sync()
+        await is_ready(health)
+        assert bound(await outside.until(topics.DECISIONS, at_least(1))) == ["g1-w-0"]
+
+
+async def test_a_waiting_gang_is_explained_and_the_explanation_taken_back(
+    outside: Outside,
+) -> None:
+    await outside.see(builders.make_queue(), NODE, *gang(5))
+    await outside.sync()
+    async with serving(outside.bus):
+        told = await outside.until(topics.EXPLANATIONS, at_least(2))
+        assert sorted(record.key for record in told) == ["default/g1", "queue//default"]
+        await outside.see(builders.make_node("n2", cpu="4"))
+        told = await outside.until(topics.EXPLANATIONS, at_least(4))
+    assert [record.value is None for record in told if record.key == "default/g1"] == [False, True]
+
+
+async def test_a_restart_decides_nothing_again_and_knows_what_is_in_flight(
+    outside: Outside,
+) -> None:
+    await outside.see(builders.make_queue(), NODE, *gang(3))
+    await outside.sync()
+    async with serving(outside.bus):
+        decisions = await outside.until(topics.DECISIONS, at_least(2))
+        await outside.execute(decisions[0])
+    async with serving(outside.bus) as health:
+        await is_ready(health)
+        await outside.see(*gang(1, "g2"), *gang(2, "g3"))
+        decisions = await outside.until(topics.DECISIONS, lambda found: len(bound(found)) > 3)
+    assert bound(decisions) == ["g1-w-0", "g1-w-1", "g1-w-2", "g2-w-0"]
+
+
+async def test_what_cannot_be_read_goes_to_the_dead_letters_and_others_go_on(
+    outside: Outside,
+) -> None:
+    await outside.see(builders.make_queue(), NODE, builders.make_node("n2"))
+    await outside.garble(topics.NODES, "n1")
+    await outside.see(*gang(1))
+    await outside.sync()
+    async with serving(outside.bus):
+        parked = await outside.until(topics.DEAD_LETTERS, at_least(1))
+        decisions = await outside.until(topics.DECISIONS, at_least(1))
+    message, statement = envelope.decode(parked[0]), envelope.decode(decisions[0])
+    assert isinstance(message, log.Parked)
+    assert (message.topic, message.key, message.parked_by) == ("cluster.nodes", "n1", "scheduler")
+    assert isinstance(statement, messages.StatementDecided)
+    assert [bind.node for bind in statement.binds] == ["n2"]
+
+
+async def test_a_scheduler_that_was_replaced_stands_by(outside: Outside) -> None:
+    await outside.see(builders.make_queue(), NODE)
+    await outside.sync()
+    async with serving(outside.bus) as health:
+        await is_ready(health)
+        await outside.bus.open_writer("scheduler", "successor")
+        await has_problem(health, "writer")
+    assert "successor decides since" in health.problems["writer"]
+
+
+async def test_no_more_is_in_flight_than_may_be_until_outcomes_come(outside: Outside) -> None:
+    await outside.see(builders.make_queue(), NODE, *gang(2, "g1"), *gang(2, "g2"))
+    await outside.sync()
+    async with serving(
+        outside.bus, SchedulerSettings(instance="test", max_unanswered_binds=2)
+    ) as health:
+        decisions = await outside.until(topics.DECISIONS, at_least(2))
+        await is_ready(health)
+        assert bound(decisions) == ["g1-w-0", "g1-w-1"]
+        await outside.execute(decisions[0])
+        decisions = await outside.until(topics.DECISIONS, at_least(4))
+    assert bound(decisions) == ["g1-w-0", "g1-w-1", "g2-w-0", "g2-w-1"]
+
+
+class LossyWriter:
+    """A writer whose first appends reach the log and are never acknowledged."""
+
+    def __init__(self, writer: port.Writer, lost: int) -> None:
+        self._writer = writer
+        self._lost = lost
+
+    @property
+    def epoch(self) -> int:
+        return self._writer.epoch
+
+    async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
+        appended = await self._writer.append(*drafts)
+        if self._lost and drafts[0].topic == topics.DECISIONS:
+            self._lost -= 1
+            raise errors.TransientError("append", "no acknowledgement")
+        return appended
+
+
+class LossyBus:
+    """A log that takes decisions and does not always say so."""
+
+    def __init__(self, bus: port.Bus, lost: int) -> None:
+        self._bus = bus
+        self._lost = lost
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bus, name)
+
+    async def open_writer(self, name: topics.Service, instance: str) -> LossyWriter:
+        return LossyWriter(await self._bus.open_writer(name, instance), self._lost)
+
+
+async def test_a_repeated_statement_counts_once(outside: Outside) -> None:
+    await outside.see(builders.make_queue(), NODE, *gang(2))
+    await outside.sync()
+    lossy: Any = LossyBus(outside.bus, lost=1)
+    async with serving(lossy):
+        await outside.until(topics.DECISIONS, at_least(4))
+        await outside.see(*gang(2, "g2"), *gang(1, "g3"))
+        decisions = await outside.until(topics.DECISIONS, at_least(6))
+    assert bound(decisions) == ["g1-w-0", "g1-w-1"] * 2 + ["g2-w-0", "g2-w-1"]
