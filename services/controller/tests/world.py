@@ -62,8 +62,11 @@ class World:
 
     # The controller
 
-    def restart(self) -> None:
-        """A new controller process: it has what stands in the topics and nothing else."""
+    def restart(self, without: str = "") -> None:
+        """A new controller process: it has what stands in the topics and nothing else.
+
+        ``without``: a topic on which the monitor has fallen far behind.
+        """
         published = history.Published()
         for _, message in self.told:
             published.observe(message)
@@ -72,7 +75,8 @@ class World:
         for queue in self.unseen.values():
             queue.clear()
         for record in self._last.values():
-            self.picture.apply(record)
+            if record.topic.name != without:
+                self.picture.apply(record)
         self.dirty = dict.fromkeys(self.picture.items())
 
     def see(self, topic: str | None = None) -> None:
@@ -86,6 +90,12 @@ class World:
         queue = self.unseen.get(topic)
         if queue:
             self._apply(queue.popleft())
+
+    def see_again(self, topic: str) -> None:
+        """The controller folds the last record of each of the topic's keys once more."""
+        for (name, _), record in list(self._last.items()):
+            if name == topic and record not in self.unseen.get(name, ()):
+                self._apply(record)
 
     def _apply(self, record: envelope.Record) -> None:
         self.dirty |= dict.fromkeys(self.picture.apply(record).items)
@@ -117,6 +127,7 @@ class World:
     def settle(self, most: int = 2000) -> None:
         """Everything is seen and every step taken, until nothing is left to do."""
         for _ in range(most):
+            self.collect()
             self.see()
             if not self.dirty:
                 return
@@ -274,11 +285,15 @@ class World:
             return
         self._remove(kind, key)
         if kind is kinds.JOBS:
-            uid = body["metadata"]["uid"]
-            for (plural, owned), it in list(self.objects.items()):
-                owners = it["metadata"].get("ownerReferences", [])
-                if any(owner["uid"] == uid for owner in owners):
-                    self._remove(KINDS[plural], owned)
+            self.collect()
+
+    def collect(self) -> None:
+        """Kubernetes' garbage collector: what belonged to something that is gone goes, too."""
+        alive = {body["metadata"]["uid"] for body in self.objects.values()}
+        for (plural, key), body in list(self.objects.items()):
+            owners = body["metadata"].get("ownerReferences", [])
+            if owners and all(owner["uid"] not in alive for owner in owners):
+                self.delete(KINDS[plural], key)
 
     def reap(self, key: str) -> None:
         """A pod that was going is gone."""

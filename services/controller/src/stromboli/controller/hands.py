@@ -5,7 +5,7 @@ reading the object anew; the next step starts from there.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -59,14 +59,16 @@ class Hands:
     async def carry_out(self, stage: commands.Stage, group: str, cause: str) -> None:
         """Do all of a stage; ``group`` takes its turns among all writers.
 
+        Facts are told last, also when something failed: what is told is not done again.
         Raises RefusedError or TransientError for the first command that failed; what was begun
         beside it is finished first, what was not is left for the next try.
         """
         told = [it for it in stage if isinstance(it, commands.Publish)]
-        waiting = iter([it for it in stage if not isinstance(it, commands.Publish)])
+        rest = [it for it in stage if not isinstance(it, commands.Publish)]
+        waiting = iter(rest)
         failed: list[errors.OutsideError] = []
 
-        async def work_off(waiting: Iterable[commands.Command]) -> None:
+        async def work_off() -> None:
             for command in waiting:
                 if failed:
                     return
@@ -75,18 +77,11 @@ class Hands:
                 except errors.OutsideError as error:
                     failed.append(error)
 
-        async def tell() -> None:
-            try:
-                await self._publish(told, cause)
-            except errors.OutsideError as error:
-                failed.append(error)
-
-        count = min(STAGE_WORKERS, len(stage) - len(told))
         async with asyncio.TaskGroup() as tasks:
-            if told:
-                tasks.create_task(tell())
-            for _ in range(count):
-                tasks.create_task(work_off(waiting))
+            for _ in range(min(STAGE_WORKERS, len(rest))):
+                tasks.create_task(work_off())
+        if told:
+            await self._publish(told, cause)
         if failed:
             raise next((it for it in failed if isinstance(it, RefusedError)), failed[0])
 

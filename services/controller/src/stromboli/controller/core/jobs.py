@@ -73,8 +73,10 @@ def _step_of(picture: view.View, job: Job, now: datetime) -> commands.Plan:
         return (told, (_remove(job),))
     orders = orders_for(picture, job.metadata.key)
     if orders and job.status.state.phase:
-        return _obey(job, orders[0], picture, mine, now)
-    return _advance(picture, job, mine, now) or _effects(picture, job, mine, told, now)
+        return (told, *_obey(job, orders[0], picture, mine, now))
+    advance = _advance(picture, job, mine, now)
+    # A phase that passes at once is told all the same, before the next one.
+    return (told, *advance) if advance else _effects(picture, job, mine, told, now)
 
 
 def due(picture: view.View, key: str) -> datetime | None:
@@ -358,12 +360,13 @@ def _tell(picture: view.View, job: Job, mine: list[core.Pod], now: datetime) -> 
     message = history.due_phase(picture.published, job)
     if message is not None:
         trace = job.metadata.annotation(keys.TRACEPARENT) or ""
+        # What is published last says that the rest was said: a kill in between loses nothing.
+        told.append(_about(job, "Normal", message.after, _phase_text(message), message.at))
         told.append(
             commands.Publish(
                 job=job.metadata.key, message=message, at=message.at, traceparent=trace
             )
         )
-        told.append(_about(job, "Normal", message.after, _phase_text(message), message.at))
     return tuple(told)
 
 
