@@ -69,7 +69,11 @@ class KafkaWork:
         while True:
             await self._moved.wait()
             self._moved.clear()
-            await self.commit()
+            try:
+                await self.commit()
+            except errors.TransientError as error:
+                _log.warning("commit failed", what=error.what, reason=error.reason)
+                self._moved.set()
             await asyncio.sleep(every_s)
 
     async def commit(self) -> None:
@@ -112,7 +116,7 @@ async def _finish(work: KafkaWork, given: settings.KafkaSettings) -> None:
     """The last commit, if the broker takes it soon."""
     assert work.committer is not None
     work.committer.cancel()
-    await asyncio.wait([work.committer])
+    await asyncio.gather(work.committer, return_exceptions=True)
     try:
         async with asyncio.timeout(given.close_timeout_s):
             await work.commit()
