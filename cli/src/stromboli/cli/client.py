@@ -164,7 +164,8 @@ class Client:
         kind = response.headers.get("content-type", "").partition(";")[0]
         if response.is_success and (kind == "application/json" or not response.content):
             return response.content
-        if kind != "application/problem+json":
+        is_collection = " " not in what
+        if kind != "application/problem+json" or (response.status_code == 404 and is_collection):
             raise self._unreadable(
                 f"{method} {path} gave {response.status_code} {kind or 'nothing'}"
             )
@@ -207,7 +208,9 @@ def _error(what: str, method: str, status: int, problem: Problem) -> CommandErro
         return NotFoundError(what, "there is none of this name", f"see what there is: {there}")
     if status in (400, 413, 422):
         return RefusedError(what, problem.detail or problem.title, problem.violations)
-    if status == 409:
+    if status == 404:
+        step = "create its namespace first: kubectl create namespace, or a Namespace manifest"
+    elif status == 409:
         step = "delete it first, or change it with: strom apply -f FILE"
     elif status == 503:
         step = "try again in a moment; strom version says what the server waits for"

@@ -1,0 +1,168 @@
+"""The real REST API over the embedded cluster, in a thread beside the tests, and ``strom`` in it.
+
+Only admission runs: what controller and scheduler would write, tests write themselves, so that
+they know what there is to see.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from typer.testing import CliRunner, Result
+
+from stromboli.admission import rest, webhooks
+from stromboli.admission.door import Door
+from stromboli.admission.settings import DoorSettings
+from stromboli.cli import main
+from stromboli.local.cluster import EmbeddedCluster, Hook
+from stromboli.shared import envelope, http, runtime
+from stromboli.shared.api import batch, kinds, meta
+from stromboli.testkit import builders
+
+T = TypeVar("T")
+
+
+class House:
+    """A server, and what only its insides can do."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, url: str, cluster: Any, door: Door) -> None:
+        self.url = url
+        self.health = runtime.Health("admission")
+        self.loop = loop
+        self._cluster = cluster
+        self._door = door
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something in the server's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout=30)
+
+    def job(self, name: str, namespace: str = "default") -> batch.Job:
+        """The job as it is stored."""
+        return kinds.JOBS.decode(self.do(self._cluster.get(kinds.JOBS, namespace, name)))
+
+    def set_status(self, name: str, phase: str, **status: Any) -> None:
+        """What the controller would write."""
+        patch = {"status": {"state": {"phase": phase}, **status}}
+        self.do(
+            self._cluster.patch(
+                kinds.JOBS,
+                "default",
+                name,
+                msgspec.json.encode(patch),
+                patch_type="merge",
+                subresource="status",
+            )
+        )
+
+    def create(self, kind: kinds.Kind[Any], document: meta.Object | dict[str, Any]) -> None:
+        """What another service would create."""
+        builtin = msgspec.to_builtins(document)
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, **builtin}
+        namespace = body["metadata"].get("namespace", "")
+        for own in ("uid", "resourceVersion", "creationTimestamp"):
+            body["metadata"].pop(own, None)
+        self.do(self._cluster.create(kind, namespace, msgspec.json.encode(body)))
+
+    def create_namespace(self, name: str) -> None:
+        """A namespace."""
+        self.create(kinds.NAMESPACES, {"metadata": {"name": name}})
+
+    def tell(self, record: envelope.Record) -> None:
+        """What would come from the log."""
+
+        async def fold() -> None:
+            self._door.fold(record)
+
+        self.do(fold())
+
+
+Strom = Callable[..., Result]
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    """A server of its own for one test."""
+    started: concurrent.futures.Future[House] = concurrent.futures.Future()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        doors: list[Door] = []
+
+        def caller(path: str) -> Callable[[bytes], Awaitable[bytes]]:
+            async def call(body: bytes) -> bytes:
+                return await doors[0].answer(path, body)
+
+            return call
+
+        hooks = [
+            Hook(
+                name=f"{kind.plural}-{way}",
+                kind=kind,
+                operations=frozenset(operations),
+                mutating=way == "mutate",
+                call=caller(f"/{kind.plural}/{way}"),
+            )
+            for kind, way, operations in webhooks.RULES
+        ]
+        cluster = EmbeddedCluster(tmp_path / "cluster.db", clock=runtime.utc_now, hooks=hooks)
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(cluster)
+            doors.append(Door(DoorSettings(), cluster, runtime.utc_now))
+            one = House(asyncio.get_running_loop(), "", cluster, doors[0])
+            app = rest.app([*http.health_routes([one.health]), *rest.routes(doors[0], cluster)])
+            serving = http.serving(app, http.listen("127.0.0.1", 0))
+            one.url = f"http://127.0.0.1:{await stack.enter_async_context(serving)}"
+            one.health.set("picture", None)
+            started.set_result(one)
+            await stop.wait()
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except Exception as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    one = started.result(timeout=30)
+    try:
+        for queue in ("root", "default"):
+            one.create(kinds.QUEUES, builders.make_queue(queue))
+        yield one
+    finally:
+        one.loop.call_soon_threadsafe(stop.set)
+        thread.join(timeout=30)
+
+
+@pytest.fixture
+def strom(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Strom:
+    """``strom`` against that server, in an empty directory."""
+    directory = tmp_path / "work"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    environment = {
+        "STROM_SERVER": house.url,
+        "STROM_NAMESPACE": None,
+        "STROM_TRACEBACK": "1",
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+    }
+
+    def call(*arguments: str, stdin: str = "", env: dict[str, str | None] | None = None) -> Result:
+        return CliRunner().invoke(
+            main.app,
+            arguments,
+            input=stdin,
+            env={**environment, **(env or {})},
+            prog_name="strom",
+            catch_exceptions=False,
+        )
+
+    return call

@@ -1,0 +1,248 @@
+"""Rules of ``strom job``."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.testkit import builders
+
+
+def test_run_creates_the_job_and_names_it_as_kubectl_does(house: Any, strom: Any) -> None:
+    ran = strom("job", "run", "hello", "--replicas", "3", "--min", "2", "--", "sleep", "5")
+    assert (ran.exit_code, ran.stdout) == (0, "job.batch.volcano.sh/hello created\n")
+    job = house.job("hello")
+    assert (job.spec.tasks[0].replicas, job.spec.min_available) == (3, 2)
+    assert b'"command":["sleep","5"]' in bytes(job.spec.tasks[0].template.spec)
+
+
+def test_what_stands_behind_two_dashes_is_never_the_name(house: Any, strom: Any) -> None:
+    ran = strom("job", "run", "-N", "hello", "--", "echo", "--image", "x")
+    assert ran.exit_code == 0
+    assert b'"command":["echo","--image","x"]' in bytes(
+        house.job("hello").spec.tasks[0].template.spec
+    )
+
+
+def test_a_job_without_a_name_is_given_one(strom: Any) -> None:
+    ran = strom("job", "run", "--image", "registry/tool:1", "-o", "json")
+    assert ran.exit_code == 2  # it reads nothing, so it has no formats
+    ran = strom("job", "run", "--image", "registry/tool:1")
+    assert ran.exit_code == 0
+    assert ran.stdout.startswith("job.batch.volcano.sh/tool-")
+
+
+def test_run_says_how_long_and_with_what_end_on_a_simulated_node(house: Any, strom: Any) -> None:
+    assert strom("job", "run", "a", "--run-seconds", "0.5", "--exit-code", "3").exit_code == 0
+    template = house.job("a").spec.tasks[0].template.metadata
+    assert template.annotation(keys.RUN_SECONDS) == "0.5"
+    assert template.annotation(keys.EXIT_CODE) == "3"
+
+
+def test_run_takes_one_job_of_a_file_and_nothing_beside_it(
+    house: Any, strom: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.yaml"
+    document = {
+        "apiVersion": kinds.JOBS.api_version,
+        "kind": "Job",
+        "metadata": {"name": "filed"},
+        "spec": {
+            "tasks": [
+                {
+                    "replicas": 1,
+                    "template": {
+                        "spec": {
+                            "restartPolicy": "Never",
+                            "containers": [{"name": "a", "image": "b"}],
+                        }
+                    },
+                }
+            ]
+        },
+    }
+    file.write_text(yaml.safe_dump(document))
+    assert strom("job", "run", "-f", str(file), "--image", "x").exit_code == 2
+    assert strom("job", "run", "-f", str(file), "--", "sleep").exit_code == 2
+    assert strom("job", "run", "-f", str(file)).stdout == "job.batch.volcano.sh/filed created\n"
+    assert house.job("filed").spec.queue == "default"
+    file.write_text(yaml.safe_dump_all([document, document]))
+    two = strom("job", "run", "-f", str(file))
+    assert two.exit_code == 1
+    assert two.stderr == f"strom: {file}: not exactly one Job\nnext: use: strom apply -f {file}\n"
+
+
+def test_a_refused_job_is_told_with_every_thing_to_correct(strom: Any) -> None:
+    refused = strom("job", "run", "a", "--queue", "absent", "--replicas", "2", "--min", "3")
+    assert refused.exit_code == 1
+    first, *details, last = refused.stderr.splitlines()
+    assert first == "strom: job default/a: refused, 2 things to correct"
+    assert [detail.split(":")[0] for detail in sorted(details)] == [
+        "  spec.minAvailable",
+        "  spec.queue",
+    ]
+    assert last == "next: correct it and try again; nothing was written"
+
+
+def test_a_name_that_is_taken_is_said_with_the_way_on(strom: Any) -> None:
+    assert strom("job", "run", "a").exit_code == 0
+    again = strom("job", "run", "a")
+    assert again.exit_code == 1
+    assert "exists already" in again.stderr
+    assert "next: delete it first, or change it with: strom apply -f FILE" in again.stderr
+
+
+def test_a_job_for_a_namespace_that_is_absent_says_so(strom: Any) -> None:
+    refused = strom("job", "run", "a", "-n", "absent")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("strom: job absent/a: ")
+    assert "\nnext: create its namespace first" in refused.stderr
+
+
+def test_wrong_amounts_are_usage_errors_that_name_the_option(strom: Any) -> None:
+    for given, message in (
+        ("cpu", "'cpu' is not a resource"),
+        ("cpu=1,cpu=2", "cpu stands twice"),
+        ("cpu=many", "'many' is not a quantity"),
+        ("cpu=-1", "-1 is negative"),
+    ):
+        refused = strom("job", "run", "a", "--requests", given)
+        assert refused.exit_code == 2
+        assert "--requests" in refused.stderr
+        assert message in refused.stderr
+
+
+def test_list_shows_the_jobs_of_the_namespace_by_name(house: Any, strom: Any) -> None:
+    for name in ("b", "a"):
+        strom("job", "run", name)
+    house.create_namespace("other")
+    strom("job", "run", "elsewhere", "-n", "other")
+    house.set_status("b", "Running", running=1)
+    header, first, second = strom("job", "list").stdout.splitlines()
+    assert header.split() == [
+        "NAME", "QUEUE", "PHASE", "REPLICAS", "MIN", "PENDING", "RUNNING", "SUCCEEDED", "FAILED",
+        "RETRIES", "AGE",
+    ]  # fmt: skip
+    assert first.split()[:-1] == ["a", "default", "Pending", "1", "1", "0", "0", "0", "0", "0"]
+    assert second.split()[:-1] == ["b", "default", "Running", "1", "1", "0", "1", "0", "0", "0"]
+
+
+def test_list_of_all_namespaces_says_which(house: Any, strom: Any) -> None:
+    house.create_namespace("other")
+    strom("job", "run", "a")
+    strom("job", "run", "b", env={"STROM_NAMESPACE": "other"})
+    _, *rows = strom("job", "list", "--all-namespaces").stdout.splitlines()
+    assert [row.split()[:2] for row in rows] == [["default", "a"], ["other", "b"]]
+
+
+def test_list_keeps_only_the_phases_and_the_queue_asked_for(house: Any, strom: Any) -> None:
+    strom("queue", "create", "research")
+    strom("job", "run", "a")
+    strom("job", "run", "b", "--queue", "research")
+    house.set_status("a", "Completed")
+
+    def names(*filters: str) -> list[str]:
+        listed = json.loads(strom("job", "list", "-o", "json", *filters).stdout)
+        return [item["metadata"]["name"] for item in listed["items"]]
+
+    assert names() == ["a", "b"]
+    assert names("--queue", "research") == ["b"]
+    assert names("--phase", "completed,failed") == ["a"]
+    assert names("--phase", "Failed") == []
+    assert strom("job", "list", "--phase", "Done").exit_code == 2
+
+
+def test_an_empty_list_is_no_error_and_says_so_beside_the_output(strom: Any) -> None:
+    listed = strom("job", "list")
+    assert (listed.exit_code, listed.stdout, listed.stderr) == (0, "", "No jobs found.\n")
+
+
+def test_view_shows_facts_tasks_and_pods(house: Any, strom: Any) -> None:
+    strom("job", "run", "a", "--replicas", "2", "--image", "tool")
+    house.set_status("a", "Running", running=1, pending=1)
+    for index, node in enumerate(("n1", "")):
+        pod = builders.make_pod(
+            f"a-default0-{index}",
+            node=node,
+            task="default0",
+            index=index,
+            labels={keys.JOB_NAME: "a"},
+        )
+        house.create(kinds.PODS, pod)
+    shown = strom("job", "view", "a").stdout
+    assert "phase     Running for " in shown
+    assert "pods      1 running, 1 pending" in shown
+    assert "gang      2 of 2 pods start together" in shown
+    rows = [line.split() for line in shown.splitlines()]
+    assert ["default0", "2", "2", "tool", "cpu=1,memory=100Mi"] in rows
+    assert [row[:4] for row in rows if row and row[0].startswith("a-")] == [
+        ["a-default0-0", "default0", "Pending", "n1"],
+        ["a-default0-1", "default0", "Pending", "-"],
+    ]
+
+
+def test_view_as_json_or_yaml_is_the_object_itself(strom: Any) -> None:
+    strom("job", "run", "a")
+    found = json.loads(strom("job", "view", "a", "-o", "json").stdout)
+    assert (found["kind"], found["metadata"]["name"]) == ("Job", "a")
+    assert yaml.safe_load(strom("job", "view", "a", "-o", "yaml").stdout) == found
+
+
+def test_delete_deletes_each_and_stops_at_what_is_not_there(strom: Any) -> None:
+    for name in ("a", "b"):
+        strom("job", "run", name)
+    deleted = strom("job", "delete", "a", "absent", "b")
+    assert deleted.exit_code == 1
+    assert deleted.stdout == "job.batch.volcano.sh/a deleted\n"
+    assert deleted.stderr == (
+        "strom: job default/absent: there is none of this name\n"
+        "next: see what there is: strom job list -n default\n"
+    )
+    assert strom("job", "delete", "b").stdout == "job.batch.volcano.sh/b deleted\n"
+
+
+def test_wait_ends_with_0_only_for_a_job_that_completed(house: Any, strom: Any) -> None:
+    strom("job", "run", "a")
+    house.set_status("a", "Completed", succeeded=1)
+    waited = strom("job", "wait", "a")
+    assert (waited.exit_code, waited.stdout) == (0, "default/a: Completed (1 succeeded)\n")
+    house.set_status("a", "Failed", succeeded=0, failed=1)
+    waited = strom("job", "wait", "a", "--for", "Completed,Failed")
+    assert (waited.exit_code, waited.stdout) == (1, "default/a: Failed (1 failed)\n")
+
+
+def test_wait_is_over_when_the_phase_comes(house: Any, strom: Any) -> None:
+    strom("job", "run", "a")
+    later = threading.Timer(0.3, lambda: house.set_status("a", "Running", running=1))
+    later.start()
+    waited = strom("job", "wait", "a", "--for", "Running", "--timeout", "30s")
+    later.join()
+    assert (waited.exit_code, waited.stdout) == (0, "default/a: Running (1 running)\n")
+    assert waited.stderr.startswith("default/a: Pending\n")
+
+
+def test_wait_gives_up_with_124(strom: Any) -> None:
+    strom("job", "run", "a")
+    waited = strom("job", "wait", "a", "--timeout", "0.2s", "--for", "Completed")
+    assert waited.exit_code == 124
+    assert waited.stderr.endswith("job default/a: not Completed within 0.2s\n")
+
+
+def test_wait_for_a_job_that_is_deleted_meanwhile_fails(strom: Any) -> None:
+    strom("job", "run", "a")
+    later = threading.Timer(0.3, lambda: strom("job", "delete", "a"))
+    later.start()
+    waited = strom("job", "wait", "a", "--timeout", "30s")
+    later.join()
+    assert waited.exit_code == 1
+    assert "strom: job default/a: it was deleted meanwhile" in waited.stderr
+
+
+def test_wait_refuses_what_is_no_phase_and_no_duration(strom: Any) -> None:
+    assert strom("job", "wait", "a", "--for", "Done").exit_code == 2
+    assert strom("job", "wait", "a", "--timeout", "soon").exit_code == 2
+    assert strom("job", "wait", "absent").exit_code == 1

@@ -1,0 +1,182 @@
+"""Rules of ``strom`` as a whole: help, errors, addresses, commands of others."""
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from stromboli.cli import main
+from stromboli.shared import envelope, topics
+from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered, queue_order_key
+from stromboli.testkit import builders
+
+
+def call(*arguments: str, env: dict[str, str | None] | None = None) -> Any:
+    return CliRunner().invoke(main.app, arguments, env=env, prog_name="strom")
+
+
+def test_help_names_every_command() -> None:
+    shown = call("--help")
+    assert shown.exit_code == 0
+    for name in ("job", "queue", "apply", "explain", "version"):
+        assert f"  {name} " in shown.stdout
+    assert "\x1b" not in shown.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("jobs",), ("job", "list", "--nope"), ("job", "run", "--replicas", "x"), ("explain",)],
+)
+def test_wrong_usage_is_one_line_the_way_on_and_2(arguments: tuple[str, ...]) -> None:
+    refused = call(*arguments)
+    assert refused.exit_code == 2
+    first, second = refused.stderr.splitlines()
+    assert first.startswith("strom: ")
+    assert second.startswith("next: see what it takes: strom ")
+    assert second.endswith(" --help")
+
+
+def test_a_server_that_is_not_there_is_3_and_says_whose_address_it_was() -> None:
+    with socket.socket() as taken:  # bound and not listening: connections are refused
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        by_flag = call("job", "list", "--server", url)
+        by_variable = call("queue", "list", env={"STROM_SERVER": url})
+    assert (by_flag.exit_code, by_variable.exit_code) == (3, 3)
+    assert by_flag.stderr.startswith(f"strom: server {url} (from --server): ")
+    assert by_variable.stderr.startswith(f"strom: server {url} (from STROM_SERVER): ")
+    assert by_flag.stderr.endswith("\nnext: start one with: strom up\n")
+
+
+def test_a_server_that_is_another_program_is_told(house: Any, strom: Any) -> None:
+    other = strom("job", "list", "--server", f"{house.url}/schema")
+    assert other.exit_code == 1
+    assert "it does not answer as Stromboli does" in other.stderr
+
+
+def test_what_strom_up_remembered_is_used(house: Any, strom: Any) -> None:
+    Path(".strom").mkdir()
+    Path(".strom/server").write_text(house.url + "\n")
+    shown = strom("version", env={"STROM_SERVER": None})
+    assert f"server {house.url} (remembered by strom up in " in shown.stdout
+
+
+def test_version_says_whether_the_server_is_ready_and_what_it_waits_for(
+    house: Any, strom: Any
+) -> None:
+    first, second = strom("version").stdout.splitlines()
+    assert first.startswith("strom 0.")
+    assert second == f"server {house.url} (from STROM_SERVER): ready"
+    house.health.set("log", "the broker is away")
+    *_, second, third = strom("version").stdout.splitlines()
+    assert second.endswith(": not ready")
+    assert third == "  admission: log: the broker is away"
+    away = strom("version", "--server", "http://127.0.0.1:1")
+    assert away.exit_code == 0
+    assert "(from --server): not reachable: " in away.stdout
+
+
+def test_explain_tells_why_a_job_waits_and_who_is_in_front(house: Any, strom: Any) -> None:
+    strom("job", "run", "a", "--replicas", "4")
+    group = f"default/a-{house.job('a').metadata.uid}"
+    explained = PodGroupExplained(
+        pod_group=group,
+        pod_group_uid="1",
+        queue="default",
+        phase="Pending",
+        tier="enqueue",
+        message="",
+        min_member=4,
+        members=4,
+        running=0,
+        pending=4,
+        placeable=0,
+    )
+    ordered = QueueOrdered(queue="default", pod_groups=("default/first", group))
+    for key, message in ((group, explained), (queue_order_key("default"), ordered)):
+        draft = envelope.Draft(
+            topic=topics.EXPLANATIONS, key=key, message=message, time=builders.NOON
+        )
+        headers, value = envelope.seal(draft, "scheduler", 0, 1)
+        house.tell(envelope.Record(topics.EXPLANATIONS, 1, key, value, headers))
+    shown = strom("explain", "a")
+    assert shown.exit_code == 0
+    assert shown.stdout.splitlines() == [
+        "default/a waits: its queue has no room to let it in yet.",
+        "  queue      default, number 2 in line; in front: default/first",
+        "  gang       4 of 4 pods must run together: 0 run, 0 more would fit now",
+    ]
+    assert shown.stdout in strom("job", "view", "a").stdout
+    assert '"tier": "enqueue"' in strom("explain", "a", "-o", "json").stdout
+    assert "tier: enqueue" in strom("explain", "a", "-o", "yaml").stdout
+
+
+def test_explain_of_a_job_that_nothing_is_known_of_says_its_phase(strom: Any) -> None:
+    strom("job", "run", "a")
+    assert strom("explain", "a").stdout == "default/a does not wait: it is Pending.\n"
+    assert strom("explain", "absent").exit_code == 1
+
+
+@pytest.fixture
+def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A distribution that adds commands, some of them broken, as installed on the path."""
+    (tmp_path / "strom_others.py").write_text(
+        "import typer\n"
+        "from stromboli.cli.errors import CommandError\n"
+        "group = typer.Typer(help='A group of its own.')\n"
+        "@group.command('sub')\n"
+        "def sub() -> None: typer.echo('sub ran')\n"
+        "@group.command('other')\n"
+        "def other() -> None: pass\n"
+        "def function(count: int = 1) -> None:\n"
+        "    'Says how many.'\n"
+        "    typer.echo(f'{count} of them')\n"
+        "def failing() -> None: raise CommandError('failing', 'it must', 'nothing')\n"
+        "value = 1\n"
+    )
+    (tmp_path / "strom_broken.py").write_text("import there_is_no_such_module\n")
+    info = tmp_path / "strom_others-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: strom-others\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[{main.ENTRY_POINTS}]\n"
+        "group = strom_others:group\n"
+        "function = strom_others:function\n"
+        "failing = strom_others:failing\n"
+        "value = strom_others:value\n"
+        "broken = strom_broken:command\n"
+        "version = strom_broken:command\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("others")
+def test_other_distributions_add_commands_and_groups() -> None:
+    assert call("group", "sub").stdout == "sub ran\n"
+    assert call("function", "--count", "3").stdout == "3 of them\n"
+    failed = call("failing")
+    assert (failed.exit_code, failed.stderr) == (1, "strom: failing: it must\nnext: nothing\n")
+    shown = call("--help").stdout
+    assert "A group of its own." in shown
+    assert "Says how many." in shown
+
+
+@pytest.mark.usefixtures("others")
+def test_a_command_that_cannot_be_imported_is_said_and_breaks_nothing_else() -> None:
+    broken = call("broken", "--whatever", "x")
+    assert broken.exit_code == 1
+    assert broken.stderr == (
+        "strom: broken: cannot be loaded: ModuleNotFoundError: No module named "
+        "'there_is_no_such_module'\nnext: install strom-others anew\n"
+    )
+    assert "strom_others:value is no command" in call("value").stderr
+    shown = call("--help")
+    assert shown.exit_code == 0
+    assert "(cannot be loaded: ModuleNotFoundError" in shown.stdout
+
+
+@pytest.mark.usefixtures("others")
+def test_our_own_commands_cannot_be_replaced() -> None:
+    assert call("version", "--server", "http://127.0.0.1:1").stdout.startswith("strom 0.")

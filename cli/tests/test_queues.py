@@ -1,0 +1,69 @@
+"""Rules of ``strom queue``."""
+
+import json
+from typing import Any
+
+from stromboli.shared.api import kinds
+from stromboli.testkit import builders
+
+
+def test_create_says_what_it_made_and_list_shows_it(house: Any, strom: Any) -> None:
+    made = strom("queue", "create", "research", "--weight", "3")
+    assert (made.exit_code, made.stdout) == (
+        0,
+        "queue.scheduling.volcano.sh/research created\n",
+    )
+    for name, phase in (("g1", "Running"), ("g2", "Running"), ("g3", "")):
+        house.create(kinds.POD_GROUPS, builders.make_pod_group(name, queue="research", phase=phase))
+    listed = [line.split() for line in strom("queue", "list").stdout.splitlines()]
+    assert listed[0] == [
+        "NAME", "STATE", "WEIGHT", "PARENT",
+        "INQUEUE", "PENDING", "RUNNING", "UNKNOWN", "COMPLETED",
+    ]  # fmt: skip
+    research = next(row for row in listed if row[0] == "research")
+    assert research[:3] == ["research", "Open", "3"]
+    assert research[4:] == ["0", "1", "2", "0", "0"]
+
+
+def test_get_shows_what_the_queue_may_use_and_always_has(strom: Any) -> None:
+    strom(
+        "queue", "create", "research", "--capability", "cpu=8,memory=16Gi",
+        "--deserved", "cpu=4,memory=8Gi", "--guarantee", "cpu=1,memory=1Gi", "--no-reclaimable",
+    )  # fmt: skip
+    shown = strom("queue", "get", "research")
+    assert shown.exit_code == 0
+    assert shown.stdout.splitlines()[2:] == [
+        "capability  cpu 8, memory 16Gi",
+        "deserved    cpu 4, memory 8Gi",
+        "guarantee   cpu 1, memory 1Gi",
+    ]
+    found = json.loads(strom("queue", "get", "research", "-o", "json").stdout)
+    assert (found["kind"], found["spec"]["reclaimable"]) == ("Queue", False)
+
+
+def test_list_as_json_is_a_list_of_objects_with_their_kind(strom: Any) -> None:
+    listed = json.loads(strom("queue", "list", "--output", "json").stdout)
+    assert listed["kind"] == "List"
+    assert {item["kind"] for item in listed["items"]} == {"Queue"}
+
+
+def test_a_queue_below_one_that_is_absent_is_refused(strom: Any) -> None:
+    refused = strom("queue", "create", "a", "--parent", "absent")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("strom: queue a: refused, 1 thing to correct\n  spec.parent: ")
+
+
+def test_delete_deletes_and_says_when_there_is_none(strom: Any) -> None:
+    strom("queue", "create", "a")
+    assert strom("queue", "delete", "a").stdout == "queue.scheduling.volcano.sh/a deleted\n"
+    again = strom("queue", "delete", "a")
+    assert again.exit_code == 1
+    assert again.stderr == (
+        "strom: queue a: there is none of this name\nnext: see what there is: strom queue list\n"
+    )
+
+
+def test_the_default_queue_cannot_be_deleted(strom: Any) -> None:
+    refused = strom("queue", "delete", "default")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("strom: queue default: ")
