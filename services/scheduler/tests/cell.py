@@ -35,16 +35,28 @@ class Cell:
     def session(self) -> session.Session:
         """Decide, and take in the decisions as the log gives them back."""
         decided = session.decide(self.picture, builders.NOON, POLICY)
-        drafts = [(known.pod_group, known) for known in decided.decisions]
+        drafts: list[tuple[str, msgspec.Struct]] = [
+            (known.pod_group, known) for known in decided.decisions
+        ]
+        if decided.record is not None:
+            drafts.append((messages.SESSION_KEY, decided.record))
         for key, message in drafts:
             self.apply(self.log.append(draft(topics.DECISIONS, key, message)))
         self.picture.rest(is_throttled=decided.is_throttled)
         return decided
 
+    @property
+    def statements(self) -> list[envelope.Record]:
+        """Decisions in the order of the log."""
+        return [
+            record
+            for record in self.log.records
+            if record.topic == topics.DECISIONS and record.key != messages.SESSION_KEY
+        ]
+
     def answer(self, result: messages.Result, *pods: str, decision: int = -1) -> None:
         """The controller answers a decision for these pods, and ``executed`` for the others."""
-        decisions = [known for known in self.log.records if known.topic == topics.DECISIONS]
-        self.apply(self.log.append(answer(decisions[decision], result, *pods)))
+        self.apply(self.log.append(answer(self.statements[decision], result, *pods)))
 
     def used_cpu(self, node: str = "n1") -> int:
         nodes = self.picture.nodes

@@ -212,4 +212,4 @@ def test_a_restart_folds_from_the_oldest_decision_that_is_not_over(decided: Cell
     assert decided.picture.restart_from() == (0, 0)
     decided.see(bound("g1-w-0"), bound("g1-w-1"))
     decided.session()
-    assert decided.picture.restart_from() == (1, 1)
+    assert decided.picture.restart_from() == (2, 1)

@@ -1,0 +1,291 @@
+"""A cell's life, step by step and in any order: gangs come, decisions are answered late, twice or
+not at all, nodes and pods go. After each step no node holds more than it has. At the end three
+pictures agree: the one that lived through it, one folded in another order across topics, and one
+that a restart folds from compacted topics and from where the last session's record says.
+"""
+
+import os
+
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from services.scheduler.tests.cell import POLICY, Cell, draft, fold
+from stromboli.scheduler.core import session, state
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import core, scheduling
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders, reference_scheduler, topic_log
+
+CPUS = ("1", "2", "3")
+NODE_NAMES = ("n1", "n2", "n3")
+
+
+class Life(RuleBasedStateMachine):
+    """The world outside: ``pods`` and ``groups`` as the API server has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = Cell()
+        self.version = 1
+        self.pods: dict[str, core.Pod] = {}
+        self.groups: dict[str, scheduling.PodGroup] = {}
+        self.has: dict[str, core.Node] = {}
+        self.unseen: list[str] = []
+        self.answered: set[str] = set()
+        self.mix: list[int] = []
+
+    @initialize(mix=st.lists(st.integers(0, 9), min_size=1, max_size=12))
+    def begin(self, mix: list[int]) -> None:
+        self.mix = mix
+        self.cell.see(builders.make_queue())
+        self.node_comes("n1", "4")
+
+    # The cluster
+
+    @rule(name=st.sampled_from(NODE_NAMES), cpu=st.sampled_from(("3", "4")))
+    def node_comes(self, name: str, cpu: str) -> None:
+        if name not in self.has and self.used(name) <= int(cpu) * 1000:
+            version = self.next_version()
+            self.has[name] = builders.make_node(name, cpu=cpu, version=version, generation=version)
+            self.cell.see(self.has[name])
+
+    @rule(name=st.sampled_from(NODE_NAMES))
+    def node_goes(self, name: str) -> None:
+        if name in self.has:
+            self.cell.apply(*self.cell.log.lose(self.has.pop(name)))
+
+    @rule(name=st.sampled_from(NODE_NAMES))
+    def node_cannot_be_read_for_a_while(self, name: str) -> None:
+        if name in self.has:
+            self.cell.apply(self.cell.log.garble(topics.NODES, name))
+
+    @rule(name=st.sampled_from(NODE_NAMES))
+    def node_is_seen_again(self, name: str) -> None:
+        if name in self.has:
+            metadata = msgspec.structs.replace(
+                self.has[name].metadata, resource_version=str(self.next_version())
+            )
+            self.has[name] = msgspec.structs.replace(self.has[name], metadata=metadata)
+            self.cell.see(self.has[name])
+
+    @rule(
+        minimum=st.integers(1, 3),
+        cpus=st.lists(st.sampled_from(CPUS), min_size=1, max_size=4),
+        phase=st.sampled_from(("Pending", "Inqueue")),
+    )
+    def gang_comes(self, minimum: int, cpus: list[str], phase: str) -> None:
+        version = self.next_version()
+        name = f"g{version}"
+        group = builders.make_pod_group(name, minimum, phase=phase, version=version)
+        self.groups[group.metadata.key] = group
+        members = [
+            builders.make_pod(f"{name}-w-{at}", name, cpu=cpu, version=version)
+            for at, cpu in enumerate(cpus)
+        ]
+        self.pods |= {pod.metadata.key: pod for pod in members}
+        self.cell.see(group, *members)
+
+    @precondition(lambda self: self.pods)
+    @rule(data=st.data(), comes_back=st.booleans())
+    def pod_goes(self, data: st.DataObject, comes_back: bool) -> None:
+        key = data.draw(st.sampled_from(sorted(self.pods)))
+        gone = self.pods.pop(key)
+        self.cell.apply(*self.cell.log.lose(gone))
+        if comes_back:
+            metadata = msgspec.structs.replace(
+                gone.metadata,
+                uid=gone.metadata.uid + "+",
+                resource_version=str(self.next_version()),
+            )
+            spec = msgspec.structs.replace(gone.spec, node_name="")
+            self.pods[key] = msgspec.structs.replace(gone, metadata=metadata, spec=spec)
+            self.cell.see(self.pods[key])
+
+    # The scheduler and the controller
+
+    @rule(twice=st.booleans())
+    def session(self, twice: bool) -> None:
+        decided = self.cell.session()
+        for statement in decided.decisions:
+            group = self.groups[statement.pod_group]
+            assert self.members_with_place(group) >= group.spec.min_member or not statement.binds
+            if twice:
+                again = draft(topics.DECISIONS, statement.pod_group, statement)
+                self.cell.apply(self.cell.log.append(again))
+        assert self.cell.session().decisions == ()
+
+    @precondition(lambda self: self.unanswered())
+    @rule(refuse=st.sets(st.integers(0, 3)), at=st.integers(0, 2))
+    def decision_is_answered(self, refuse: set[int], at: int) -> None:
+        waiting = self.unanswered()
+        record = waiting[min(at, len(waiting) - 1)]
+        self.answered.add(record.id)
+        statement = envelope.decode(record)
+        assert isinstance(statement, messages.StatementDecided)
+        outcomes = []
+        for number, bind in enumerate(statement.binds):
+            key = f"{bind.namespace}/{bind.pod}"
+            pod = self.pods.get(key)
+            is_possible = pod is not None and pod.metadata.uid == bind.uid
+            is_possible = is_possible and not pod.spec.node_name if pod else False
+            result: messages.Result = "executed"
+            if not is_possible or number in refuse:
+                result = "refused"
+            elif pod is not None:
+                self.bind(key, pod, bind.node)
+            outcomes.append(
+                messages.TaskOutcome(
+                    namespace=bind.namespace, pod=bind.pod, uid=bind.uid, result=result
+                )
+            )
+        if statement.enqueue:
+            self.enter(statement.pod_group)
+        answer = messages.DecisionAnswered(
+            decision=record.id,
+            pod_group=statement.pod_group,
+            enqueue="executed" if statement.enqueue else None,
+            tasks=tuple(outcomes),
+        )
+        self.cell.apply(self.cell.log.append(draft(topics.OUTCOMES, record.id, answer)))
+
+    @precondition(lambda self: self.unseen)
+    @rule()
+    def monitor_sees_what_was_carried_out(self) -> None:
+        key = self.unseen.pop(0)
+        found = self.pods.get(key) or self.groups.get(key)
+        if found is not None:
+            self.cell.see(found)
+
+    # What must hold
+
+    @invariant()
+    def no_node_holds_more_than_it_has(self) -> None:
+        for name, node in self.has.items():
+            assert self.used(name) <= int(str((node.status.allocatable or {})["cpu"])) * 1000
+
+    def teardown(self) -> None:
+        lived = self.cell.picture
+        records = self.cell.log.records
+        mixed = fold(topic_log.interleaved(records, self.mix))
+        restarted = fold(topic_log.interleaved(remembered(records), self.mix))
+        assert seen_in(mixed) == seen_in(lived)
+        assert seen_in(restarted) == seen_in(lived)
+        assert decided_on(mixed) == decided_on(lived)
+        assert decided_on(restarted) == decided_on(lived)
+
+    # Means
+
+    def next_version(self) -> int:
+        self.version += 1
+        return self.version
+
+    def bind(self, key: str, pod: core.Pod, node: str) -> None:
+        metadata = msgspec.structs.replace(pod.metadata, resource_version=str(self.next_version()))
+        spec = msgspec.structs.replace(pod.spec, node_name=node)
+        self.pods[key] = msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+        self.unseen.append(key)
+
+    def enter(self, key: str) -> None:
+        group = self.groups[key]
+        metadata = msgspec.structs.replace(
+            group.metadata, resource_version=str(self.next_version())
+        )
+        status = scheduling.PodGroupStatus(phase="Inqueue")
+        self.groups[key] = msgspec.structs.replace(group, metadata=metadata, status=status)
+        self.unseen.append(key)
+
+    def unanswered(self) -> list[envelope.Record]:
+        return [record for record in self.cell.statements if record.id not in self.answered]
+
+    def in_flight(self) -> dict[str, str]:
+        """Pod key -> node, of unanswered binds that can still be carried out."""
+        flights: dict[str, str] = {}
+        for record in self.unanswered():
+            statement = envelope.decode(record)
+            assert isinstance(statement, messages.StatementDecided)
+            for bind in statement.binds:
+                key = f"{bind.namespace}/{bind.pod}"
+                pod = self.pods.get(key)
+                if pod and pod.metadata.uid == bind.uid and not pod.spec.node_name:
+                    flights[key] = bind.node
+        return flights
+
+    def used(self, name: str) -> int:
+        flights = self.in_flight()
+        return sum(
+            reference_scheduler.request(pod)["cpu"]
+            for key, pod in self.pods.items()
+            if name in (pod.spec.node_name, flights.get(key))
+        )
+
+    def members_with_place(self, group: scheduling.PodGroup) -> int:
+        flights = self.in_flight()
+        prefix = f"{group.metadata.key}-w-"
+        return sum(
+            key.startswith(prefix) and bool(pod.spec.node_name or flights.get(key))
+            for key, pod in self.pods.items()
+        )
+
+
+def remembered(records: list[envelope.Record]) -> list[envelope.Record]:
+    """What a restart reads: the last record of a key, and the log from the low-water marks."""
+    last: dict[tuple[str, str], envelope.Record] = {}
+    begin = {topics.DECISIONS.name: 0, topics.OUTCOMES.name: 0}
+    for record in records:
+        if record.topic.is_compacted:
+            last[record.topic.name, record.key] = record
+        elif record.key == messages.SESSION_KEY:
+            message = envelope.decode(record)
+            assert isinstance(message, messages.SessionRecorded)
+            begin = {
+                topics.DECISIONS.name: message.unconfirmed_from,
+                topics.OUTCOMES.name: message.outcomes_from,
+            }
+    kept = set(map(id, last.values()))
+    return [
+        record
+        for record in records
+        if id(record) in kept
+        or (not record.topic.is_compacted and record.offset >= begin[record.topic.name])
+    ]
+
+
+def seen_in(picture: state.State) -> dict[str, object]:
+    """Everything of a picture that a decision depends on, in terms that do not depend on order."""
+    nodes, names = picture.nodes, picture.resources.names
+    usable = nodes.usable
+
+    def amounts(columns: object, row: int) -> dict[str, int]:
+        found = columns[:, row].tolist()  # type: ignore[index]  # an array
+        return {name: value for name, value in zip(names, found, strict=False) if value}
+
+    return {
+        "nodes": {
+            name: (bool(usable[row]), amounts(nodes.allocatable, row), amounts(nodes.used, row))
+            for name, row in nodes.rows.items()
+        },
+        "gangs": {
+            key: {task.key: (task.uid, str(task.status), task.node) for task in gang.tasks.values()}
+            for key, gang in picture.gangs.items()
+        },
+        "waiting": picture.waiting,
+        "promised": {name: value for name, value in picture.promises.total.items() if value},
+        "unanswered": picture.unanswered_binds(),
+    }
+
+
+def decided_on(picture: state.State) -> tuple[object, ...]:
+    decided = session.decide(picture, builders.NOON, POLICY)
+    statements = [msgspec.structs.replace(known, session=0) for known in decided.decisions]
+    return (statements, decided.explanations, decided.orders)
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(
+    max_examples=int(os.environ.get("STROM_EXAMPLES", "60")),
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
