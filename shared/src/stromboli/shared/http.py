@@ -37,7 +37,7 @@ def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHan
 
 def health_app(*healths: runtime.Health) -> Litestar:
     """An application of the health routes alone."""
-    return Litestar(health_routes(healths), openapi_config=None)
+    return Litestar(health_routes(healths), openapi_config=None, logging_config=None)
 
 
 class _Server(uvicorn.Server):

@@ -277,4 +277,5 @@ def app(handlers: list[ControllerRouterHandler]) -> Litestar:
         },
         openapi_config=OpenAPIConfig(title="Stromboli", version="v1"),
         request_max_body_size=BODY_LIMIT_BYTES,
+        logging_config=None,
     )

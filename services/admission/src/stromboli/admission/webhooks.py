@@ -43,7 +43,12 @@ def app(door: Door) -> Litestar:
             raise HTTPException(status_code=400, detail=str(error)) from None
         return Response(answer, media_type="application/json")
 
-    return Litestar([review], openapi_config=None, request_max_body_size=BODY_LIMIT_BYTES)
+    return Litestar(
+        [review],
+        openapi_config=None,
+        request_max_body_size=BODY_LIMIT_BYTES,
+        logging_config=None,
+    )
 
 
 def configurations(url: str, authority: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
