@@ -1,0 +1,105 @@
+"""Pods and binding."""
+
+import pytest
+
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+from stromboli.testkit import objects
+from stromboli.testkit.contracts.cluster.room import PODS, ClusterRoom, bound_pod
+
+
+class Pods(ClusterRoom):
+    """What schedulers rely on."""
+
+    async def test_a_new_pod_waits_for_its_scheduler(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        """Pending whatever it claims, with the defaults that schedulers look at."""
+        body = objects.make(
+            PODS,
+            "p",
+            spec={"containers": [{"name": "main", "image": "busybox"}]},
+            status={"phase": "Running"},
+        )
+        pod = objects.read(await open_cluster.create(PODS, namespace, body))
+        assert pod["status"]["phase"] == "Pending"
+        assert pod["spec"]["schedulerName"] == "default-scheduler"
+        assert pod["spec"]["restartPolicy"] == "Always"
+        assert pod["spec"]["terminationGracePeriodSeconds"] == 30
+        assert pod["spec"]["priority"] == 0
+        assert "nodeName" not in pod["spec"]
+
+    async def test_a_pods_priority_is_its_classes(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        name = objects.unique("high")
+        body = objects.make(kinds.PRIORITY_CLASSES, name, value=1234)
+        await open_cluster.create(kinds.PRIORITY_CLASSES, "", body)
+        try:
+            pod = objects.pod("p", priorityClassName=name)
+            created = await open_cluster.create(PODS, namespace, pod)
+            assert objects.read(created)["spec"]["priority"] == 1234
+        finally:
+            await open_cluster.delete(kinds.PRIORITY_CLASSES, "", name)
+
+    async def test_a_pods_wish_stays(self, open_cluster: port.Cluster, namespace: str) -> None:
+        """Labels and annotations may change, what schedulers counted on may not."""
+        await open_cluster.create(PODS, namespace, objects.pod("p"))
+        label = objects.merge(metadata={"labels": {"a": "1"}})
+        await open_cluster.patch(PODS, namespace, "p", label, patch_type="merge")
+        with pytest.raises(errors.InvalidError):
+            await open_cluster.patch(
+                PODS, namespace, "p", objects.merge(spec={"nodeName": "n"}), patch_type="merge"
+            )
+
+    async def test_binding_gives_a_pod_its_node(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        """With the annotations, in one change, which a watcher sees at once."""
+        body = objects.pod("p", {"annotations": {"old": "1"}})
+        pod = objects.read(await open_cluster.create(PODS, namespace, body))
+        await open_cluster.bind(
+            namespace, "p", uid=pod["metadata"]["uid"], node="n1", annotations={"new": "2"}
+        )
+        bound = objects.read(await open_cluster.get(PODS, namespace, "p"))
+        assert bound["spec"]["nodeName"] == "n1"
+        assert bound["metadata"]["annotations"] == {"old": "1", "new": "2"}
+        (condition,) = bound["status"]["conditions"]
+        assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
+        (change,) = await objects.changes(
+            open_cluster, PODS, pod["metadata"]["resourceVersion"], namespace, bool
+        )
+        assert change.version == bound["metadata"]["resourceVersion"]
+
+    async def test_a_pod_is_bound_once(self, open_cluster: port.Cluster, namespace: str) -> None:
+        """Not even to the same node again: what stands on the pod tells whose bind it was."""
+        pod = await bound_pod(open_cluster, namespace, "p")
+        with pytest.raises(errors.ConflictError):
+            await open_cluster.bind(
+                namespace, "p", uid=pod["metadata"]["uid"], node="n1", annotations={"late": "1"}
+            )
+        bound = objects.read(await open_cluster.get(PODS, namespace, "p"))
+        assert "late" not in bound["metadata"].get("annotations", {})
+
+    async def test_only_the_pod_of_the_uid_is_bound(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        await open_cluster.create(PODS, namespace, objects.pod("p"))
+        with pytest.raises(errors.ConflictError):
+            await open_cluster.bind(namespace, "p", uid="other", node="n1", annotations={})
+        with pytest.raises(errors.NotFoundError):
+            await open_cluster.bind(namespace, "q", uid="other", node="n1", annotations={})
+
+    async def test_a_pod_that_is_going_is_not_bound(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        body = objects.pod("p", {"finalizers": ["test.example/hold"]})
+        pod = objects.read(await open_cluster.create(PODS, namespace, body))
+        await open_cluster.delete(PODS, namespace, "p")
+        with pytest.raises(errors.ConflictError):
+            await open_cluster.bind(
+                namespace, "p", uid=pod["metadata"]["uid"], node="n1", annotations={}
+            )
+        release = objects.merge(metadata={"finalizers": None})
+        await open_cluster.patch(PODS, namespace, "p", release, patch_type="merge")

@@ -1,0 +1,53 @@
+"""Where the tests of the contract take place, and what several of them do."""
+
+from typing import Any
+
+import pytest
+
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+from stromboli.testkit import objects
+
+COLLECTED_S = 90.0
+"""A real collector learns of kinds every 30 s, and retries with pauses."""
+
+CONFIG_MAPS = kinds.CONFIG_MAPS
+JOBS = kinds.JOBS
+PODS = kinds.PODS
+POD_GROUPS = kinds.POD_GROUPS
+QUEUES = kinds.QUEUES
+
+
+class ClusterRoom:
+    """A namespace of the test's own in the cluster under test."""
+
+    @pytest.fixture
+    def open_cluster(self) -> port.Cluster:
+        """The cluster, entered; see the module."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    async def namespace(self, open_cluster: port.Cluster) -> str:
+        name = objects.unique("test")
+        await open_cluster.create(kinds.NAMESPACES, "", objects.make(kinds.NAMESPACES, name))
+        return name
+
+
+async def names(
+    cluster: port.Cluster, kind: port.AnyKind, namespace: str = "", /, **labels: str
+) -> list[str]:
+    listing = await cluster.list(kind, namespace, labels or None)
+    return sorted(objects.read(item)["metadata"]["name"] for item in listing.items)
+
+
+async def set_data(cluster: port.Cluster, namespace: str, **data: str) -> None:
+    """Set data of the config map ``c``."""
+    await cluster.patch(CONFIG_MAPS, namespace, "c", objects.merge(data=data), patch_type="merge")
+
+
+async def bound_pod(
+    cluster: port.Cluster, namespace: str, name: str, **spec: Any
+) -> objects.Document:
+    pod = objects.read(await cluster.create(PODS, namespace, objects.pod(name, **spec)))
+    await cluster.bind(namespace, name, uid=pod["metadata"]["uid"], node="n1", annotations={})
+    return pod
