@@ -1,0 +1,1 @@
+"""What the monitor knows and what it says about it: pure."""

@@ -1,0 +1,135 @@
+"""Objects as the API server shows them, into what stands on snapshot topics.
+
+The projection of an object is what our Struct of its kind reads of it. All of its annotations
+stay but two sorts: kubectl's copy of the whole object, and values so large that they are somebody
+else's store. What cannot be read, or is too large for a record, becomes a stub that says so: its
+key is unknown, never absent.
+"""
+
+import hashlib
+import typing
+from typing import Any
+
+import msgspec
+
+from stromboli.shared import keys, topics
+from stromboli.shared.api import meta
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.messages import base, cluster
+
+AnyKind = Kind[Any]
+
+LARGEST_ANNOTATION_BYTES = 16 * 1024
+"""Ours are below 1 KiB; beyond this it is a tool that keeps its state on the object."""
+LARGEST_VALUE_BYTES = topics.RECORD_BYTES - 64 * 1024
+"""What a record holds beside key and headers, with room to spare."""
+RULES = "1"
+"""Changes with the rules of this module, so that all snapshots are made anew by them."""
+
+
+class Identity(msgspec.Struct, frozen=True, gc=False):
+    """Which object, and in which version."""
+
+    key: str
+    uid: str
+    version: int
+
+
+class Observed(msgspec.Struct, frozen=True, gc=False):
+    """An object as it goes to its topic. ``digest``: of all but its resourceVersion."""
+
+    identity: Identity
+    message: msgspec.Struct
+    digest: bytes
+    traceparent: str
+
+
+class _Names(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Bare(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Names
+
+
+_BARE = msgspec.json.Decoder(_Bare)
+
+
+def observe(kind: AnyKind, raw: bytes) -> Observed:
+    """The projection of an object. Raises msgspec.DecodeError for what has no name at all."""
+    try:
+        read = kind.decode(raw)
+    except msgspec.DecodeError as error:
+        return _stub(identify(raw), str(error))
+    annotations = read.metadata.annotations or {}
+    message = _with_annotations(read, {k: v for k, v in annotations.items() if _carried(k, v)})
+    value = _unversioned(message)
+    identity = _identity(read.metadata)
+    if len(value) > LARGEST_VALUE_BYTES:
+        return _stub(
+            identity, f"too large: {len(value)} bytes, a record takes {LARGEST_VALUE_BYTES}"
+        )
+    return Observed(identity, message, _digest(value), annotations.get(keys.TRACEPARENT, ""))
+
+
+def identify(raw: bytes) -> Identity:
+    """Which object this is, whatever else is in it. Raises msgspec.DecodeError."""
+    return _identity(_BARE.decode(raw).metadata)
+
+
+def digest(message: msgspec.Struct) -> bytes:
+    """Of an object or stub, as ``Observed`` has it."""
+    return _digest(_unversioned(message))
+
+
+def signature(kind: AnyKind) -> str:
+    """Which fields snapshots of this kind carry; another version of us may carry others."""
+    lines = sorted(_fields(kind.struct))
+    return hashlib.blake2b("\n".join([RULES, *lines]).encode(), digest_size=8).hexdigest()
+
+
+def _fields(read: Any) -> set[str]:
+    """A line for each field of a Struct and of all Structs in it, given any type."""
+    if not (isinstance(read, type) and issubclass(read, msgspec.Struct)):
+        return set().union(*(_fields(part) for part in typing.get_args(read)))
+    fields = msgspec.structs.fields(read)
+    lines = {f"{read.__name__}.{field.encode_name}: {field.type}" for field in fields}
+    return lines.union(*(_fields(field.type) for field in fields))
+
+
+def _identity(names: _Names | meta.ObjectMeta) -> Identity:
+    key = f"{names.namespace}/{names.name}" if names.namespace else names.name
+    return Identity(key, names.uid, int(names.resource_version or 0))
+
+
+def _carried(name: str, value: str) -> bool:
+    return name != keys.LAST_APPLIED and len(value.encode()) <= LARGEST_ANNOTATION_BYTES
+
+
+def _with_annotations(read: meta.Object, kept: dict[str, str]) -> meta.Object:
+    if len(kept) == len(read.metadata.annotations or {}):
+        return read
+    metadata = msgspec.structs.replace(read.metadata, annotations=kept or None)
+    return msgspec.structs.replace(read, metadata=metadata)
+
+
+def _stub(identity: Identity, reason: str) -> Observed:
+    message = cluster.Unreadable(
+        uid=identity.uid, resource_version=str(identity.version), reason=reason
+    )
+    return Observed(identity, message, digest(message), "")
+
+
+def _unversioned(message: msgspec.Struct) -> bytes:
+    """The message's bytes as if it had no resourceVersion."""
+    if isinstance(message, meta.Object):
+        metadata = msgspec.structs.replace(message.metadata, resource_version="")
+        return base.encode(msgspec.structs.replace(message, metadata=metadata))
+    return base.encode(msgspec.structs.replace(message, resource_version=""))
+
+
+def _digest(value: bytes) -> bytes:
+    return hashlib.blake2b(value, digest_size=16).digest()

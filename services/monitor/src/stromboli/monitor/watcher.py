@@ -1,0 +1,163 @@
+"""One kind: read the cluster, send off what it says, vouch for how far that is."""
+
+import asyncio
+import contextlib
+
+import structlog
+
+from stromboli.monitor.core.picture import Mark, Picture
+from stromboli.monitor.outbox import Outbox
+from stromboli.monitor.own_log import OwnLog
+from stromboli.shared import envelope, errors, runtime
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import port
+from stromboli.shared.messages import cluster as messages
+
+SLICE = 200
+"""Objects of a list taken in before others get a turn: some ten milliseconds."""
+SHORT_WATCH_S = 1.0
+"""A watch that a server ends sooner is its way of saying no: usual are five minutes."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Watcher:
+    """See the module. Two loops share its picture: ``read`` and ``vouch``."""
+
+    def __init__(
+        self,
+        picture: Picture,
+        outbox: Outbox,
+        own_log: OwnLog,
+        writer: bus_port.Writer,
+        cluster: port.Cluster,
+        health: runtime.Health,
+        clock: runtime.Clock,
+    ) -> None:
+        self.due = asyncio.Event()
+        """Set it, and the watcher will vouch as soon as it can."""
+        self._picture = picture
+        self._outbox = outbox
+        self._own_log = own_log
+        self._writer = writer
+        self._cluster = cluster
+        self._health = health
+        self._clock = clock
+        self._fact = picture.kind.plural
+        self._watching: object = None  # the stream that stands, if one does
+        self._saying = asyncio.Lock()
+        self._backoff = runtime.Backoff()
+
+    # --- reading ---------------------------------------------------------------------------
+
+    async def read(self) -> None:
+        """List if need be and watch, for ever. Trouble outside is waited out, not ready."""
+        while True:
+            try:
+                if self._picture.state != "watching":
+                    await self._list()
+                await self._watch()
+            except errors.ExpiredError as error:
+                _log.info("watch expired", kind=self._fact, reason=error.reason)
+                self._picture.expired()
+            except errors.OutsideError as error:
+                # A missing right or definition is no reason to stop either: it may be given, and
+                # other kinds go on.
+                self._health.set(self._fact, str(error))
+                await asyncio.sleep(self._backoff.next_s(_asked_pause_s(error)))
+
+    async def _list(self) -> None:
+        self._picture.list_begins()
+        self._health.set(self._fact, "being listed")
+        await self._say(self._picture.mark(self._clock()), 0)
+        listing = await self._cluster.list(self._picture.kind)
+        for place, raw in enumerate(listing.items):
+            if place % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+                await self._outbox.room()
+            self._put(self._picture.see(raw, self._clock()))
+        for draft in self._picture.list_ends(listing.resource_version, self._clock()):
+            self._put(draft)
+        self._backoff.reset()
+        _log.info("listed", kind=self._fact, objects=len(listing.items))
+        self.due.set()
+
+    async def _watch(self) -> None:
+        """Until the server ends it. One that ends at once is not asked for again at once."""
+        stream = self._cluster.watch(self._picture.kind, self._picture.version)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        async with contextlib.aclosing(stream) as events:
+            self._watching = stream
+            self.due.set()
+            try:
+                async for event in events:
+                    self._backoff.reset()
+                    self._take(event)
+                    await self._outbox.room()
+            finally:
+                self._watching = None
+        if loop.time() - began < SHORT_WATCH_S:
+            await asyncio.sleep(self._backoff.next_s())
+
+    def _take(self, event: port.WatchEvent) -> None:
+        match event.type:
+            case "BOOKMARK":
+                self._picture.bookmark(event.object)
+                self.due.set()
+            case "DELETED":
+                self._put(self._picture.lose(event.object, self._clock()))
+            case _:
+                self._put(self._picture.see(event.object, self._clock()))
+
+    def _put(self, draft: envelope.Draft | None) -> None:
+        if draft is not None and isinstance(draft.message, messages.Unreadable):
+            _log.warning(
+                "object not readable", kind=self._fact, key=draft.key, reason=draft.message.reason
+            )
+        self._outbox.put(draft)
+
+    # --- vouching --------------------------------------------------------------------------
+
+    async def vouch(self) -> None:
+        """Whenever due: say again what others hide, then how far the log holds."""
+        while True:
+            await self.due.wait()
+            self.due.clear()
+            await self._restore()
+            await self._vouch()
+
+    async def _restore(self) -> None:
+        for key in self._picture.overwritten:
+            namespace, _, name = key.rpartition("/")
+            raw: bytes | None = None
+            try:
+                raw = await self._cluster.get(self._picture.kind, namespace, name)
+            except errors.NotFoundError:
+                pass
+            except errors.OutsideError as error:
+                _log.warning("not restored", kind=self._fact, key=key, reason=str(error))
+                return
+            self._put(self._picture.restore(key, raw, self._clock()))
+
+    async def _vouch(self) -> None:
+        """``synced``, but only while a watch stands, and once the log has been read up to there
+        and hides nothing: else a restart would go on from a version whose records are not there."""
+        watching = self._watching
+        if watching is None:
+            return
+        mark = self._picture.mark(self._clock())
+        position = await self._outbox.settled()
+        await self._own_log.reached(self._picture.topic, position)
+        if self._watching is watching and not self._picture.overwritten:
+            await self._say(mark, position)
+            self._health.set(self._fact, None)
+
+    async def _say(self, mark: Mark, position: int) -> None:
+        draft = self._picture.synced(mark, position)
+        async with self._saying:  # a repeated "synced" may not come behind a later "listing"
+            await runtime.persist(lambda: self._writer.append(draft), "log", self._health)
+
+
+def _asked_pause_s(error: errors.OutsideError) -> float:
+    return error.retry_after_s if isinstance(error, errors.TransientError) else 0.0
