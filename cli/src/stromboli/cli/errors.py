@@ -10,9 +10,8 @@ Commands of other distributions raise these too, and ``strom`` shows them alike.
 """
 
 REFUSED = 1
-USAGE = 2
-"""As the option parser has it."""
 UNREACHABLE = 3
+"""2 is a command line that makes no sense: the option parser's own."""
 
 
 class CommandError(Exception):

@@ -20,7 +20,7 @@ from stromboli.shared.api import batch, kinds
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
-app = typer.Typer(help="Run, list, view, delete and wait for jobs.", no_args_is_help=True)
+app = typer.Typer(cls=options.Group, help="Run, list, view, delete and wait for jobs.")
 
 SUFFIX_LENGTH = 5
 TIMED_OUT = 124

@@ -9,21 +9,18 @@ from importlib import metadata
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
-from typer.main import get_group
+from typer.core import TyperGroup
 
-from stromboli.cli import apply, explain, jobs, options, output, queues
-from stromboli.cli.errors import USAGE, CommandError, UnreachableError
+from stromboli.cli import apply, explain, jobs, options, others, output, queues
+from stromboli.cli.errors import CommandError, UnreachableError
 
-ENTRY_POINTS = "stromboli.commands"
-"""Distributions add commands under this group: a Typer app or a function each, under its name."""
 TRACEBACK = "STROM_TRACEBACK"
 """Set, errors that nobody expected are shown in full."""
 BROKEN_PIPE = 141
 """As a shell has it for a command whose reader went away: 128 + SIGPIPE."""
 
 
-class Root(TyperGroup):
+class Root(options.Group):
     """All commands. Those of other distributions are imported only when called or listed."""
 
     def main(
@@ -73,15 +70,21 @@ class Root(TyperGroup):
         own = sorted(
             self.commands, key=lambda name: not isinstance(self.commands[name], TyperGroup)
         )
-        return own + sorted({entry.name for entry in _entries()} - set(own))
+        return own + sorted({entry.name for entry in others.entries()} - set(own))
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
-        """The command of that name, or None."""
+        """The command of that name, or None. One of another distribution is not imported yet."""
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
-        entry = next((entry for entry in _entries() if entry.name == cmd_name), None)
-        return None if entry is None else _added(entry)
+        return next(
+            (others.Listed(entry) for entry in others.entries() if entry.name == cmd_name), None
+        )
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
+        """The command that the arguments call, imported by now."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.load(STYLE) if isinstance(command, others.Listed) else command, rest
 
 
 STYLE: Any = "rich" if sys.stdout.isatty() else None
@@ -91,7 +94,6 @@ app = typer.Typer(
     name="strom",
     cls=Root,
     help="Stromboli's command line: gangs of pods in queues, over its REST API.",
-    no_args_is_help=True,
     rich_markup_mode=STYLE,
 )
 app.add_typer(jobs.app, name="job")
@@ -134,56 +136,14 @@ def main() -> None:
         sys.exit(BROKEN_PIPE)
 
 
-def _entries() -> tuple[metadata.EntryPoint, ...]:
-    return tuple(metadata.entry_points(group=ENTRY_POINTS))
-
-
-def _added(entry: metadata.EntryPoint) -> Any:
-    """The command of another distribution; one that cannot be had says so when it is called."""
-    holder = typer.Typer(add_completion=False, rich_markup_mode=STYLE)
-    try:
-        loaded = entry.load()
-    except Exception as error:  # whatever its import raises, other commands go on
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        return _Broken(entry, reason)
-    if isinstance(loaded, typer.Typer):
-        holder.add_typer(loaded, name=entry.name)
-    elif callable(loaded):
-        holder.command(entry.name)(loaded)
-    else:
-        return _Broken(entry, f"{entry.value} is no command")
-    return get_group(holder).commands[entry.name]
-
-
-class _Broken(TyperCommand):
-    """Stands for a command that could not be imported."""
-
-    def __init__(self, entry: metadata.EntryPoint, reason: str) -> None:
-        distribution = entry.dist.name if entry.dist else "its distribution"
-
-        def fail() -> None:
-            raise CommandError(
-                entry.name, f"cannot be loaded: {reason}", f"install {distribution} anew"
-            )
-
-        super().__init__(
-            name=entry.name,
-            callback=fail,
-            help=f"(cannot be loaded: {reason})",
-            context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-        )
-
-
 def _usage_lines(error: typer.TyperException) -> list[str]:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "strom"
-    message = error.format_message().strip().rstrip(".")
-    if not message:  # the help was shown instead
-        return []
-    if error.exit_code != USAGE:
-        return [f"strom: {message}", f"next: see {path} --help"]
+    message = error.format_message().strip().rstrip(".").replace("Value error, ", "")
     command = path.removeprefix("strom").strip()
     what = f"strom: {command}: {message}" if command else f"strom: {message}"
+    if context and isinstance(context.command, TyperGroup) and message.startswith("No such option"):
+        return [what, f"next: options stand behind the command; see {path} --help"]
     return [what, f"next: see what it takes: {path} --help"]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from stromboli.cli import output
 from stromboli.cli import server as server_address
@@ -45,6 +46,14 @@ Files = Annotated[
         metavar="FILE",
     ),
 ]
+
+
+class Group(TyperGroup):
+    """A group of commands that shows its help when none is named."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """No arguments mean ``--help``."""
+        return super().parse_args(ctx, args or ["--help"])
 
 
 def client(flag: str | None) -> "Client":

@@ -13,7 +13,7 @@ from stromboli.shared.api import kinds, scheduling
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
-app = typer.Typer(help="Create, list, get and delete queues.", no_args_is_help=True)
+app = typer.Typer(cls=options.Group, help="Create, list, get and delete queues.")
 
 PHASES = ("Inqueue", "Pending", "Running", "Unknown", "Completed")
 """Phases of PodGroups, in the columns that users know."""
