@@ -1,0 +1,140 @@
+"""Where the time between submission and bind goes, hop by hop.
+
+A job's journey is a row of moments on one machine's clock. Objects in the cluster carry whole
+seconds only, so their moments are those at which the observer's own watches showed them; records
+in the log carry the microsecond at which their writer made them (``ce_time``). A hop is the time
+from one moment to the next, and is named after what happens in it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import aiokafka
+
+from bench import observer
+
+CELL = "default"
+TOPICS = ("cluster.jobs", "cluster.podgroups", "cluster.pods", "scheduling.decisions")
+HOPS = (
+    ("job_seen", "POST, two webhooks, etcd; a watch shows the job"),
+    ("job_logged", "monitor: the job's watch event becomes a record"),
+    ("pod_group_seen", "log, controller, POST PodGroup; a watch shows it"),
+    ("pod_group_logged", "monitor: the PodGroup's event becomes a record"),
+    ("enqueue_decided", "log, scheduler: session that lets it into its queue"),
+    ("pod_seen", "log, controller, POST pod; a watch shows it"),
+    ("pod_logged", "monitor: the pod's event becomes a record"),
+    ("bind_decided", "log, scheduler: session that places it"),
+    ("bound_seen", "log, controller, POST binding; a watch shows nodeName"),
+)
+"""Moments in their order after ``sent``, each with what the time before it was spent on."""
+
+
+class Journey(NamedTuple):
+    """One job's moments, in seconds since 1970."""
+
+    job: str
+    sent: float
+    answered: float
+    job_seen: float
+    job_logged: float
+    pod_group_seen: float
+    pod_group_logged: float
+    enqueue_decided: float
+    pod_seen: float
+    pod_logged: float
+    bind_decided: float
+    bound_seen: float
+
+    @property
+    def total_s(self) -> float:
+        """From sending the POST to the watch event that shows nodeName."""
+        return self.bound_seen - self.sent
+
+    def hops_s(self) -> Iterator[float]:
+        """The times between its moments, in the order of ``HOPS``."""
+        before = self.sent
+        for name, _ in HOPS:
+            at: float = getattr(self, name)
+            yield at - before
+            before = at
+
+
+class Logged:
+    """First records of each kind for each job: job -> when its writer made it."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, dict[str, float]] = {name: {} for name, _ in HOPS}
+
+    def take(self, topic: str, key: str, headers: dict[str, str], value: Any) -> None:
+        """Look at one record."""
+        match topic, value:
+            case "cluster.jobs", {"metadata": {"name": name}}:
+                self._note("job_logged", name, headers)
+            case "cluster.podgroups", {"metadata": {"ownerReferences": [{"name": name}, *_]}}:
+                self._note("pod_group_logged", name, headers)
+            case "cluster.pods", {"metadata": {"annotations": {observer.JOB_NAME: name}}}:
+                self._note("pod_logged", name, headers)
+            case "scheduling.decisions", {"enqueue": True}:
+                self._note("enqueue_decided", _job_of(key), headers)
+            case "scheduling.decisions", {"binds": [_, *_]}:
+                self._note("bind_decided", _job_of(key), headers)
+
+    def _note(self, what: str, job: str, headers: dict[str, str]) -> None:
+        at = datetime.fromisoformat(headers["ce_time"]).timestamp()
+        self.times[what].setdefault(job, at)
+
+
+def _job_of(pod_group: str) -> str:
+    """``namespace/<job>-<uid>``; a uid has 36 characters."""
+    return pod_group.partition("/")[2][:-37]
+
+
+async def logged(bootstrap: str) -> Logged:
+    """All that stands in the log now. Read after the run, so that it does not slow it."""
+    found = Logged()
+    names = [f"{CELL}.{name}" for name in TOPICS]
+    consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap)
+    async with consumer:
+        partitions = [aiokafka.TopicPartition(name, 0) for name in names]
+        consumer.assign(partitions)
+        await consumer.seek_to_beginning(*partitions)
+        for partition, end in (await consumer.end_offsets(partitions)).items():
+            while await consumer.position(partition) < end:
+                batches = await consumer.getmany(partition, timeout_ms=1000)
+                for record in batches.values():
+                    _take(found, record)
+    return found
+
+
+def _take(found: Logged, records: Iterable[Any]) -> None:
+    for record in records:
+        headers = {name: value.decode() for name, value in record.headers}
+        value = json.loads(record.value) if record.value else None
+        key = record.key.decode()
+        found.take(record.topic.removeprefix(f"{CELL}."), key, headers, value)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that so large a share of all values does not exceed (nearest rank)."""
+    ranked = sorted(values)
+    return ranked[max(0, math.ceil(share * len(ranked)) - 1)]
+
+
+def budget(journeys: Sequence[Journey]) -> list[dict[str, Any]]:
+    """Each hop's name, median and 99th percentile in seconds."""
+    columns = zip(*(list(journey.hops_s()) for journey in journeys), strict=True)
+    return [
+        {
+            "until": name,
+            "what": what,
+            "p50_s": round(statistics.median(column), 6),
+            "p99_s": round(percentile(column, 0.99), 6),
+        }
+        for (name, what), column in zip(HOPS, columns, strict=True)
+    ]

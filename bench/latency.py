@@ -1,0 +1,176 @@
+"""``python -m bench.latency``: how long a user waits from handing in a job to its pod's node.
+
+Real Kafka, etcd with fsync, kube-apiserver with webhooks, the four services as processes of their
+own, 100 KWOK nodes, all on this machine. One-pod jobs, one after another: the next is sent as soon
+as the one before is bound and its deletion is asked for. The clock is the client's: from sending
+the POST to reading the watch event that shows ``nodeName``.
+
+The raw numbers go to ``bench/latency.json``; the last line of stdout is the result as one JSON
+object. Takes about 20 s to start and, at the goal's speed, 25 s to measure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench import journeys, observer
+from stromboli.testkit import real_system
+
+NODES = 100
+GOAL_P50_S = 0.1
+RAW = Path(__file__).with_name("latency.json")
+SYNCS = 100
+SYNC_BYTES = 2048  # about what etcd appends to its log for a pod
+
+
+def job(name: str) -> dict[str, Any]:
+    """A job of one pod, as a user writes it."""
+    container = {
+        "name": "main",
+        "image": "busybox",
+        "command": ["sleep", "60"],
+        "resources": {"requests": {"cpu": "1", "memory": "64Mi"}},
+    }
+    pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "schedulerName": "volcano",
+            "minAvailable": 1,
+            "tasks": [{"name": "main", "replicas": 1, "template": pod}],
+        },
+    }
+
+
+async def measure(state: Path, count: int, warmup: int) -> list[journeys.Journey]:
+    """The journeys of ``count`` jobs, after ``warmup`` that are not counted."""
+    async with (
+        real_system.RealSystem(state, fake_nodes=NODES, fsync=True) as system,
+        observer.Observer(system.parts) as client,
+        client.watching(),
+    ):
+        answered = {}
+        for index in range(warmup + count):
+            name = f"bench-{index:04d}"
+            answered[name] = await client.submit(name, job(name))
+            await client.delete(name)
+        found = await journeys.logged(system.parts.kafka_bootstrap)
+    names = list(answered)[warmup:]
+    return [_journey(name, answered[name], client.sightings, found) for name in names]
+
+
+def _journey(
+    name: str, answer: tuple[float, float], seen: observer.Sightings, found: journeys.Logged
+) -> journeys.Journey:
+    sent, answered = answer
+    return journeys.Journey(
+        job=name,
+        sent=sent,
+        answered=answered,
+        job_seen=seen.job[name],
+        job_logged=found.times["job_logged"][name],
+        pod_group_seen=seen.pod_group[name],
+        pod_group_logged=found.times["pod_group_logged"][name],
+        enqueue_decided=found.times["enqueue_decided"][name],
+        pod_seen=seen.pod[name],
+        pod_logged=found.times["pod_logged"][name],
+        bind_decided=found.times["bind_decided"][name],
+        bound_seen=seen.bound[name],
+    )
+
+
+def setup(state: Path, count: int, warmup: int) -> dict[str, Any]:
+    """What the numbers depend on."""
+    return {
+        "jobs": count,
+        "warmup": warmup,
+        "fake_nodes": NODES,
+        "etcd_fsync": True,
+        "webhooks": True,
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "fdatasync_p50_s": round(sync_s(state), 6),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def sync_s(folder: Path) -> float:
+    """Median time of one small synchronised append where etcd keeps its log."""
+    times = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(SYNCS):
+            file.write(bytes(SYNC_BYTES))
+            file.flush()
+            begun = time.perf_counter()
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - begun)
+    return statistics.median(times)
+
+
+def table(hops: list[dict[str, Any]], total: dict[str, float]) -> str:
+    """The budget as a Markdown table, in milliseconds."""
+    rows = [f"| {hop['what']} | {_ms(hop['p50_s'])} | {_ms(hop['p99_s'])} |" for hop in hops]
+    p50, p99 = total["submit_to_bound_p50_s"], total["submit_to_bound_p99_s"]
+    rows.append(f"| **submit to bound** | **{_ms(p50)}** | **{_ms(p99)}** |")
+    return "\n".join(("| hop | p50 ms | p99 ms |", "|---|---:|---:|", *rows))
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f}"
+
+
+def main() -> None:
+    """Measure, keep the raw numbers, print the budget and the result."""
+    arguments = argparse.ArgumentParser(prog="python -m bench.latency", description=__doc__)
+    arguments.add_argument("--jobs", type=int, default=200, help="how many are counted")
+    arguments.add_argument("--warmup", type=int, default=20, help="how many come before them")
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory(prefix="stromboli-bench-") as folder:
+        state = Path(folder)
+        circumstances = setup(state, given.jobs, given.warmup)
+        made = asyncio.run(measure(state, given.jobs, given.warmup))
+    totals = [journey.total_s for journey in made]
+    result = {
+        "submit_to_bound_p50_s": round(statistics.median(totals), 6),
+        "submit_to_bound_p99_s": round(journeys.percentile(totals, 0.99), 6),
+    }
+    hops = journeys.budget(made)
+    raw = {
+        **result,
+        "setup": circumstances,
+        "hops": hops,
+        "moments": journeys.Journey._fields,
+        "journeys": [[it.job, *(round(at - it.sent, 6) for at in it[1:])] for it in made],
+    }
+    RAW.write_text(_readable(raw))
+    print(table(hops, result))
+    print(json.dumps({**result, "goal_p50_s": GOAL_P50_S, **circumstances}))
+
+
+def _readable(raw: dict[str, Any]) -> str:
+    """JSON with a line for each hop and each journey, so that a diff can be read."""
+    lines = []
+    for key, value in raw.items():
+        if key in ("hops", "journeys"):
+            items = ",\n  ".join(json.dumps(item) for item in value)
+            lines.append(f'"{key}": [\n  {items}\n ]')
+        else:
+            lines.append(f"{json.dumps(key)}: {json.dumps(value)}")
+    return "{\n " + ",\n ".join(lines) + "\n}\n"
+
+
+if __name__ == "__main__":
+    main()

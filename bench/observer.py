@@ -1,0 +1,141 @@
+"""A client of a real API server as a user has one: plain requests, watches of its own, one clock.
+
+It shares nothing with the system's adapters, so their mistakes cannot flatter the numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import aiohttp
+
+from stromboli.testkit.parts import api, real
+
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
+POD_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+PODS = "/api/v1/namespaces/default/pods"
+JOB_NAME = "volcano.sh/job-name"
+WITHIN_S = 30.0
+"""Longest that one job may take to be bound."""
+LONGEST_LINE = 1 << 20
+
+_ANCHOR = time.time() - time.perf_counter()
+
+
+def now() -> float:
+    """Seconds since 1970, in steps that no correction of the wall clock disturbs."""
+    return _ANCHOR + time.perf_counter()
+
+
+class Sightings:
+    """When each job's objects were first seen by the watches: job -> seconds since 1970."""
+
+    def __init__(self) -> None:
+        self.job: dict[str, float] = {}
+        self.pod_group: dict[str, float] = {}
+        self.pod: dict[str, float] = {}
+        self.bound: dict[str, float] = {}
+        self._awaited: dict[str, asyncio.Future[None]] = {}
+
+    def saw_job(self, seen: dict[str, Any], at: float) -> None:
+        """A job's event came."""
+        self.job.setdefault(seen["metadata"]["name"], at)
+
+    def saw_pod_group(self, seen: dict[str, Any], at: float) -> None:
+        """A PodGroup's event came."""
+        for owner in seen["metadata"].get("ownerReferences", ()):
+            self.pod_group.setdefault(owner["name"], at)
+
+    def saw_pod(self, seen: dict[str, Any], at: float) -> None:
+        """A pod's event came."""
+        job = seen["metadata"].get("labels", {}).get(JOB_NAME, "")
+        self.pod.setdefault(job, at)
+        if seen["spec"].get("nodeName") and job not in self.bound:
+            self.bound[job] = at
+            if job in self._awaited:
+                self._awaited[job].set_result(None)
+
+    def await_bound(self, job: str) -> asyncio.Future[None]:
+        """Done when the job's pod is seen with a node. Ask before the job is submitted."""
+        self._awaited[job] = asyncio.get_running_loop().create_future()
+        return self._awaited[job]
+
+
+class Observer:
+    """Requests and watches of one user. Use it as an async context manager."""
+
+    def __init__(self, parts: real.RealParts) -> None:
+        self._session = aiohttp.ClientSession(
+            base_url=parts.api_url,
+            headers={"Authorization": f"Bearer {parts.token}"},
+            connector=aiohttp.TCPConnector(ssl=api.trusting(parts.ca_file)),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
+            read_bufsize=LONGEST_LINE,
+        )
+        self.sightings = Sightings()
+
+    async def submit(self, name: str, document: dict[str, Any]) -> tuple[float, float]:
+        """Create a job and wait until its pod is seen with a node; when it was sent and when the
+        server had answered."""
+        bound = self.sightings.await_bound(name)
+        body = json.dumps(document).encode()
+        headers = {"Content-Type": "application/json"}
+        async with asyncio.timeout(WITHIN_S):
+            sent = now()
+            async with self._session.post(JOBS, data=body, headers=headers) as answer:
+                text = await answer.text()
+                answered = now()
+            if answer.status != 201:
+                raise RuntimeError(f"job {name} was refused: {answer.status} {text}")
+            await bound
+        return sent, answered
+
+    async def delete(self, name: str) -> None:
+        """Delete a job; what is its own goes after it, nobody waits for that."""
+        parameters = {"propagationPolicy": "Background"}
+        async with self._session.delete(f"{JOBS}/{name}", params=parameters) as answer:
+            await answer.read()
+
+    @contextlib.asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Watch jobs, PodGroups and pods while inside."""
+        seen = self.sightings
+        takers = {JOBS: seen.saw_job, POD_GROUPS: seen.saw_pod_group, PODS: seen.saw_pod}
+        async with asyncio.TaskGroup() as group:
+            opened = [asyncio.Event() for _ in takers]
+            tasks = [
+                group.create_task(self._watch(path, take, event))
+                for (path, take), event in zip(takers.items(), opened, strict=True)
+            ]
+            for event in opened:
+                await event.wait()
+            yield
+            for task in tasks:
+                task.cancel()
+
+    async def _watch(
+        self, path: str, take: Callable[[dict[str, Any], float], None], opened: asyncio.Event
+    ) -> None:
+        async with self._session.get(path) as answer:
+            version = (await answer.json())["metadata"]["resourceVersion"]
+        parameters = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"}
+        async with self._session.get(path, params=parameters) as answer:
+            answer.raise_for_status()
+            opened.set()
+            async for line in answer.content:
+                at = now()  # before decoding: that is the observer's own time
+                event = json.loads(line)
+                if event["type"] in ("ADDED", "MODIFIED"):
+                    take(event["object"], at)
+        raise RuntimeError(f"the watch of {path} ended")
+
+    async def __aenter__(self) -> Observer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
