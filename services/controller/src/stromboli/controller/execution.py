@@ -107,6 +107,11 @@ class Execution:
                 await self._tell(work, record, answer)
         except _StoppingError:
             return
+        except ExceptionGroup as group:
+            _, rest = group.split(_StoppingError)
+            if rest is not None:
+                raise rest from None
+            return
         finally:
             self._in_hand.release()
         work.done(record)
@@ -171,6 +176,7 @@ class Execution:
 
     async def _enqueue(self, decided: messages.StatementDecided, decision: str) -> messages.Result:
         """Write the phase and let the job's lane make its pods at the same time."""
+        backoff = runtime.Backoff()
         while True:
             group = self._view.pod_group(decided.pod_group)
             if group is None:
@@ -179,14 +185,16 @@ class Execution:
                 return "refused"
             if group.status.phase not in ("", "Pending"):
                 return "executed"
-            result = await self._write_phase(group, decision)
-            if result is not None:
-                return result
+            try:
+                await self._write_phase(group, decision)
+            except (errors.ConflictError, errors.NotFoundError):
+                await self._read_group(decided.pod_group)
+                await self._pause(backoff.next_s())
+            except errors.PermanentError as error:
+                _log.warning("enqueue refused", pod_group=decided.pod_group, reason=error.reason)
+                return "refused"
 
-    async def _write_phase(
-        self, group: scheduling.PodGroup, decision: str
-    ) -> messages.Result | None:
-        """What became of the write; None if the group has changed and was read anew."""
+    async def _write_phase(self, group: scheduling.PodGroup, decision: str) -> None:
         uid, key = group.metadata.uid, group.metadata.key
         self._view.mark_enqueuing(uid)
         job = view.job_of(group)
@@ -195,19 +203,9 @@ class Execution:
         try:
             patch = pod_groups.enqueue(group)
             await self._until_done(lambda: self._hands.patch(patch, key))
-        except (errors.ConflictError, errors.NotFoundError):
-            found = await self._read_group(key)
-            if found is not None and found.status == group.status:
-                # Nothing we could see has changed: no need to hurry.
-                await self._pause(runtime.LONGEST_PAUSE_S)
-            return None
-        except errors.PermanentError as error:
-            _log.warning("enqueue refused", pod_group=key, reason=error.reason)
-            return "refused"
         finally:
             self._view.unmark_enqueuing(uid)
             self._touch(view.Item("podgroup", key), decision)
-        return "executed"
 
     async def _read_group(self, key: str) -> scheduling.PodGroup | None:
         namespace, _, name = key.partition("/")

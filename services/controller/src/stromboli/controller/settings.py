@@ -22,8 +22,9 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     items_in_hand: int = 128
     """Jobs, PodGroups and queues being reconciled at once: twice the writes, so that some can
     wait for the log while others write."""
-    sync_max_age_s: float = 60.0
-    """How old the monitor's newest sign of life may be before nothing is decided any more."""
+    sync_max_age_s: float = 30.0
+    """How old the monitor's newest sign of life may be before nothing is decided any more: ten
+    beats, so that a restarted monitor is not noticed."""
     stop_within_s: float = 8.0
     """What begun work may take at the end: below the 10 s a process has to stop."""
 
@@ -34,5 +35,5 @@ class Settings(ControllerSettings, frozen=True, kw_only=True):
     kafka: KafkaSettings = KafkaSettings()
     kubernetes: KubernetesSettings = KubernetesSettings()
     health_host: str = "0.0.0.0"
-    health_port: int = 8081
+    health_port: int = 8483
     """Port of ``/livez``, ``/readyz`` and ``/metrics``; 0 takes a free one."""

@@ -68,7 +68,7 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     uid: str = ""
     owner_uid: str = ""
-    propagation: Literal["", "Background", "Foreground"] = ""
+    propagation: Literal["", "Background"] = ""
 
     @property
     def key(self) -> str:

@@ -396,5 +396,5 @@ def _remove(job: Job) -> commands.Delete:
         namespace=job.metadata.namespace,
         name=job.metadata.name,
         uid=job.metadata.uid,
-        propagation="Foreground",
+        propagation="Background",
     )

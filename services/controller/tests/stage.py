@@ -1,0 +1,251 @@
+"""The controller's service on the embedded log and cluster, with the monitor's and the
+scheduler's parts played by the test."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from stromboli.controller import service
+from stromboli.controller.settings import ControllerSettings
+from stromboli.local.bus import EmbeddedBus
+from stromboli.local.cluster import EmbeddedCluster
+from stromboli.local.disorder import DisorderedBus, DisorderedCluster
+from stromboli.shared import envelope, runtime, topics
+from stromboli.shared.api import batch, core, kinds, meta, scheduling
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.messages import cluster as cluster_messages
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders
+
+T = TypeVar("T", bound=msgspec.Struct)
+Obj = TypeVar("Obj", bound=meta.Object)
+WATCHED = tuple(kind for kind in kinds.WATCHED if kind is not kinds.NODES)
+
+
+class Stage:
+    """What a test sees and does beside the controller."""
+
+    def __init__(
+        self, bus: bus_port.Bus, cluster: cluster_port.Cluster, disorder: int | None = None
+    ) -> None:
+        self.bus = bus
+        self.cluster = cluster
+        self.disorder = disorder
+        self.health = runtime.Health("controller")
+        self.read: dict[str, list[envelope.Record]] = {}
+        self._grown = asyncio.Event()
+        self._scheduler: bus_port.Writer | None = None
+
+    # The controller
+
+    @contextlib.asynccontextmanager
+    async def controller(self, **settings: Any) -> AsyncIterator[None]:
+        """A controller while inside, stopped as SIGTERM does."""
+        self.health = runtime.Health("controller")
+        bus, cluster = self.bus, self.cluster
+        if self.disorder is not None:
+            bus = DisorderedBus(bus, self.disorder)
+            cluster = DisorderedCluster(cluster, self.disorder)
+        given = ControllerSettings(**settings)
+        running = asyncio.create_task(
+            service.serve(given, bus, cluster, self.health, runtime.utc_now)
+        )
+        try:
+            await self._unless_over(running, self.health.ready())
+            yield
+        finally:
+            if not running.done():
+                running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+    async def _unless_over(self, running: asyncio.Task[None], wait: Any) -> None:
+        waiting = asyncio.ensure_future(wait)
+        await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if running.done():
+            running.result()
+
+    # The monitor
+
+    async def relay(self) -> None:
+        """Every change of the cluster goes to its snapshot topic."""
+        writer = await self.bus.open_writer("monitor", "test")
+        async with asyncio.TaskGroup() as tasks:
+            for kind in WATCHED:
+                tasks.create_task(self._relay_kind(writer, kind))
+
+    async def _relay_kind(self, writer: bus_port.Writer, kind: kinds.Kind[Any]) -> None:
+        listing = await self.cluster.list(kind)
+        for raw in listing.items:
+            await writer.append(builders.observed(kind.decode(raw)))
+        await self.beat(writer, kind, listing.resource_version)
+        async for event in self.cluster.watch(kind, listing.resource_version):
+            found = kind.decode(event.object)
+            if event.type == "BOOKMARK":
+                await self.beat(writer, kind, found.metadata.resource_version)
+            elif event.type == "DELETED":
+                await writer.append(builders.gone(found))
+            else:
+                await writer.append(builders.observed(found))
+
+    async def beat(self, writer: bus_port.Writer, kind: kinds.Kind[Any], version: str) -> None:
+        """The sign of life of a kind."""
+        message = cluster_messages.KindSynced(
+            kind=kind.plural, state="synced", resource_version=version, at=runtime.utc_now()
+        )
+        draft = envelope.Draft(topic=topics.SYNC, key=kind.plural, message=message, time=message.at)
+        await writer.append(draft)
+
+    # The scheduler
+
+    async def decide(self, **statement: Any) -> str:
+        """Append a decision; returns its id."""
+        decided = messages.StatementDecided(session=1, **statement)
+        return await self.append_decision(
+            envelope.Draft(
+                topic=topics.DECISIONS,
+                key=decided.pod_group,
+                message=decided,
+                time=runtime.utc_now(),
+            )
+        )
+
+    async def append_decision(self, draft: envelope.Draft) -> str:
+        if self._scheduler is None:
+            self._scheduler = await self.bus.open_writer("scheduler", "test")
+        (appended,) = await self._scheduler.append(draft)
+        return appended.id
+
+    async def enqueue(self, group: scheduling.PodGroup) -> str:
+        """The decision that lets a PodGroup's pods be made."""
+        return await self.decide(
+            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, enqueue=True
+        )
+
+    async def place(self, group: scheduling.PodGroup, pods: list[core.Pod]) -> str:
+        """The decision that binds pods, each to node n1."""
+        binds = tuple(
+            messages.Bind(
+                namespace=pod.metadata.namespace,
+                pod=pod.metadata.name,
+                uid=pod.metadata.uid,
+                node="n1",
+            )
+            for pod in pods
+        )
+        return await self.decide(
+            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, binds=binds
+        )
+
+    async def answer(self, decision: str) -> messages.DecisionAnswered:
+        """The controller's answer to a decision, once it is there."""
+        return await self.told(
+            topics.OUTCOMES, messages.DecisionAnswered, lambda it: it.decision == decision
+        )
+
+    # Users and kubelets
+
+    async def submit(self, made: meta.Object) -> None:
+        """Create an object as a user does."""
+        kind = builders.kind_of(made)
+        body = msgspec.json.decode(msgspec.json.encode(made))
+        for field in ("uid", "resourceVersion", "creationTimestamp"):
+            body["metadata"].pop(field, None)
+        body |= {"apiVersion": kind.api_version, "kind": kind.kind}
+        await self.cluster.create(kind, made.metadata.namespace, msgspec.json.encode(body))
+
+    async def report(self, pod: core.Pod, phase: str) -> None:
+        """The kubelet's word on a pod."""
+        patch = msgspec.json.encode({"status": {"phase": phase}})
+        await self.cluster.patch(
+            kinds.PODS,
+            pod.metadata.namespace,
+            pod.metadata.name,
+            patch,
+            patch_type="merge",
+            subresource="status",
+        )
+
+    # What became of it
+
+    async def follow(self) -> None:
+        """Read what the controller tells."""
+        wanted = (topics.OUTCOMES, topics.BATCH_EVENTS, topics.DEAD_LETTERS)
+        async with contextlib.aclosing(self.bus.fold(wanted)) as batches:
+            async for batch_ in batches:
+                for record in batch_.records:
+                    self.read.setdefault(record.topic.name, []).append(record)
+                self._grown.set()
+                self._grown = asyncio.Event()
+
+    def all_told(self, topic: topics.Topic, struct: type[T]) -> list[T]:
+        """Messages of a type that stand on a topic."""
+        decoded = [envelope.decode(record) for record in self.read.get(topic.name, [])]
+        return [it for it in decoded if isinstance(it, struct)]
+
+    async def told(self, topic: topics.Topic, struct: type[T], fits: Callable[[T], bool]) -> T:
+        """The first message that fits, once it is there."""
+        while True:
+            grown = self._grown
+            for message in self.all_told(topic, struct):
+                if fits(message):
+                    return message
+            await grown.wait()
+
+    async def until(self, kind: kinds.Kind[Obj], key: str, holds: Callable[[Obj], bool]) -> Obj:
+        """An object, once it is as it should be."""
+        namespace, _, name = key.rpartition("/")
+        listing = await self.cluster.list(kind)
+        found = [kind.decode(raw) for raw in listing.items]
+        for each in found:
+            if each.metadata.key == key and holds(each):
+                return each
+        async for event in self.cluster.watch(kind, listing.resource_version):
+            each = kind.decode(event.object)
+            is_there = event.type in ("ADDED", "MODIFIED") and each.metadata.name == name
+            if is_there and each.metadata.namespace == namespace and holds(each):
+                return each
+        raise AssertionError(f"{key} never came to be so")
+
+    async def job(self, key: str, phase: str) -> batch.Job:
+        """The job, once it is in this phase."""
+        return await self.until(kinds.JOBS, key, lambda job: job.status.state.phase == phase)
+
+    async def group(self, job: str) -> scheduling.PodGroup:
+        """The PodGroup of a job, once it is there."""
+        found = await self.job(job, "Pending")
+        return await self.until(kinds.POD_GROUPS, f"{job}-{found.metadata.uid}", lambda _: True)
+
+    async def pods(self, count: int) -> list[core.Pod]:
+        """All pods, once there are so many."""
+        while True:
+            listing = await self.cluster.list(kinds.PODS)
+            if len(listing.items) == count:
+                return [kinds.PODS.decode(raw) for raw in listing.items]
+            async for _ in self.cluster.watch(kinds.PODS, listing.resource_version):
+                break
+
+    async def names(self, kind: kinds.Kind[Any]) -> list[str]:
+        """Names of all objects of a kind."""
+        return [kind.decode(raw).metadata.name for raw in (await self.cluster.list(kind)).items]
+
+
+@contextlib.asynccontextmanager
+async def set_up(folder: Path, disorder: int | None) -> AsyncIterator[Stage]:
+    """Log, cluster, monitor and a reader, without a controller. ``disorder``: the seed by which
+    the controller reads late, twice and out of order, and calls fail."""
+    async with EmbeddedBus(folder / "log.db") as bus, EmbeddedCluster(folder / "c.db") as cluster:
+        stage = Stage(bus, cluster, disorder)
+        async with asyncio.TaskGroup() as tasks:
+            helpers = [tasks.create_task(stage.relay()), tasks.create_task(stage.follow())]
+            try:
+                yield stage
+            finally:
+                for helper in helpers:
+                    helper.cancel()

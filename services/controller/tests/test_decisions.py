@@ -1,0 +1,152 @@
+"""What the core says about decisions before and after the API server was asked."""
+
+import msgspec
+import pytest
+
+from stromboli.controller.core import decisions, history, view
+from stromboli.shared import errors, topics
+from stromboli.shared.api import batch, core
+from stromboli.shared.messages import scheduling
+from stromboli.testkit.builders import (
+    NOON,
+    garbled,
+    make_job,
+    make_pod,
+    make_record,
+    observed,
+)
+
+DECISION = "scheduler/3/7"
+JOB = make_job(status=batch.JobStatus(state=batch.JobState(phase="Pending")))
+
+
+def picture(*objects: core.Pod | batch.Job) -> view.View:
+    folded = view.View(["volcano"], history.Published())
+    for each in objects:
+        folded.apply(make_record(observed(each)))
+    return folded
+
+
+def bind_of(pod: core.Pod, uid: str = "") -> scheduling.Bind:
+    return scheduling.Bind(
+        namespace="default", pod=pod.metadata.name, uid=uid or pod.metadata.uid, node="n1"
+    )
+
+
+def eviction_of(pod: core.Pod, uid: str = "") -> scheduling.Eviction:
+    return scheduling.Eviction(
+        namespace="default", pod=pod.metadata.name, uid=uid or pod.metadata.uid, reason="reclaim"
+    )
+
+
+def with_status(job: batch.Job, phase: str, version: int = 0) -> batch.Job:
+    status = batch.JobStatus(state=batch.JobState(phase=phase), version=version)
+    return msgspec.structs.replace(job, status=status)
+
+
+def test_a_pod_we_have_not_seen_is_bound_all_the_same() -> None:
+    """The scheduler's picture may be ahead of ours."""
+    assert decisions.before_bind(picture(), bind_of(make_pod()), DECISION) is None
+
+
+def test_a_living_pod_of_a_living_job_is_bound() -> None:
+    pod = make_pod(owner=JOB)
+    assert decisions.before_bind(picture(JOB, pod), bind_of(pod), DECISION) is None
+
+
+@pytest.mark.parametrize(
+    ("pod", "uid", "reason"),
+    [
+        (make_pod(generation=2), "pod-default-p1", "PodGone"),
+        (make_pod(deleting=NOON), "", "PodGone"),
+        (make_pod(node="n2"), "", "AlreadyBound"),
+        (make_pod(node="n1", decision="scheduler/3/6"), "", "AlreadyBound"),
+    ],
+    ids=["another uid", "going", "bound by others", "bound by another decision"],
+)
+def test_a_bind_is_refused_when_the_pod_is_not_free(pod: core.Pod, uid: str, reason: str) -> None:
+    answer = decisions.before_bind(picture(pod), bind_of(pod, uid), DECISION)
+    assert answer is not None
+    assert (answer.result, answer.reason) == ("refused", reason)
+
+
+def test_a_pod_bound_by_this_very_decision_is_executed() -> None:
+    pod = make_pod(node="n1", decision=DECISION)
+    assert decisions.before_bind(picture(pod), bind_of(pod), DECISION) == decisions.EXECUTED
+    assert decisions.after_bind_refused(pod, bind_of(pod), DECISION) == decisions.EXECUTED
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"),
+    [
+        (None, "JobGone"),
+        (make_job(generation=2), "JobGone"),
+        (make_job(deleting=NOON), "JobGone"),
+        (with_status(JOB, "Aborting"), "JobStopping"),
+        (with_status(JOB, "Pending", version=1), "JobRestarted"),
+    ],
+    ids=["no job", "another job of the name", "going", "stopping", "a later version"],
+)
+def test_a_bind_is_refused_when_the_job_no_longer_wants_the_pod(
+    job: batch.Job | None, reason: str
+) -> None:
+    pod = make_pod(owner=JOB)
+    folded = picture(pod) if job is None else picture(pod, job)
+    answer = decisions.before_bind(folded, bind_of(pod), DECISION)
+    assert answer is not None
+    assert (answer.result, answer.reason) == ("refused", reason)
+
+
+def test_a_bind_for_a_job_that_cannot_be_read_is_refused() -> None:
+    pod = make_pod(owner=JOB)
+    folded = picture(pod)
+    folded.apply(garbled(topics.JOBS, JOB.metadata.key))
+    answer = decisions.before_bind(folded, bind_of(pod), DECISION)
+    assert answer is not None
+    assert answer.reason == "JobUnknown"
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (None, "PodGone"),
+        (make_pod(generation=2), "PodGone"),
+        (make_pod(deleting=NOON), "PodGone"),
+        (make_pod(node="n2"), "AlreadyBound"),
+    ],
+)
+def test_a_refused_bind_says_what_was_found(found: core.Pod | None, reason: str) -> None:
+    answer = decisions.after_bind_refused(found, bind_of(make_pod()), DECISION)
+    assert (answer.result, answer.reason) == ("refused", reason)
+
+
+@pytest.mark.parametrize(
+    ("pod", "uid", "expected"),
+    [
+        (make_pod(node="n1", phase="Running"), "", None),
+        (make_pod(node="n1", phase="Succeeded"), "", "refused"),
+        (make_pod(node="n1", phase="Failed"), "", "refused"),
+        (make_pod(node="n1", deleting=NOON), "", "executed"),
+        (make_pod(generation=2), "pod-default-p1", "executed"),
+    ],
+)
+def test_an_eviction_spares_finished_pods_and_counts_gone_ones(
+    pod: core.Pod, uid: str, expected: str | None
+) -> None:
+    answer = decisions.before_eviction(picture(pod), eviction_of(pod, uid))
+    assert (None if answer is None else answer.result) == expected
+
+
+def test_a_refusal_names_its_reason() -> None:
+    answer = decisions.refusal(errors.ForbiddenError("bind p1", "no right to create bindings"))
+    assert (answer.reason, answer.message) == ("Forbidden", "no right to create bindings")
+
+
+def test_the_ledger_says_from_where_a_restart_has_to_read() -> None:
+    ledger = decisions.Ledger(epoch=10)
+    assert ledger.outcomes_from(5) == 11, "nothing answered: everything is still to come"
+    ledger.answered(6, 11)
+    ledger.answered(7, 12)
+    assert ledger.outcomes_from(5) == 11, "6 was answered before 5"
+    ledger.answered(5, 13)
+    assert ledger.outcomes_from(8) == 14

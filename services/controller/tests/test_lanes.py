@@ -1,0 +1,151 @@
+"""Lanes and slots: one step at a time per item, writers served in turn."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from stromboli.controller.core.view import Item
+from stromboli.controller.lanes import Lanes
+from stromboli.controller.slots import Slots
+from stromboli.shared import errors
+
+A, B, C = (Item("job", name) for name in "abc")
+
+
+class Work:
+    """Steps that wait to be let go, and what is known about them."""
+
+    def __init__(self) -> None:
+        self.begun: asyncio.Queue[tuple[Item, str]] = asyncio.Queue()
+        self.gates: dict[Item, asyncio.Event] = {it: asyncio.Event() for it in (A, B, C)}
+        self.failing: dict[Item, errors.OutsideError] = {}
+
+    async def step(self, item: Item, cause: str) -> None:
+        self.begun.put_nowait((item, cause))
+        await self.gates[item].wait()
+        error = self.failing.pop(item, None)
+        if error is not None:
+            raise error
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Callable[..., tuple[Lanes, Work]]]:
+    tasks: list[asyncio.Task[None]] = []
+    made: list[tuple[Lanes, Work]] = []
+
+    def start(limit: int = 9) -> tuple[Lanes, Work]:
+        work = Work()
+        lanes = Lanes(work.step, limit)
+        lanes.open(is_open=True)
+        tasks.append(asyncio.create_task(lanes.run()))
+        made.append((lanes, work))
+        return lanes, work
+
+    yield start
+    for lanes, work in made:
+        lanes.stop()
+        for gate in work.gates.values():
+            gate.set()
+    await asyncio.gather(*tasks)
+
+
+Start = Callable[..., tuple[Lanes, Work]]
+
+
+async def test_an_item_has_one_step_at_a_time_and_one_more_when_touched(running: Start) -> None:
+    lanes, work = running()
+    lanes.touch(A, "first")
+    assert await work.begun.get() == (A, "first")
+    lanes.touch(A, "second")
+    lanes.touch(A, "third")
+    lanes.touch(B)
+    assert await work.begun.get() == (B, ""), "A is busy"
+    work.gates[A].set()
+    assert await work.begun.get() == (A, "third"), "two touches are one step"
+
+
+async def test_so_many_steps_run_at_once_and_no_more(running: Start) -> None:
+    lanes, work = running(limit=2)
+    for item in (A, B, C):
+        lanes.touch(item)
+    assert [(await work.begun.get())[0] for _ in range(2)] == [A, B]
+    assert work.begun.empty()
+    work.gates[B].set()
+    assert (await work.begun.get())[0] == C
+
+
+@pytest.mark.parametrize(
+    "error", [errors.TransientError("x", "y"), errors.ForbiddenError("x", "y")]
+)
+async def test_a_step_that_fails_outside_is_repeated(
+    running: Start, error: errors.OutsideError
+) -> None:
+    lanes, work = running()
+    work.failing[A] = error
+    work.gates[A].set()
+    lanes.touch(A)
+    assert [(await work.begun.get())[0] for _ in range(2)] == [A, A]
+
+
+async def test_closed_lanes_begin_nothing_until_they_open(running: Start) -> None:
+    lanes, work = running()
+    lanes.open(is_open=False)
+    lanes.touch(A)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert work.begun.empty()
+    lanes.open(is_open=True)
+    assert (await work.begun.get())[0] == A
+
+
+async def test_stopped_lanes_finish_what_is_begun() -> None:
+    work = Work()
+    lanes = Lanes(work.step, 9)
+    lanes.open(is_open=True)
+    run = asyncio.create_task(lanes.run())
+    lanes.touch(A)
+    await work.begun.get()
+    lanes.stop()
+    lanes.touch(B)
+    work.gates[A].set()
+    await run
+    assert work.begun.empty()
+
+
+async def test_a_bug_in_a_step_ends_the_run() -> None:
+    async def broken(item: Item, cause: str) -> None:
+        raise ZeroDivisionError
+
+    lanes = Lanes(broken, 9)
+    lanes.open(is_open=True)
+    lanes.touch(A)
+    with pytest.raises(ExceptionGroup):
+        await lanes.run()
+
+
+async def test_slots_serve_groups_in_turn() -> None:
+    slots = Slots(1)
+    served: list[str] = []
+
+    async def write(group: str) -> None:
+        async with slots.hold(group):
+            served.append(group)
+
+    async with asyncio.TaskGroup() as tasks, slots.hold("first"):
+        for group in ("large", "large", "large", "small", "tiny"):
+            tasks.create_task(write(group))
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert served == ["large", "small", "tiny", "large", "large"]
+
+
+async def test_a_cancelled_wait_costs_no_slot() -> None:
+    slots = Slots(1)
+    async with slots.hold("a"):
+        waiting = asyncio.create_task(slots.hold("b").__aenter__())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    async with slots.hold("c"):
+        pass

@@ -1,0 +1,229 @@
+"""The service on the embedded log and cluster: the same code as on the real ones."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.controller.tests import stage as stages
+from services.controller.tests.stage import Stage
+from stromboli.shared import envelope, keys, runtime, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.messages import batch, log, scheduling
+from stromboli.testkit.builders import make_command, make_job, make_node, make_task
+
+J = "default/j1"
+
+
+@pytest.fixture(params=[None, 1, 2], ids=["in order", "disorder 1", "disorder 2"])
+async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
+    async with stages.set_up(tmp_path, request.param) as made:
+        await made.submit(make_node())
+        yield made
+
+
+async def enqueued(stage: Stage, replicas: int = 2, **job: Any) -> scheduling.DecisionAnswered:
+    await stage.submit(make_job(tasks=[make_task(replicas=replicas)], **job))
+    decision = await stage.enqueue(await stage.group(J))
+    return await stage.answer(decision)
+
+
+async def test_a_job_goes_all_its_way(stage: Stage) -> None:
+    async with stage.controller():
+        answer = await enqueued(stage)
+        assert answer.enqueue == "executed"
+        pods = await stage.pods(2)
+        decision = await stage.place(await stage.group(J), pods)
+        placed = await stage.answer(decision)
+        assert [it.result for it in placed.tasks] == ["executed", "executed"]
+        for pod in await stage.pods(2):
+            assert (pod.spec.node_name, pod.metadata.annotation(keys.DECISION)) == ("n1", decision)
+            await stage.report(pod, "Running")
+        await stage.job(J, "Running")
+        for pod in await stage.pods(2):
+            await stage.report(pod, "Succeeded")
+        done = await stage.job(J, "Completed")
+        assert done.status.succeeded == 2
+        await stage.told(
+            topics.BATCH_EVENTS, batch.JobPhaseChanged, lambda it: it.after == "Completed"
+        )
+    phases = [it.after for it in stage.all_told(topics.BATCH_EVENTS, batch.JobPhaseChanged)]
+    assert phases == ["Pending", "Running", "Completed"]
+
+
+async def test_what_always_exists_is_made_and_open(stage: Stage) -> None:
+    async with stage.controller():
+        for name in ("root", "default"):
+            await stage.until(kinds.QUEUES, name, lambda it: it.status.state == "Open")
+
+
+async def test_plugins_objects_come_and_go_with_the_job(stage: Stage) -> None:
+    async with stage.controller():
+        await enqueued(stage, 1, plugins={"svc": (), "env": ()})
+        assert await stage.names(kinds.SERVICES) == ["j1"]
+        assert await stage.names(kinds.NETWORK_POLICIES) == ["j1"]
+        assert "j1-svc" in await stage.names(kinds.CONFIG_MAPS)
+        (pod,) = await stage.pods(1)
+        await stage.report(pod, "Succeeded")
+        await stage.until(kinds.JOBS, J, lambda it: it.status.succeeded == 1)
+        await stage.until(
+            kinds.JOBS,
+            J,
+            lambda it: it.status.state.phase == "Completed" and not it.status.controlled_resources,
+        )
+        assert await stage.names(kinds.SERVICES) == []
+
+
+async def test_a_deleted_job_leaves_nothing_and_is_told(stage: Stage) -> None:
+    async with stage.controller():
+        await enqueued(stage)
+        await stage.pods(2)
+        await stage.cluster.delete(kinds.JOBS, "default", "j1")
+        told = await stage.told(topics.BATCH_EVENTS, batch.JobDeleted, lambda it: it.job == J)
+        assert told.uid
+        assert await stage.pods(0) == []
+
+
+async def test_a_bind_of_another_uid_is_refused_and_the_rest_is_done(stage: Stage) -> None:
+    async with stage.controller():
+        await enqueued(stage)
+        one, two = await stage.pods(2)
+        group = await stage.group(J)
+        binds = [
+            scheduling.Bind(namespace="default", pod=it.metadata.name, uid=uid, node="n1")
+            for it, uid in ((one, "another"), (two, two.metadata.uid))
+        ]
+        decision = await stage.decide(
+            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, binds=tuple(binds)
+        )
+        answer = await stage.answer(decision)
+        assert [(it.result, it.reason) for it in answer.tasks] == [
+            ("refused", "PodGone"),
+            ("executed", ""),
+        ]
+
+
+async def test_an_eviction_deletes_the_pod_and_spares_a_finished_one(stage: Stage) -> None:
+    async with stage.controller():
+        await enqueued(stage, 2)
+        one, two = await stage.pods(2)
+        await stage.answer(await stage.place(await stage.group(J), [one, two]))
+        await stage.report(one, "Succeeded")
+        await stage.report(two, "Running")
+        group = await stage.group(J)
+        evictions = tuple(
+            scheduling.Eviction(
+                namespace="default", pod=it.metadata.name, uid=it.metadata.uid, reason="reclaim"
+            )
+            for it in (one, two)
+        )
+        decision = await stage.decide(
+            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=evictions
+        )
+        answer = await stage.answer(decision)
+        assert [it.result for it in answer.tasks] == ["refused", "executed"]
+
+
+async def test_a_decision_is_answered_once_for_all_however_often_it_comes(stage: Stage) -> None:
+    """In disorder the log repeats decisions and the cluster loses answers."""
+    async with stage.controller():
+        await enqueued(stage, 5)
+        group, pods = await stage.group(J), await stage.pods(5)
+        decisions = [await stage.place(group, [pod]) for pod in pods]
+        for decision in decisions:
+            await stage.answer(decision)
+    answers = stage.all_told(topics.OUTCOMES, scheduling.DecisionAnswered)
+    for decision in decisions:
+        results = {it.tasks[0].result for it in answers if it.decision == decision}
+        assert results == {"executed"}
+
+
+async def test_answers_say_from_where_a_restart_has_to_read(stage: Stage) -> None:
+    async with stage.controller():
+        answer = await enqueued(stage)
+        last = await stage.bus.last(topics.DECISIONS)
+        assert last is not None
+        assert answer.unanswered_from <= last.offset
+        assert answer.outcomes_from <= last.offset + 100
+        (opened,) = [it for it in stage.read[topics.OUTCOMES.name] if it.key == log.OPENED_KEY]
+        assert answer.outcomes_from > opened.offset
+
+
+async def test_a_decision_for_a_pod_group_that_is_gone_is_refused(stage: Stage) -> None:
+    async with stage.controller():
+        decision = await stage.decide(pod_group="default/none", pod_group_uid="u", enqueue=True)
+        assert (await stage.answer(decision)).enqueue == "refused"
+
+
+async def test_records_of_sessions_are_no_decisions(stage: Stage) -> None:
+    async with stage.controller():
+        await stage.submit(make_job(name="later"))
+        await stage.group("default/later")
+        recorded = scheduling.SessionRecorded(
+            session=1, offsets={}, now=runtime.utc_now(), configuration=""
+        )
+        draft = envelope.Draft(
+            topic=topics.DECISIONS, key="$session", message=recorded, time=runtime.utc_now()
+        )
+        await stage.append_decision(draft)
+        decision = await stage.enqueue(await stage.group("default/later"))
+        assert (await stage.answer(decision)).enqueue == "executed"
+
+
+async def test_a_command_is_carried_out(stage: Stage) -> None:
+    async with stage.controller():
+        await enqueued(stage)
+        await stage.submit(make_command("c1", "TerminateJob", await stage.job(J, "Pending")))
+        await stage.job(J, "Terminated")
+        await stage.told(topics.BATCH_EVENTS, batch.CommandTaken, lambda it: it.command == "c1")
+        assert await stage.names(kinds.COMMANDS) == []
+
+
+async def test_a_finished_job_goes_when_its_time_is_up(stage: Stage) -> None:
+    async with stage.controller():
+        await enqueued(stage, 1, ttl_seconds_after_finished=0)
+        (pod,) = await stage.pods(1)
+        await stage.report(pod, "Succeeded")
+        await stage.told(topics.BATCH_EVENTS, batch.JobDeleted, lambda it: it.job == J)
+
+
+async def test_the_next_controller_goes_on_where_the_last_one_stopped(stage: Stage) -> None:
+    async with stage.controller():
+        await enqueued(stage, 3)
+    pods = await stage.pods(3)
+    await stage.cluster.delete(
+        kinds.PODS, "default", pods[0].metadata.name, uid=pods[0].metadata.uid, grace_seconds=0
+    )
+    decision = await stage.place(await stage.group(J), pods[1:])
+    async with stage.controller():
+        answer = await stage.answer(decision)
+        assert [it.result for it in answer.tasks] == ["executed", "executed"]
+        again = await stage.pods(3)
+    assert {it.metadata.name for it in again} == {it.metadata.name for it in pods}
+    phases = [it.after for it in stage.all_told(topics.BATCH_EVENTS, batch.JobPhaseChanged)]
+    assert phases == ["Pending"], "nothing is told twice"
+
+
+async def test_other_peoples_jobs_are_left_alone(stage: Stage) -> None:
+    async with stage.controller():
+        await stage.submit(make_job("theirs", scheduler="default-scheduler"))
+        await enqueued(stage)
+        theirs = await stage.until(kinds.JOBS, "default/theirs", lambda _: True)
+    assert theirs.status.state.phase == ""
+
+
+async def test_many_jobs_do_not_wait_for_a_large_one(stage: Stage) -> None:
+    """Writes are served in turn: the large job's pods do not come first."""
+    if stage.disorder is not None:
+        return
+    async with stage.controller(writes_at_once=2):
+        await stage.submit(make_job("large", tasks=[make_task(replicas=300)]))
+        large = await stage.group("default/large")
+        await stage.submit(make_job("small"))
+        small = await stage.group("default/small")
+        await stage.enqueue(large)
+        await stage.enqueue(small)
+        await stage.until(kinds.PODS, "default/small-worker-0", lambda _: True)
+        made = await stage.names(kinds.PODS)
+    assert len(made) < 300

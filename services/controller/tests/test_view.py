@@ -1,0 +1,122 @@
+"""The controller's picture: what it knows ahead, and what it makes of records it cannot read."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stromboli.controller.core import commands, history, queues, view
+from stromboli.controller.core.view import Item
+from stromboli.shared import topics
+from stromboli.shared.api import kinds, meta
+from stromboli.testkit.builders import (
+    garbled,
+    gone,
+    make_command,
+    make_job,
+    make_pod,
+    make_pod_group,
+    make_queue,
+    make_record,
+    observed,
+)
+
+
+def empty() -> view.View:
+    return view.View(["volcano"], history.Published())
+
+
+JOB = make_job()
+POD = make_pod("j1-worker-0", "g1", owner=JOB)
+
+
+def test_a_pod_touches_its_job_and_its_group() -> None:
+    folded = empty().apply(make_record(observed(POD)))
+    assert set(folded.items) == {Item("job", "default/j1"), Item("podgroup", "default/g1")}
+
+
+def test_a_strangers_pod_touches_the_jobs_whose_names_it_may_hold() -> None:
+    picture = empty()
+    picture.apply(make_record(observed(JOB)))
+    folded = picture.apply(make_record(observed(make_pod("j1-worker-0"))))
+    assert folded.items == (Item("job", "default/j1"),)
+
+
+def test_a_command_touches_its_job() -> None:
+    folded = empty().apply(make_record(observed(make_command("c1", "AbortJob", JOB))))
+    assert set(folded.items) == {Item("command", "default/c1"), Item("job", "default/j1")}
+
+
+@pytest.mark.parametrize("topic", [topics.JOBS, topics.PODS, topics.EXPLANATIONS])
+def test_a_record_that_cannot_be_read_is_to_be_parked(topic: topics.Topic) -> None:
+    assert empty().apply(garbled(topic, "default/j1")).undecodable
+
+
+def test_what_we_wrote_is_known_before_the_topic_shows_it() -> None:
+    picture = empty()
+    picture.observe(kinds.PODS, make_pod("p", owner=JOB, version=5, phase="Running"))
+    picture.apply(make_record(observed(make_pod("p", owner=JOB, version=4))))
+    (pod,) = picture.pods_of(JOB.metadata.uid)
+    assert pod.status.phase == "Running"
+
+
+def test_what_we_delete_is_going_until_it_is_gone() -> None:
+    picture = empty()
+    picture.apply(make_record(observed(POD)))
+    picture.mark_deleting(kinds.PODS, POD.metadata.key, POD.metadata.uid)
+    assert picture.is_going(POD)
+    picture.apply(make_record(gone(POD), 1))
+    assert picture.pods_of(JOB.metadata.uid) == []
+    assert not picture.is_going(POD)
+
+
+def test_a_deletion_of_another_uid_marks_nothing() -> None:
+    picture = empty()
+    picture.apply(make_record(observed(POD)))
+    assert picture.mark_deleting(kinds.PODS, POD.metadata.key, "another") == ()
+    assert not picture.is_going(POD)
+
+
+RECORDS: dict[str, list[meta.Object]] = {
+    topics.JOBS.name: [make_job(version=1), make_job(version=2)],
+    topics.PODS.name: [
+        POD,
+        make_pod("j1-worker-0", "g1", owner=JOB, version=2, node="n1"),
+        make_pod("j1-worker-0", "g2", owner=JOB, version=3, generation=2),
+    ],
+    topics.POD_GROUPS.name: [make_pod_group("g1", owner=JOB), make_pod_group("g2", version=2)],
+    topics.COMMANDS.name: [make_command("c1", "AbortJob", JOB)],
+}
+
+
+@given(st.permutations([name for name, made in RECORDS.items() for _ in made]))
+def test_any_order_across_topics_gives_the_same_picture(order: list[str]) -> None:
+    def state(turns: list[str]) -> tuple[object, ...]:
+        picture = empty()
+        each = {name: iter(made) for name, made in RECORDS.items()}
+        for name in turns:
+            picture.apply(make_record(observed(next(each[name]))))
+        return (
+            picture.pods_of(JOB.metadata.uid),
+            picture.members("default/g1"),
+            picture.members("default/g2"),
+            list(picture.jobs()),
+            sorted(picture.items(), key=str),
+        )
+
+    assert state(order) == state(sorted(order))
+
+
+def test_queues_that_always_exist_are_made_and_empty_states_are_opened() -> None:
+    picture = empty()
+    ((created,),) = queues.reconcile(picture, "root")
+    assert isinstance(created, commands.Create)
+    assert b'"reclaimable":false' in created.body
+    assert queues.reconcile(picture, "other") == ()
+    picture.apply(make_record(observed(make_queue("q", state=""))))
+    ((patch,),) = queues.reconcile(picture, "q")
+    assert isinstance(patch, commands.Patch)
+    assert b'"state":"Open"' in patch.patch
+    picture.apply(make_record(observed(make_queue("q", state="Closed", version=2))))
+    assert queues.reconcile(picture, "q") == ()
+    picture.apply(garbled(topics.QUEUES, "root"))
+    assert queues.reconcile(picture, "root") == ()
