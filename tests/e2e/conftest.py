@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,27 +23,22 @@ NODES, CPUS = 4, 4
 """Room for 16 pods of 1 CPU."""
 SEED = int(os.environ.get("STROM_DISORDER", "20261121"))
 """By which the disordered world is disordered; another one with STROM_DISORDER=n."""
-STOP_WITHIN_S = 15
+READY_WITHIN_S, STOP_WITHIN_S, LOOK_EVERY_S = 30, 15, 0.05
 
 
 @contextlib.contextmanager
 def _embedded(state: Path, *options: str) -> Iterator[str]:
     arguments = ["up", "--state", str(state), "--port", "0", "--nodes", str(NODES)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "stromboli.cli", *arguments, "--cpu", str(CPUS), *options],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    log = state / "up.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [Path(sys.executable).with_name("strom"), *arguments, "--cpu", str(CPUS), *options],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("REST"):
-                threading.Thread(target=process.stdout.read, daemon=True).start()
-                yield line.split()[1]
-                break
-        else:
-            raise AssertionError(f"strom up ended with {process.wait()} before it was ready")
+        yield _address(process, log)
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -51,6 +46,16 @@ def _embedded(state: Path, *options: str) -> Iterator[str]:
         finally:
             process.kill()
         assert process.returncode == 0
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+    deadline = time.monotonic() + READY_WITHIN_S
+    while process.poll() is None and time.monotonic() < deadline:
+        for line in log.read_text().splitlines():
+            if line.startswith("REST"):
+                return line.split()[1]
+        time.sleep(LOOK_EVERY_S)
+    raise AssertionError(f"strom up was not ready:\n{log.read_text()}")
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ class User:
         return seen
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)  # so that scenarios, which name no fixture, run in every world
 def user(world: str) -> Iterator[User]:
     made = User(world)
     yield made
