@@ -1,0 +1,71 @@
+"""While the broker or the API server is away, services wait, say so, and go on afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from stromboli.testkit.parts.part import Part
+from stromboli.testkit.real_system import SERVICES, Service
+from tests.faults import workload
+from tests.faults.scene import Scene
+
+pytest_plugins = ["stromboli.testkit.parts.fixtures"]
+pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
+
+JOBS, UNFINISHED = 10, 5
+SAID_WITHIN_S = 30.0
+BACK_WITHIN_S = 30.0
+ENDED_WITHIN_S = 60.0
+POLL_S = 0.1
+
+
+async def _until(services: Sequence[Service], *, ready: bool, within_s: float) -> None:
+    """Return once each has said so of itself on its own port, which can only be asked."""
+    async with asyncio.timeout(within_s):
+        for service in services:
+            while True:
+                if await service.is_ready() is ready:
+                    break
+                await asyncio.sleep(POLL_S)
+
+
+async def _go_through(
+    scene: Scene, namespace: str, part: Part, noticing: Sequence[str], *, crash: bool
+) -> None:
+    namespace = await scene.enter(namespace)
+    scene.namespaces.add(namespace)
+    await workload.submit(
+        scene.system.url, namespace, workload.jobs(random.Random(namespace), JOBS)
+    )
+    enough = JOBS - UNFINISHED
+    await scene.history.until(lambda: scene.finished(namespace) >= enough, ENDED_WITHIN_S)
+    services = [scene.system.services[name] for name in noticing]
+    pids = {name: part.process.pid for name, part in scene.system.services.items()}
+    await (part.kill() if crash else part.stop())
+    await _until(services, ready=False, within_s=SAID_WITHIN_S)
+    await part.start()
+    await _until(list(scene.system.services.values()), ready=True, within_s=BACK_WITHIN_S)
+    await scene.all_end(namespace, JOBS, ENDED_WITHIN_S)
+    assert scene.broken(namespace) == []
+    now = {name: part.process.pid for name, part in scene.system.services.items()}
+    assert now == pids
+    assert all(service.process.is_running for service in scene.system.services.values())
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
+async def test_services_wait_for_a_broker_that_is_away(scene: Scene, crash: bool) -> None:
+    """All four say that they are not ready, live on, and every job ends as if nothing had been."""
+    name = "broker-killed" if crash else "broker-stopped"
+    await _go_through(scene, name, scene.system.parts.kafka, SERVICES, crash=crash)
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
+async def test_services_wait_for_an_api_server_that_is_away(scene: Scene, crash: bool) -> None:
+    """Those that use it say so; the scheduler knows only the log, and may go on deciding."""
+    name = "server-killed" if crash else "server-stopped"
+    using = [service for service in SERVICES if service != "scheduler"]
+    await _go_through(scene, name, scene.system.parts.api_server, using, crash=crash)
