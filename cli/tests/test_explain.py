@@ -13,6 +13,7 @@ GIB = 1 << 30
 
 def explanation(
     tier: Tier = "gang",
+    members: int = 10,
     shortages: tuple[Shortage, ...] = (),
     refusals: tuple[NodesRefused, ...] = (),
     in_front: tuple[str, ...] = (),
@@ -26,9 +27,9 @@ def explanation(
         tier=tier,
         message=message,
         min_member=8,
-        members=10,
+        members=members,
         running=0,
-        pending=10,
+        pending=members,
         placeable=3,
         shortages=shortages,
         refusals=refusals,
@@ -62,6 +63,13 @@ def test_all_that_is_known_is_told_a_fact_a_line() -> None:
         "             2 out: untolerated taint dedicated=gpu",
         "  scheduler  3/8 tasks in gang unschedulable",
     ]
+
+
+def test_members_are_counted_only_once_there_are_some() -> None:
+    assert explain.render(explanation(members=0))[2] == "  gang       8 pods must run together"
+    assert explain.render(explanation(members=8))[2] == (
+        "  gang       8 pods must run together: 0 run, 3 more would fit now"
+    )
 
 
 @pytest.mark.parametrize("tier", get_args(Tier))

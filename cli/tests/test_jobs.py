@@ -92,7 +92,7 @@ def test_a_name_that_is_taken_is_said_with_the_way_on(strom: Any) -> None:
     assert strom("job", "run", "a").exit_code == 0
     again = strom("job", "run", "a")
     assert again.exit_code == 1
-    assert "exists already" in again.stderr
+    assert again.stderr.startswith("strom: job default/a: exists already")
     assert "next: delete it first, or change it with: strom apply -f FILE" in again.stderr
 
 
@@ -205,6 +205,15 @@ def test_delete_deletes_each_and_stops_at_what_is_not_there(strom: Any) -> None:
     assert strom("job", "delete", "b").stdout == "job.batch.volcano.sh/b deleted\n"
 
 
+def test_a_name_that_is_empty_never_becomes_a_request(strom: Any) -> None:
+    for command in ("view", "delete", "wait"):
+        refused = strom("job", command, "")
+        assert (refused.exit_code, refused.stderr.splitlines()[0]) == (
+            1,
+            "strom: name: it is empty",
+        )
+
+
 def test_wait_ends_with_0_only_for_a_job_that_completed(house: Any, strom: Any) -> None:
     strom("job", "run", "a")
     house.set_status("a", "Completed", succeeded=1)
@@ -229,7 +238,10 @@ def test_wait_gives_up_with_124(strom: Any) -> None:
     strom("job", "run", "a")
     waited = strom("job", "wait", "a", "--timeout", "0.2s", "--for", "Completed")
     assert waited.exit_code == 124
-    assert waited.stderr.endswith("job default/a: not Completed within 0.2s\n")
+    assert waited.stderr.endswith(
+        "strom: job default/a: still Pending after 0.2 s\n"
+        "next: wait longer, or see why: strom explain a -n default\n"
+    )
 
 
 def test_wait_for_a_job_that_is_deleted_meanwhile_fails(strom: Any) -> None:

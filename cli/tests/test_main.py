@@ -132,7 +132,7 @@ def test_explain_tells_why_a_job_waits_and_who_is_in_front(house: Any, strom: An
     assert shown.stdout.splitlines() == [
         "default/a waits: its queue has no room to let it in yet.",
         "  queue      default, number 2 in line; in front: default/first",
-        "  gang       4 of 4 pods must run together: 0 run, 0 more would fit now",
+        "  gang       4 pods must run together: 0 run, 0 more would fit now",
     ]
     assert shown.stdout in strom("job", "view", "a").stdout
     assert '"tier": "enqueue"' in strom("explain", "a", "-o", "json").stdout

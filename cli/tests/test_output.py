@@ -1,8 +1,10 @@
 """Rules of showing."""
 
+import io
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from rich.console import Console
 
 from stromboli.cli import output
 
@@ -17,6 +19,16 @@ def test_a_plain_table_is_as_wide_as_its_cells_and_has_no_blanks_at_the_end() ->
         f"{name}   Running",
         "b" + " " * (len(name) - 1) + "   -",
     ]
+
+
+def test_a_table_on_a_terminal_has_colours_and_cuts_nothing_either() -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, color_system="standard", width=output.WIDE)
+    console.print(output.rich_table(("NAME", "PHASE"), [("long-" * 60, "Running"), ("b", "")]))
+    header, first, second = shown.getvalue().splitlines()
+    assert "NAME" in header
+    assert first.split() == ["long-" * 60, "\x1b[36mRunning\x1b[0m"]
+    assert second.split() == ["b", "-"]
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,9 @@ class Problem(msgspec.Struct, frozen=True):
 class RefusedError(CommandError):
     """The server found the objects wrong; nothing of them was written."""
 
-    def __init__(self, what: str, detail: str, violations: tuple[Violation, ...]) -> None:
+    def __init__(self, what: str, violations: tuple[Violation, ...]) -> None:
         count = len(violations)
-        why = detail if not count else f"refused, {count} thing{'s' * (count > 1)} to correct"
+        why = f"refused, {count} thing{'s' * (count > 1)} to correct"
         details = tuple(violation.message for violation in violations)
         super().__init__(what, why, "correct it and try again; nothing was written", details)
         self.violations = violations
@@ -206,22 +206,33 @@ def _error(what: str, method: str, status: int, problem: Problem) -> CommandErro
         namespace = name.rpartition("/")[0]
         there = f"strom {plural} list" + (f" -n {namespace}" if namespace else "")
         return NotFoundError(what, "there is none of this name", f"see what there is: {there}")
-    if status in (400, 413, 422):
-        return RefusedError(what, problem.detail or problem.title, problem.violations)
-    if status == 404:
-        step = "create its namespace first: kubectl create namespace, or a Namespace manifest"
-    elif status == 409:
-        step = "delete it first, or change it with: strom apply -f FILE"
-    elif status == 503:
-        step = "try again in a moment; strom version says what the server waits for"
-    else:
-        step = "strom version says what the server waits for"
-    return CommandError(what, problem.detail or problem.title or f"status {status}", step)
+    if problem.violations:
+        return RefusedError(what, problem.violations)
+    why = problem.detail or problem.title or f"status {status}"
+    if why.lower().startswith(f"{what}: "):
+        why = why[len(what) + 2 :]
+    return CommandError(
+        what, why, _NEXT.get(status, "see whether the server is well: strom version")
+    )
+
+
+_NEXT = {
+    400: "correct it and try again; nothing was written",
+    404: "create its namespace first: strom apply -f a manifest of kind Namespace",
+    409: "delete it first, or change it with: strom apply -f FILE",
+    413: "send it in several parts; nothing was written",
+    422: "correct it and try again; nothing was changed",
+    503: "try again in a moment; strom version says what the server waits for",
+}
+"""What helps, by status."""
 
 
 def _job_path(namespace: str, name: str) -> str:
     return f"/v1/namespaces/{_part(namespace)}/jobs/{_part(name)}"
 
 
-def _part(name: str | None) -> str:
-    return quote(name or "", safe="")
+def _part(name: str) -> str:
+    """A name inside a path. An empty one would be the path of something else."""
+    if not name:
+        raise CommandError("name", "it is empty", "name one")
+    return quote(name, safe="")

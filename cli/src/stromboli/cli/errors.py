@@ -4,14 +4,16 @@
 
     CommandError            exit 1: refused or failed
     ├── NotFoundError       there is no such object
-    └── UnreachableError    exit 3: no server answers
+    ├── UnreachableError    exit 3: no server answers
+    └── TimedOutError       exit 124: what was waited for has not come
 
 Commands of other distributions raise these too, and ``strom`` shows them alike.
 """
 
 REFUSED = 1
 UNREACHABLE = 3
-"""2 is a command line that makes no sense: the option parser's own."""
+TIMED_OUT = 124
+"""As ``timeout`` of coreutils has it. 2 is the option parser's: a command line without a sense."""
 
 
 class CommandError(Exception):
@@ -40,3 +42,9 @@ class UnreachableError(CommandError):
     """Nobody answers at the server's address."""
 
     exit_code = UNREACHABLE
+
+
+class TimedOutError(CommandError):
+    """What was waited for has not come in time."""
+
+    exit_code = TIMED_OUT

@@ -93,8 +93,11 @@ def _place(queue: str, in_front: tuple[str, ...]) -> str:
 
 
 def _gang(explained: PodGroupExplained) -> str:
-    start = f"{explained.min_member} of {explained.members} pods must run together"
-    return f"{start}: {explained.running} run, {explained.placeable} more would fit now"
+    """There are no members before the PodGroup is let in: its pods are made then."""
+    least, members = explained.min_member, explained.members
+    pods = f"{least} of {members} pods" if members > least else f"{least} pods"
+    state = f"{explained.running} run, {explained.placeable} more would fit now"
+    return f"{pods} must run together: {state}" if members else f"{pods} must run together"
 
 
 def _shortages(shortages: tuple[Shortage, ...]) -> list[str]:

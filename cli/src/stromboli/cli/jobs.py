@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from stromboli.cli import apply, job_spec, job_view, options, output, waiting
-from stromboli.cli.errors import CommandError, NotFoundError
+from stromboli.cli.errors import CommandError, NotFoundError, TimedOutError
 from stromboli.shared.api import batch, kinds
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 app = typer.Typer(cls=options.Group, help="Run, list, view, delete and wait for jobs.")
 
 SUFFIX_LENGTH = 5
-TIMED_OUT = 124
-"""As ``timeout`` of coreutils has it."""
 _COMMAND = "stromboli.cli.command"
 
 
@@ -232,9 +230,12 @@ def wait(
             raise CommandError(
                 f"job {namespace}/{name}", "it was deleted meanwhile", "submit it again"
             ) from None
-        except TimeoutError:
-            output.show_note(f"job {namespace}/{name}: not {wanted} within {timeout}")
-            raise typer.Exit(TIMED_OUT) from None
+        except TimeoutError as error:
+            raise TimedOutError(
+                f"job {namespace}/{name}",
+                f"still {error} after {timeout_s:g} s",
+                f"wait longer, or see why: strom explain {name} -n {namespace}",
+            ) from None
     output.show_lines([job_view.progress(job)])
     if waiting.phase_of(job) in waiting.ENDS - {"Completed"}:
         raise typer.Exit(1)

@@ -1,17 +1,20 @@
 """How commands show what they found: tables for people, JSON and YAML for programs.
 
-On a terminal tables are Rich's, with colours; elsewhere they are plain text whose columns are as
-wide as their widest cell, so that nothing is ever cut. Both wait with their imports until needed.
+On a terminal tables are Rich's, with colours; elsewhere they are plain text. Columns are always as
+wide as their widest cell: nothing is ever cut. Libraries are imported only where they are needed.
 """
 
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 STYLES = {
     "Running": "cyan",
@@ -27,6 +30,8 @@ STYLES = {
 }
 """Colours of phases and states, wherever a cell is exactly one of these."""
 GAP = "   "
+WIDE = 10_000
+"""Columns of a table on a terminal: a narrow one wraps the line, and a name can still be copied."""
 NONE = "-"
 """Stands where there is nothing, so that every row has the same number of words for ``awk``."""
 
@@ -53,7 +58,9 @@ def show_note(line: str) -> None:
 def show_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table: Rich's on a terminal, plain elsewhere."""
     if sys.stdout.isatty():
-        _show_rich(headers, rows)
+        from rich.console import Console
+
+        Console(width=WIDE).print(rich_table(headers, rows))
     else:
         show_lines(plain_table(headers, rows))
 
@@ -102,14 +109,14 @@ def age(created: datetime | None, now: datetime) -> str:
     return f"{days}d"
 
 
-def _show_rich(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
+def rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
+    """The table for a terminal: bold headers, phases in their colours."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0))
     for header in headers:
-        table.add_column(header, overflow="fold")
+        table.add_column(header, no_wrap=True)
     for row in rows:
         table.add_row(*(Text(cell or NONE, style=STYLES.get(cell, "")) for cell in row))
-    Console().print(table)
+    return table

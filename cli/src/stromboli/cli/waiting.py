@@ -64,8 +64,8 @@ def until(
 ) -> batch.Job:
     """The job once it is in a wanted phase or at an end; ``report`` is told of every look.
 
-    ``look`` returns None when there is no such job. Raises GoneError, or TimeoutError after
-    ``timeout_s`` seconds of ``clock`` (None: never).
+    ``look`` returns None when there is no such job. Raises GoneError, or TimeoutError with the
+    last phase after ``timeout_s`` seconds of ``clock`` (None: never).
     """
     deadline = None if timeout_s is None else clock() + timeout_s
     pause, uid = FIRST_PAUSE_S, None
@@ -79,6 +79,6 @@ def until(
             return job
         left = LONGEST_PAUSE_S if deadline is None else deadline - clock()
         if left <= 0:
-            raise TimeoutError
+            raise TimeoutError(phase_of(job))
         sleep(min(pause, left))
         pause = min(GROWTH * pause, LONGEST_PAUSE_S)
