@@ -71,7 +71,7 @@ def test_a_server_that_is_not_there_is_3_and_says_whose_address_it_was() -> None
         by_flag = call("job", "list", "--server", url)
         by_variable = call("queue", "list", env={"STROM_SERVER": url})
     assert (by_flag.exit_code, by_variable.exit_code) == (3, 3)
-    assert by_flag.stderr.startswith(f"strom: server {url} (from --server): ")
+    assert by_flag.stderr.startswith(f"strom: server {url} (from --server): Connection refused\n")
     assert by_variable.stderr.startswith(f"strom: server {url} (from STROM_SERVER): ")
     assert by_flag.stderr.endswith("\nnext: start one with: strom up\n")
 
@@ -130,7 +130,7 @@ def test_explain_tells_why_a_job_waits_and_who_is_in_front(house: Any, strom: An
     shown = strom("explain", "a")
     assert shown.exit_code == 0
     assert shown.stdout.splitlines() == [
-        "default/a waits: its queue has no room to let it in yet.",
+        "default/a waits: there is no room yet to let it into its queue.",
         "  queue      default, number 2 in line; in front: default/first",
         "  gang       4 pods must run together: 0 run, 0 more would fit now",
     ]

@@ -183,7 +183,8 @@ class Client:
         except httpx.TimeoutException:
             raise self._unreachable(f"no answer within {within_s:g} s") from None
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self._unreachable(str(error) or type(error).__name__) from None
+            why = str(error).partition("] ")[2] or str(error) or type(error).__name__
+            raise self._unreachable(why) from None  # without the "[Errno 111] " before it
 
     def _unreachable(self, why: str) -> UnreachableError:
         return UnreachableError(

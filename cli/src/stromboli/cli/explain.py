@@ -11,7 +11,7 @@ from stromboli.shared.messages.scheduling import PodGroupExplained, Shortage, Ti
 TIERS: Mapping[Tier, str] = {
     "invalid": "the scheduler cannot place it as it is written",
     "queue-closed": "its queue is closed",
-    "enqueue": "its queue has no room to let it in yet",
+    "enqueue": "there is no room yet to let it into its queue",
     "gang": "its gang cannot start as a whole yet",
     "resources": "no node has enough free for its next pod",
     "predicates": "nodes with room do not accept its pods",
@@ -96,8 +96,9 @@ def _gang(explained: PodGroupExplained) -> str:
     """There are no members before the PodGroup is let in: its pods are made then."""
     least, members = explained.min_member, explained.members
     pods = f"{least} of {members} pods" if members > least else f"{least} pods"
+    need = f"{pods} must run together" if (least, members) != (1, 1) else "a single pod"
     state = f"{explained.running} run, {explained.placeable} more would fit now"
-    return f"{pods} must run together: {state}" if members else f"{pods} must run together"
+    return f"{need}: {state}" if members else need
 
 
 def _shortages(shortages: tuple[Shortage, ...]) -> list[str]:
