@@ -1,6 +1,8 @@
 """``strom up`` and ``strom demo``."""
 
 import asyncio
+import logging
+import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +20,8 @@ STATE = Path(".strom")
 REMEMBERED = "server"
 """File in the state folder with the address, which ``strom`` finds from below."""
 DEMO_LOG = "demo.log"
+PLAIN_WIDTH = 110
+"""Columns where there is no terminal to ask."""
 
 
 def up(
@@ -33,6 +37,7 @@ def up(
         int | None,
         typer.Option(help="Port of REST; 0 takes a free one. [default: 8480, or the next free]"),
     ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log every step.")] = False,
     disorder: Annotated[
         int | None,
         typer.Option(help="For tests: delay, repeat and reorder all that is read, by this seed."),
@@ -42,7 +47,7 @@ def up(
 
     Ctrl-C stops it; the next `strom up` on the same folder goes on where it stopped.
     """
-    telemetry.configure_logs()
+    telemetry.configure_logs(logging.INFO if verbose else logging.WARNING)
     try:
         options = system.Options(
             state=state / "embedded",
@@ -77,7 +82,7 @@ async def _up(options: system.Options, state: Path) -> None:
 
 def demo() -> None:
     """See why gangs need a gang scheduler: less than a minute, all in this process."""
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     with tempfile.TemporaryDirectory(prefix="strom-demo-") as folder:
         state = Path(folder)
         log = (state / DEMO_LOG).open("w")
