@@ -1,25 +1,23 @@
 """The monitor over a log and a cluster: what it says, and when it says that it is ready."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from services.monitor.tests import shell
 from stromboli.local.bus import EmbeddedBus
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.monitor import own_log, service
-from stromboli.monitor.settings import MonitorSettings
-from stromboli.shared import envelope, keys, runtime, snapshot, topics
+from stromboli.monitor import own_log
+from stromboli.shared import envelope, keys, snapshot, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import cluster as messages
 from stromboli.testkit import builders, objects, records
 
-SETTINGS = MonitorSettings(beat_s=0.02)
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -35,50 +33,13 @@ async def cluster(tmp_path: Path) -> AsyncIterator[cluster_port.Cluster]:
         yield opened
 
 
-@contextlib.asynccontextmanager
-async def monitoring(
-    bus: bus_port.Bus, cluster: cluster_port.Cluster
-) -> AsyncIterator[asyncio.Task[None]]:
-    """A monitor that is ready, until the end of the block."""
-    health = runtime.Health("monitor")
-    serving = service.serve(SETTINGS, bus, cluster, health, lambda: builders.NOON)
-    task = asyncio.create_task(serving)
-    ready = asyncio.create_task(health.ready())
-    try:
-        async with asyncio.timeout(records.DEADLINE_S):
-            await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
-        assert ready.done(), task.result()
-        yield task
-    finally:
-        for each in (task, ready):
-            each.cancel()
-        await asyncio.gather(task, ready, return_exceptions=True)
-
-
-async def until(bus: bus_port.Bus, topic: topics.Topic, count: int) -> list[envelope.Record]:
-    """The first records of a topic, when there are so many."""
-    found: list[envelope.Record] = []
-    async with asyncio.timeout(records.DEADLINE_S), contextlib.aclosing(bus.fold([topic])) as fold:
-        async for batch in fold:
-            found += batch.records
-            if len(found) >= count:
-                return found
-    raise AssertionError("a fold ended")
-
-
-async def said(bus: bus_port.Bus, *wanted: topics.Topic) -> list[envelope.Record]:
-    """All records so far."""
-    found, _ = await records.read(bus, *wanted)
-    return found
-
-
 async def test_what_is_there_is_said_before_ready(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
     await cluster.create(kinds.JOBS, "default", objects.job("j1"))
-    async with monitoring(bus, cluster):
+    async with shell.monitoring(bus, cluster):
         picture, sync = snapshot.Snapshot(), snapshot.Sync()
-        for record in await said(bus, *topics.SNAPSHOTS.values(), topics.SYNC):
+        for record in await shell.said(bus, *topics.SNAPSHOTS.values(), topics.SYNC):
             picture.apply(record)
             sync.apply(record)
     assert [job.metadata.key for job in picture.objects(kinds.JOBS)] == ["default/j1"]
@@ -88,12 +49,12 @@ async def test_what_is_there_is_said_before_ready(
 async def test_each_change_is_said_and_an_end_is_a_tombstone(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
-    async with monitoring(bus, cluster):
+    async with shell.monitoring(bus, cluster):
         created = kinds.JOBS.decode(await cluster.create(kinds.JOBS, "default", objects.job("j1")))
         patch = objects.merge(spec={"minAvailable": 2})
         await cluster.patch(kinds.JOBS, "default", "j1", patch, patch_type="merge")
         await cluster.delete(kinds.JOBS, "default", "j1")
-        found = await until(bus, topics.JOBS, 3)
+        found = await shell.until(bus, topics.JOBS, shell.count(3))
     assert [record.value is None for record in found] == [False, False, True]
     assert found[2].headers["ce_objectuid"] == created.metadata.uid
     assert int(found[2].headers["ce_objectversion"]) > created.metadata.version
@@ -102,10 +63,10 @@ async def test_each_change_is_said_and_an_end_is_a_tombstone(
 async def test_the_trace_of_an_object_goes_on(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
-    async with monitoring(bus, cluster):
+    async with shell.monitoring(bus, cluster):
         body = objects.job("j1", {"annotations": {keys.TRACEPARENT: TRACE}})
         await cluster.create(kinds.JOBS, "default", body)
-        (found,) = await until(bus, topics.JOBS, 1)
+        (found,) = await shell.until(bus, topics.JOBS, shell.count(1))
     assert found.traceparent == TRACE
 
 
@@ -114,17 +75,17 @@ async def test_a_restart_goes_on_where_it_was_and_repeats_nothing(
 ) -> None:
     for name in ("j1", "j2"):
         await cluster.create(kinds.JOBS, "default", objects.job(name))
-    async with monitoring(bus, cluster):
+    async with shell.monitoring(bus, cluster):
         pass
-    before = await said(bus, *topics.SNAPSHOTS.values())
+    before = await shell.said(bus, *topics.SNAPSHOTS.values())
     await cluster.delete(kinds.JOBS, "default", "j1")
-    async with monitoring(bus, cluster):
-        await until(bus, topics.JOBS, 3)
-    news = (await said(bus, *topics.SNAPSHOTS.values()))[len(before) :]
+    async with shell.monitoring(bus, cluster):
+        await shell.until(bus, topics.JOBS, shell.count(3))
+    news = shell.news(await shell.said(bus, *topics.SNAPSHOTS.values()), before)
     assert [(record.key, record.value) for record in news] == [("default/j1", None)]
     states = [
         message.state
-        for record in await said(bus, topics.SYNC)
+        for record in await shell.said(bus, topics.SYNC)
         if isinstance(message := envelope.decode(record), messages.KindSynced)
     ]
     assert states.count("listing") == len(kinds.WATCHED)
@@ -133,9 +94,9 @@ async def test_a_restart_goes_on_where_it_was_and_repeats_nothing(
 async def test_an_idle_cluster_gives_signs_of_life(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
-    async with monitoring(bus, cluster):
-        before = len(await said(bus, topics.SYNC))
-        await until(bus, topics.SYNC, before + 2 * len(kinds.WATCHED))
+    async with shell.monitoring(bus, cluster):
+        before = len(await shell.said(bus, topics.SYNC))
+        await shell.until(bus, topics.SYNC, shell.count(before + 2 * len(kinds.WATCHED)))
 
 
 async def test_what_a_replaced_monitor_hides_is_said_again(
@@ -144,8 +105,8 @@ async def test_what_a_replaced_monitor_hides_is_said_again(
     """Also of what is gone."""
     paused = await bus.open_writer("monitor", "paused")
     await cluster.create(kinds.QUEUES, "", objects.make(kinds.QUEUES, "q1", spec={"weight": 3}))
-    async with monitoring(bus, cluster):
-        (first,) = [r for r in await said(bus, topics.QUEUES) if r.key == "q1"]
+    async with shell.monitoring(bus, cluster):
+        (first,) = [r for r in await shell.said(bus, topics.QUEUES) if r.key == "q1"]
         await paused.append(
             builders.observed(builders.make_queue("q1", weight=1)),
             builders.observed(builders.make_queue("q2")),
@@ -153,7 +114,7 @@ async def test_what_a_replaced_monitor_hides_is_said_again(
         found: list[envelope.Record] = []
         async with asyncio.timeout(records.DEADLINE_S):
             while not {"q1", "q2"} <= {r.key for r in found if r.offset > first.offset}:
-                found = await said(bus, topics.QUEUES)
+                found = await shell.said(bus, topics.QUEUES)
     assert envelope.decode(found[-1]) is None or found[-1].key == "q1"
     by_key = {record.key: record for record in found}
     assert by_key["q1"].value == first.value
@@ -163,9 +124,9 @@ async def test_what_a_replaced_monitor_hides_is_said_again(
 async def test_a_later_monitor_ends_this_one(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
-    async with monitoring(bus, cluster) as first, monitoring(bus, cluster):
+    async with shell.monitoring(bus, cluster) as first, shell.monitoring(bus, cluster):
         async with asyncio.timeout(records.DEADLINE_S):
-            await asyncio.wait([first])
+            await asyncio.wait([first.task])
         with pytest.raises(ExceptionGroup) as raised:
-            first.result()
+            first.task.result()
         assert raised.group_contains(own_log.ReplacedError)
