@@ -28,6 +28,7 @@ class Lanes:
         self._step = step
         self._limit = limit
         self._dirty: dict[Item, str] = {}
+        self._again: dict[Item, str] = {}
         self._busy: set[Item] = set()
         self._backoffs: dict[Item, runtime.Backoff] = {}
         self._refused: dict[Item, float] = {}
@@ -39,7 +40,8 @@ class Lanes:
 
     def touch(self, item: Item, cause: str = "") -> None:
         """The item may need a step."""
-        self._dirty[item] = cause or self._dirty.get(item, "")
+        waiting = self._again if item in self._busy else self._dirty
+        waiting[item] = cause or waiting.get(item, "")
         self._moved.set()
 
     def touch_later(self, item: Item, delay_s: float) -> None:
@@ -74,14 +76,10 @@ class Lanes:
             self._timers.clear()
 
     def _begin(self, tasks: asyncio.TaskGroup) -> None:
-        if not self.is_open:
-            return
-        for item in list(self._dirty):
-            if len(self._busy) >= self._limit:
-                return
-            if item not in self._busy:
-                self._busy.add(item)
-                tasks.create_task(self._take(item, self._dirty.pop(item)))
+        while self.is_open and self._dirty and len(self._busy) < self._limit:
+            item = next(iter(self._dirty))
+            self._busy.add(item)
+            tasks.create_task(self._take(item, self._dirty.pop(item)))
 
     async def _take(self, item: Item, cause: str) -> None:
         try:
@@ -98,6 +96,8 @@ class Lanes:
             self._refused.pop(item, None)
         finally:
             self._busy.discard(item)
+            if item in self._again:
+                self.touch(item, self._again.pop(item))
             self._moved.set()
 
     def _ring(self, item: Item) -> None:

@@ -65,18 +65,18 @@ def _next_step(picture: view.View, key: str, now: datetime) -> commands.Plan:
 
 
 def _step_of(picture: view.View, job: Job, now: datetime) -> commands.Plan:
-    mine = picture.pods_of(job.metadata.uid)
-    told = _tell(picture, job, mine, now)
+    seen = tasks.look(picture, job)
+    told = _tell(picture, job, seen.pods, now)
     if picture.is_going(job):
         return (told,)
     if _has_expired(job, now):
         return (told, (_remove(job),))
-    orders = orders_for(picture, job.metadata.key)
+    orders = picture.orders(job.metadata.key)
     if orders and job.status.state.phase:
-        return (told, *_obey(job, orders[0], picture, mine, now))
-    advance = _advance(picture, job, mine, now)
+        return (told, *_obey(job, orders[0], seen, now))
+    advance = _advance(picture, job, seen, now)
     # A phase that passes at once is told all the same, before the next one.
-    return (told, *advance) if advance else _effects(picture, job, mine, told, now)
+    return (told, *advance) if advance else _effects(picture, job, seen, told, now)
 
 
 def due(picture: view.View, key: str) -> datetime | None:
@@ -95,31 +95,20 @@ def expires_at(job: Job) -> datetime | None:
     return state.last_transition_time + timedelta(seconds=ttl)
 
 
-def orders_for(picture: view.View, key: str) -> list[Command]:
-    """Commands of users for this job, oldest first."""
-    found = [
-        order
-        for order in picture.objects(kinds.COMMANDS)
-        if view.target_job(order) == key and not picture.is_going(order)
-    ]
-    return sorted(found, key=lambda it: (it.metadata.version, it.metadata.name))
-
-
 # Step 2: the phase
 
 
-def _advance(picture: view.View, job: Job, mine: list[core.Pod], now: datetime) -> commands.Plan:
+def _advance(picture: view.View, job: Job, seen: tasks.Look, now: datetime) -> commands.Plan:
     """The status write for a phase that has to change; for a new job, what comes with it."""
     phase = tasks.phase_of(job)
-    counts = tasks.tally(picture, job, mine)
     if phase == "":
-        return _accept(picture, job, counts, now)
+        return _accept(picture, job, seen.counts, now)
     group = picture.pod_group(_group_key(job))
-    event: lifecycle.Event | None = policies.asked(picture, job, mine, group)
-    event = event or lifecycle.judge(tasks.facts(picture, job, mine))
+    event: lifecycle.Event | None = policies.asked(picture, job, seen.pods, group)
+    event = event or lifecycle.judge(tasks.facts(picture, job, seen))
     if event is None:
         return ()
-    return ((_write(job, moved(job, event, counts, now)),),)
+    return ((_write(job, moved(job, event, seen.counts, now)),),)
 
 
 def _accept(picture: view.View, job: Job, counts: tasks.Tally, now: datetime) -> commands.Plan:
@@ -163,9 +152,7 @@ def _write(job: Job, status: batch.JobStatus) -> commands.PatchJobStatus:
     return commands.PatchJobStatus(job=job, status=status)
 
 
-def _obey(
-    job: Job, order: Command, picture: view.View, mine: list[core.Pod], now: datetime
-) -> commands.Plan:
+def _obey(job: Job, order: Command, seen: tasks.Look, now: datetime) -> commands.Plan:
     """Carry out a user's command: recorded in the status, told, then deleted.
 
     The status names the command until its next change, and the job takes no other step before the
@@ -194,8 +181,7 @@ def _obey(
         told = commands.Publish(job=job.metadata.key, message=taken, at=taken.at)
         return ((told, said), (delete,))
     if action is not None and is_meant and lifecycle.accepts(phase, action):
-        counts = tasks.tally(picture, job, mine)
-        return ((_write(job, moved(job, action, counts, now, mark)),),)
+        return ((_write(job, moved(job, action, seen.counts, now, mark)),),)
     why = _refusal(job, order, is_known=action is not None, is_meant=is_meant)
     return ((_about(job, "Warning", "CommandRefused", why, now),), (delete,))
 
@@ -213,12 +199,12 @@ def _refusal(job: Job, order: Command, *, is_known: bool, is_meant: bool) -> str
 
 
 def _effects(
-    picture: view.View, job: Job, mine: list[core.Pod], told: commands.Stage, now: datetime
+    picture: view.View, job: Job, seen: tasks.Look, told: commands.Stage, now: datetime
 ) -> commands.Plan:
     stage: list[commands.Command] = []
     phase, controlled = job.status.state.phase, job.status.controlled_resources
     if phase in lifecycle.STOPPING:
-        stage += _delete_pods(tasks.doomed(picture, job, mine))
+        stage += _delete_pods(seen.doomed)
         stage += _delete_group(picture, job)
         if phase in _CLEARED:
             stage += _plugin_removals(job)
@@ -236,11 +222,9 @@ def _effects(
             controlled = _controlled(job)
             if controlled != job.status.controlled_resources:
                 stage += _plugin_objects(job)
-            stage += _pod_commands(picture, job, mine, now)
+            stage += _pod_commands(picture, job, seen, now)
     stage += told
-    counted = tasks.status_with(
-        job.status, tasks.tally(picture, job, mine), tasks.min_available(job)
-    )
+    counted = tasks.status_with(job.status, seen.counts, tasks.min_available(job))
     final = msgspec.structs.replace(counted, controlled_resources=controlled)
     if final == job.status:
         return (tuple(stage),) if stage else ()
@@ -251,7 +235,7 @@ def _effects(
 
 
 def _pod_commands(
-    picture: view.View, job: Job, mine: list[core.Pod], now: datetime
+    picture: view.View, job: Job, seen: tasks.Look, now: datetime
 ) -> Iterator[commands.Command]:
     """Make what is missing, remove what is too much: once the PodGroup has entered its queue."""
     group = picture.pod_group(_group_key(job))
@@ -260,20 +244,18 @@ def _pod_commands(
     if manifest.version_of(group) < job.status.version:
         return
     made = 0
+    there = {pod.metadata.name for pod in seen.pods}
     for member in tasks.members(job):
+        if member.name in there:
+            continue
         found = tasks.name_state(picture, job, member.name)
         if found is None and made < MOST_PODS:
             made += 1
             yield pods.create(job, member)
-        elif isinstance(found, core.Pod) and not _owns(job, found) and not picture.is_going(found):
+        elif isinstance(found, core.Pod) and not picture.is_going(found):
             why = f"pod {member.name} cannot be made: a pod of this name belongs to somebody else"
             yield _about(job, "Warning", "FailedCreate", why, now)
-    yield from _delete_pods(tasks.doomed(picture, job, mine))
-
-
-def _owns(job: Job, pod: core.Pod) -> bool:
-    owner = pod.metadata.controller
-    return owner is not None and owner.uid == job.metadata.uid
+    yield from _delete_pods(seen.doomed)
 
 
 def _delete_pods(doomed: list[core.Pod]) -> Iterator[commands.Delete]:

@@ -112,15 +112,30 @@ def unreadable(picture: view.View, job: Job) -> Iterator[Member]:
             yield member
 
 
-def facts(picture: view.View, job: Job, pods: list[core.Pod]) -> lifecycle.Facts:
+class Look(msgspec.Struct, frozen=True):
+    """A job's pods, counted, and those that have to go and are not going yet."""
+
+    pods: list[core.Pod]
+    counts: Tally
+    doomed: list[core.Pod]
+
+
+def look(picture: view.View, job: Job) -> Look:
+    """All that one step wants to know of a job's pods. O(pods + replicas)."""
+    pods = picture.pods_of(job.metadata.uid)
+    return Look(pods, tally(picture, job, pods), _doomed(picture, job, pods))
+
+
+def facts(picture: view.View, job: Job, seen: Look) -> lifecycle.Facts:
     """What the rules of the life cycle look at.
 
     Pods that have to go are counted apart: with them there may be more pods than replicas, and a
     job would both have enough running pods and too many pending ones.
     """
-    to_go = doomed(picture, job, pods)
-    apart = {pod.metadata.uid for pod in to_go}
-    counts = tally(picture, job, [pod for pod in pods if pod.metadata.uid not in apart])
+    counts = seen.counts
+    if seen.doomed:
+        apart = {pod.metadata.uid for pod in seen.doomed}
+        counts = tally(picture, job, [pod for pod in seen.pods if pod.metadata.uid not in apart])
     return lifecycle.Facts(
         phase=phase_of(job),
         min_available=min_available(job),
@@ -142,7 +157,7 @@ def facts(picture: view.View, job: Job, pods: list[core.Pod]) -> lifecycle.Facts
         succeeded=counts.succeeded,
         failed=counts.failed,
         terminating=counts.terminating,
-        doomed=len(to_go),
+        doomed=len(seen.doomed),
     )
 
 
@@ -155,7 +170,7 @@ def phase_of(job: Job) -> lifecycle.Phase:
     raise lifecycle.IllegalMoveError(phase, "any event")
 
 
-def doomed(picture: view.View, job: Job, pods: list[core.Pod]) -> list[core.Pod]:
+def _doomed(picture: view.View, job: Job, pods: list[core.Pod]) -> list[core.Pod]:
     """Pods that have to go and are not going yet.
 
     While a job stops: all, or only those that have not finished. Otherwise those that an earlier

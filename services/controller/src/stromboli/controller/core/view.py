@@ -73,6 +73,7 @@ class View:
         self._explained: dict[str, Explained] = {}
         self._pods_of: dict[str, set[str]] = {}
         self._members: dict[str, set[str]] = {}
+        self._orders: dict[str, set[str]] = {}
         self._unknown_pods: set[str] = set()
         self._deleting: set[str] = set()
         self._enqueuing: set[str] = set()
@@ -128,6 +129,12 @@ class View:
     def members(self, pod_group: str) -> list[core.Pod]:
         """Pods that name the PodGroup as theirs, by name."""
         return self._pods(self._members.get(pod_group, ()))
+
+    def orders(self, job: str) -> list[batch.Command]:
+        """Commands of users for the job that are still to be dealt with, oldest first."""
+        found = (self.command(key) for key in self._orders.get(job, ()))
+        waiting = [it for it in found if it is not None and not self.is_going(it)]
+        return sorted(waiting, key=lambda it: (it.metadata.version, it.metadata.name))
 
     def explained(self, pod_group: scheduling.PodGroup) -> Explained | None:
         """Why this very PodGroup waits, None if it does not."""
@@ -254,6 +261,8 @@ class View:
                 self._unindex(change.key, before)
         if isinstance(after, core.Pod):
             self._index(change.key, after)
+        if change.kind is kinds.COMMANDS:
+            self._index_orders(change.key, before, after)
         if change.kind is kinds.PODS:
             if isinstance(after, snapshot.Unknown):
                 self._unknown_pods.add(change.key)
@@ -308,6 +317,14 @@ class View:
         group = group_of(pod)
         if group is not None:
             _discard(self._members, group, key)
+
+    def _index_orders(self, key: str, before: snapshot.State, after: snapshot.State) -> None:
+        was = target_job(before) if isinstance(before, batch.Command) else None
+        job = target_job(after) if isinstance(after, batch.Command) else None
+        if was is not None:
+            _discard(self._orders, was, key)
+        if job is not None:
+            self._orders.setdefault(job, set()).add(key)
 
     def _pods(self, pod_keys: Iterable[str]) -> list[core.Pod]:
         found = (self._objects.get(kinds.PODS, key) for key in sorted(pod_keys))
