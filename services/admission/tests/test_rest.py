@@ -154,3 +154,12 @@ async def test_a_body_over_the_limit_is_refused(client: httpx.AsyncClient) -> No
     huge = job()
     huge["metadata"]["annotations"] = {"x": "y" * (4 * 1024 * 1024)}
     assert (await client.post(JOBS, json=huge)).status_code == 413
+
+
+async def test_a_generated_name_is_made_at_the_door(client: httpx.AsyncClient) -> None:
+    made = job()
+    made["metadata"] = {"generateName": "train-"}
+    first, second = [(await client.post(JOBS, json=made)).json() for _ in range(2)]
+    names = {first["metadata"]["name"], second["metadata"]["name"]}
+    assert len(names) == 2
+    assert all(name.startswith("train-") for name in names)

@@ -26,13 +26,14 @@ _BINARY = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """Why a job waits, as REST has it. ``explained`` is null once nothing is in its way;
-    ``in_front`` are the PodGroups before it in its queue, the next one first."""
+    ``in_front`` are the PodGroups before it in its queue, the next one first; null if its place is
+    not known."""
 
     job: str
     phase: str
     pod_group: str
     explained: PodGroupExplained | None
-    in_front: tuple[str, ...] = ()
+    in_front: tuple[str, ...] | None = ()
 
 
 def explain(
@@ -83,7 +84,9 @@ def job_name(pod_group: str) -> str:
     return _UID.sub("", pod_group)
 
 
-def _place(queue: str, in_front: tuple[str, ...]) -> str:
+def _place(queue: str, in_front: tuple[str, ...] | None) -> str:
+    if in_front is None:
+        return f"{queue}, its place in line is not known"
     if not in_front:
         return f"{queue}, first in line"
     names = [job_name(name) for name in in_front[:FRONT_SHOWN]]

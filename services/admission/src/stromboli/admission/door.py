@@ -5,6 +5,7 @@ Reads ``cluster.queues``, ``cluster.sync`` and ``scheduling.explanations``; writ
 """
 
 import base64
+import secrets
 from typing import Any
 
 import msgspec
@@ -40,8 +41,8 @@ class Submission(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The object's name; empty if the API server is to make one."""
-        name: str = self.document["metadata"].get("name", "")
+        """The object's name."""
+        name: str = self.document["metadata"]["name"]
         return name
 
 
@@ -93,15 +94,18 @@ class Door:
             elif isinstance(message, QueueOrdered):
                 self._orders[record.key] = message
 
-    def explanation(self, pod_group: str) -> tuple[PodGroupExplained, tuple[str, ...]] | None:
-        """Why a PodGroup waits, and the PodGroups in front of it in its queue."""
+    def explanation(
+        self, pod_group: str
+    ) -> tuple[PodGroupExplained, tuple[str, ...] | None] | None:
+        """Why a PodGroup waits, and the PodGroups in front of it in its queue: None if its place
+        is not known."""
         explained = self._explained.get(pod_group)
         if explained is None:
             return None
         order = self._orders.get(queue_order_key(explained.queue))
-        waiting = order.pod_groups if order else ()
-        position = waiting.index(pod_group) if pod_group in waiting else 0
-        return explained, waiting[:position]
+        if order is None or pod_group not in order.pod_groups:
+            return explained, None
+        return explained, order.pod_groups[: order.pod_groups.index(pod_group)]
 
     async def answer(self, path: str, body: bytes) -> bytes:
         """The AdmissionReview response to an API server's request on ``path``.
@@ -206,16 +210,17 @@ class Door:
     async def _submission(
         self, kind: Kind[Any], document: Document, traceparent: str
     ) -> Submission:
-        metadata = document["metadata"]
+        metadata = {**document["metadata"]}
         namespace = (metadata.get("namespace") or "default") if kind.namespaced else ""
+        if not metadata.get("name"):
+            metadata["name"] = metadata.pop("generateName") + _suffix()
+        if namespace:
+            metadata["namespace"] = namespace
+        document = {**document, "metadata": metadata}
         try:
-            before = msgspec.json.decode(
-                await self._cluster.get(kind, namespace, metadata.get("name", ""))
-            )
+            before = msgspec.json.decode(await self._cluster.get(kind, namespace, metadata["name"]))
         except errors.NotFoundError:
             before = None
-        if namespace:
-            document = {**document, "metadata": {**metadata, "namespace": namespace}}
         if before is None:
             additions = review.completed(kind, document, self.policy, traceparent)
             return Submission(kind, namespace, patch.applied(document, additions), None)
@@ -289,6 +294,14 @@ class Door:
             await self._writer.append(draft)
         except errors.OutsideError as error:
             telemetry.log.warning("review not recorded", object=key, error=str(error))
+
+
+_SUFFIXES = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters of generated names: without vowels they make no words. Kubernetes uses the same."""
+
+
+def _suffix() -> str:
+    return "".join(secrets.choice(_SUFFIXES) for _ in range(5))
 
 
 class _GroupKind(msgspec.Struct, frozen=True):

@@ -49,13 +49,14 @@ class CommandRequest(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
-    """Why a job waits. ``explained`` is null once nothing is in its way."""
+    """Why a job waits. ``explained`` is null once nothing is in its way, ``inFront`` if its place
+    is not known."""
 
     job: str
     phase: str
     pod_group: str
     explained: PodGroupExplained | None
-    in_front: tuple[str, ...] = ()
+    in_front: tuple[str, ...] | None = None
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
