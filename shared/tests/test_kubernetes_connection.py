@@ -1,0 +1,190 @@
+"""Requests, streams and credentials against a server that plays given answers."""
+
+import asyncio
+import contextlib
+import json
+import pathlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from random import Random
+
+import pytest
+from aiohttp import web
+
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@contextlib.asynccontextmanager
+async def serving(handler: Handler) -> AsyncIterator[str]:
+    """A server's address."""
+    runner = web.AppRunner(_app(handler), shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def _app(handler: Handler) -> web.Application:
+    app = web.Application(client_max_size=1 << 24)
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await handler(request)
+
+    app.router.add_route("*", "/{path:.*}", handle)
+    return app
+
+
+def kubeconfig(folder: pathlib.Path, server: str, user: dict[str, object] | None = None) -> str:
+    path = folder / "kubeconfig"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user or {"token": "first"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+class Script:
+    """A handler that gives answers in order, the last for ever, and keeps the requests."""
+
+    def __init__(self, *answers: tuple[int, str] | Handler) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, str, str]] = []
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        token = request.headers.get("Authorization", "")
+        self.asked.append((request.method, request.path_qs, token))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if callable(answer):
+            return await answer(request)
+        code, body = answer
+        headers = {"Retry-After": "0"} if code in (429, 503) else {}
+        return web.Response(status=code, text=body, headers=headers)
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    folder: pathlib.Path, handler: Handler, user: dict[str, object] | None = None
+) -> AsyncIterator[KubernetesCluster]:
+    async with serving(handler) as address:
+        settings = KubernetesSettings(kubeconfig=kubeconfig(folder, address, user))
+        async with KubernetesCluster(settings, Random(1)) as opened:
+            yield opened
+
+
+async def test_a_read_is_tried_again_but_not_for_ever(tmp_path: pathlib.Path) -> None:
+    script = Script((503, "starting"), (429, "busy"), (200, '{"ok":1}'))
+    async with connected(tmp_path, script) as cluster:
+        assert await cluster.get(kinds.PODS, "default", "p") == b'{"ok":1}'
+        assert len(script.asked) == 3
+        script.answers = [(503, "down")]
+        with pytest.raises(errors.UnavailableError):
+            await cluster.get(kinds.PODS, "default", "p")
+        assert len(script.asked) == 6
+
+
+async def test_a_write_is_never_repeated(tmp_path: pathlib.Path) -> None:
+    """Only the caller knows whether it may be."""
+    script = Script((503, "starting"))
+    async with connected(tmp_path, script) as cluster:
+        with pytest.raises(errors.TransientError):
+            await cluster.create(kinds.PODS, "default", b"{}")
+        with pytest.raises(errors.TransientError):
+            await cluster.delete(kinds.PODS, "default", "p")
+    assert [method for method, _, _ in script.asked] == ["POST", "DELETE"]
+
+
+async def test_a_server_that_is_not_there_is_unavailable(tmp_path: pathlib.Path) -> None:
+    async with serving(Script((200, ""))) as address:
+        pass
+    settings = KubernetesSettings(kubeconfig=kubeconfig(tmp_path, address))
+    async with KubernetesCluster(settings, Random(1)) as cluster:
+        with pytest.raises(errors.UnavailableError):
+            await cluster.create(kinds.PODS, "default", b"{}")
+        with pytest.raises(errors.UnavailableError):
+            await anext(cluster.watch(kinds.PODS, "1"))
+        assert not await cluster.is_reachable()
+
+
+async def test_a_list_whose_version_is_forgotten_begins_again(tmp_path: pathlib.Path) -> None:
+    first = '{"metadata":{"resourceVersion":"7","continue":"t"},"items":[{"a":1}]}'
+    whole = '{"metadata":{"resourceVersion":"9"},"items":[{"b":1},{"c":1}]}'
+    script = Script((200, first), (410, "expired"), (200, whole))
+    async with connected(tmp_path, script) as cluster:
+        listing = await cluster.list(kinds.PODS, "ns", {"a": "1", "b": "2"})
+    assert listing.items == (b'{"b":1}', b'{"c":1}')
+    assert listing.resource_version == "9"
+    selector = "labelSelector=a%3D1%2Cb%3D2"
+    assert [path for _, path, _ in script.asked] == [
+        f"/api/v1/namespaces/ns/pods?{selector}&limit=500",
+        f"/api/v1/namespaces/ns/pods?{selector}&limit=500&continue=t",
+        f"/api/v1/namespaces/ns/pods?{selector}",
+    ]
+
+
+async def test_a_broken_watch_ends_and_loses_only_the_cut_line(tmp_path: pathlib.Path) -> None:
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"type":"ADDED","object":{"a":"' + b"x" * 3_000_000 + b'"}}\n')
+        await response.write(b'{"type":"MODIFIED","object":{"a":"cu')
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    async with connected(tmp_path, stream) as cluster:
+        seen = [event async for event in cluster.watch(kinds.PODS, "5")]
+    assert [event.type for event in seen] == ["ADDED"]
+    assert len(seen[0].object) == 3_000_008
+
+
+async def test_a_watch_can_be_left_while_it_lasts(tmp_path: pathlib.Path) -> None:
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"type":"BOOKMARK","object":{}}\n')
+        await asyncio.Event().wait()
+        return response
+
+    async with (
+        connected(tmp_path, stream) as cluster,
+        contextlib.aclosing(cluster.watch(kinds.PODS, "5")) as events,
+    ):
+        assert (await anext(events)).type == "BOOKMARK"
+
+
+async def test_a_renewed_token_is_used_after_a_refusal(tmp_path: pathlib.Path) -> None:
+    """A 401 says that nothing happened, so even a write is sent again, once."""
+    token = tmp_path / "token"
+    token.write_text("first")
+
+    async def renew(_: web.Request) -> web.StreamResponse:
+        token.write_text("second")
+        return web.Response(status=401, text="Unauthorized")
+
+    script = Script(renew, (201, "{}"), (401, "Unauthorized"))
+    async with connected(tmp_path, script, {"tokenFile": str(token)}) as cluster:
+        await cluster.create(kinds.PODS, "default", b"{}")
+        with pytest.raises(errors.ForbiddenError):
+            await cluster.create(kinds.PODS, "default", b"{}")
+    tokens = [given for _, _, given in script.asked]
+    assert tokens == ["Bearer first", *["Bearer second"] * 3]
+
+
+async def test_what_is_wrong_with_a_configuration_is_said_at_once(tmp_path: pathlib.Path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("clusters: [")
+    for path, word in ((str(tmp_path / "absent"), "absent"), (str(broken), "broken")):
+        with pytest.raises(errors.PermanentError, match=word):
+            async with KubernetesCluster(KubernetesSettings(kubeconfig=path)):
+                pass
