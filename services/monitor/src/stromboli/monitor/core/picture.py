@@ -61,7 +61,8 @@ class Picture:
         self.state: State = "folding"
         self.version = ""
         """Everything up to this resourceVersion has been taken in."""
-        self._signature = projection.signature(kind)
+        self.signature = projection.signature(kind)
+        """Which fields our snapshots carry."""
         self._entries: dict[str, Entry] = {}
         self._gone: dict[str, int] = {}  # key -> version of its end, while echoes may come
         self._overwritten: set[str] = set()
@@ -115,7 +116,7 @@ class Picture:
             known is None
             or known.state != "synced"
             or known.position > end  # the topic has lost its tail
-            or known.projection != self._signature
+            or known.projection != self.signature
         ):
             self.state = "must_list"
             return
@@ -212,7 +213,7 @@ class Picture:
             resource_version=mark.resource_version,
             at=mark.at,
             position=position,
-            projection=self._signature,
+            projection=self.signature,
         )
         return envelope.Draft(
             topic=topics.SYNC, key=self.kind.plural, message=message, time=mark.at

@@ -1,0 +1,214 @@
+"""The rules of a kind's picture, one by one; all of them at once are in test_picture_any_order."""
+
+import pytest
+
+from services.monitor.tests import world
+from stromboli.monitor.core.picture import Picture
+from stromboli.shared import envelope, topics
+from stromboli.shared.messages import base, cluster
+from stromboli.testkit import builders
+
+
+@pytest.fixture
+def nodes() -> world.Cluster:
+    return world.Cluster()
+
+
+@pytest.fixture
+def log() -> world.Log:
+    return world.Log()
+
+
+def said(monitor: world.Monitor) -> list[tuple[str, bool]]:
+    """Keys of what was said, and whether it was there."""
+    return [(draft.key, draft.message is not None) for draft in monitor.said]
+
+
+def test_the_first_monitor_lists(nodes: world.Cluster, log: world.Log) -> None:
+    nodes.put("a", 1)
+    monitor = world.Monitor(nodes, log)
+    assert monitor.picture.state == "must_list"
+    monitor.settle()
+    assert said(monitor) == [("a", True)]
+    assert monitor.picture.version == "1"
+
+
+def test_a_change_that_we_do_not_read_is_not_said(nodes: world.Cluster, log: world.Log) -> None:
+    nodes.put("a", 1)
+    monitor = world.Monitor(nodes, log)
+    monitor.settle()
+    nodes.put("a", 1)
+    nodes.put("a", 2)
+    monitor.settle()
+    assert said(monitor) == [("a", True)] * 2
+    assert monitor.picture.version == "3"
+
+
+def test_a_restart_without_changes_says_only_that_it_is_synced(
+    nodes: world.Cluster, log: world.Log
+) -> None:
+    for name in ("a", "b"):
+        nodes.put(name, 1)
+    nodes.delete("b")
+    world.Monitor(nodes, log).settle()
+    end = log.ends[topics.SYNC.name]
+    again = world.Monitor(nodes, log)
+    assert again.picture.state == "watching"
+    again.settle()
+    assert again.said == []
+    (_, synced) = log.records[topics.SYNC.name][end:]
+    assert envelope.decode(synced) == cluster.KindSynced(
+        kind="nodes",
+        state="synced",
+        resource_version="3",
+        at=world.NOW,
+        position=1,
+        projection=again.picture.signature,
+    )
+
+
+def test_a_deletion_while_away_is_a_tombstone(nodes: world.Cluster, log: world.Log) -> None:
+    """Told by the resumed watch, or by a whole list when that has expired."""
+    for name in ("a", "b"):
+        nodes.put(name, 1)
+    world.Monitor(nodes, log).settle()
+    nodes.delete("a")
+    resumed = world.Monitor(nodes, log)
+    resumed.settle()
+    assert said(resumed) == [("a", False)]
+    assert resumed.said[0].object_uid == "node-a"
+    nodes.delete("b")
+    nodes.forget()
+    listed = world.Monitor(nodes, log)
+    listed.settle()
+    assert said(listed) == [("b", False)]
+
+
+def test_half_a_list_deletes_nothing(nodes: world.Cluster, log: world.Log) -> None:
+    for name in ("a", "b"):
+        nodes.put(name, 1)
+    world.Monitor(nodes, log).settle()
+    monitor = world.Monitor(nodes, log)
+    monitor.picture.expired()
+    monitor.picture.list_begins()
+    assert monitor.picture.see(nodes.objects["a"], world.NOW) is None
+    assert monitor.picture.mark(world.NOW).state == "listing"
+    monitor.picture.list_begins()
+    for raw in nodes.objects.values():
+        assert monitor.picture.see(raw, world.NOW) is None
+    assert monitor.picture.list_ends("2", world.NOW) == []
+
+
+def test_a_new_object_under_an_old_name_is_said(nodes: world.Cluster, log: world.Log) -> None:
+    nodes.put("a", 1)
+    world.Monitor(nodes, log).settle()
+    nodes.delete("a")
+    nodes.put("a", 1)
+    nodes.forget()
+    monitor = world.Monitor(nodes, log)
+    monitor.settle()
+    assert said(monitor) == [("a", True)]
+    assert log.picture() == nodes.truth()
+
+
+def test_events_from_before_what_stands_are_echoes(nodes: world.Cluster, log: world.Log) -> None:
+    """A monitor that died between its drafts and its sync leaves a log that is ahead."""
+    first = world.Monitor(nodes, log)
+    first.settle()
+    for cpu in (1, 2):
+        nodes.put("a", cpu)
+    nodes.put("b", 1)
+    nodes.delete("b")
+    while first.watch():
+        first.append()
+    second = world.Monitor(nodes, log)
+    assert second.picture.version == "0"
+    second.settle()
+    assert second.said == []
+
+
+def test_a_log_that_lost_its_tail_is_listed_again(nodes: world.Cluster, log: world.Log) -> None:
+    for name in ("a", "b", "c"):
+        nodes.put(name, 1)
+    world.Monitor(nodes, log).settle()
+    log.lose_tail(2)
+    monitor = world.Monitor(nodes, log)
+    assert monitor.picture.state == "must_list"
+    monitor.settle()
+    assert said(monitor) == [("b", True), ("c", True)]
+
+
+def test_another_projection_lists_again(nodes: world.Cluster, log: world.Log) -> None:
+    """What an older version of us has said lacks fields that this one reads."""
+    synced = cluster.KindSynced(
+        kind="nodes", state="synced", resource_version="7", at=world.NOW, projection="older"
+    )
+    picture = Picture(world.KIND)
+    picture.fold_sync(synced, 0)
+    picture.open(0)
+    assert picture.state == "must_list"
+
+
+def test_a_garbled_record_is_replaced(nodes: world.Cluster, log: world.Log) -> None:
+    """By the object as it is, or by a tombstone."""
+    for name in ("a", "b"):
+        nodes.put(name, 1)
+    first = world.Monitor(nodes, log)
+    first.settle()
+    for name in ("a", "x"):
+        offset = log.append(builders.observed(builders.make_node(name)), first.epoch)
+        log.records[world.TOPIC.name][-1] = builders.garbled(world.TOPIC, name, offset)
+    monitor = world.Monitor(nodes, log)
+    assert set(monitor.picture.overwritten) == {"a", "x"}
+    monitor.settle()
+    assert log.picture() == nodes.truth()
+
+
+def test_a_replaced_monitors_last_word_does_not_stay(nodes: world.Cluster, log: world.Log) -> None:
+    """Even if its successor, who would have seen it, died before it could."""
+    nodes.put("a", 1)
+    paused = world.Monitor(nodes, log)
+    paused.list()
+    nodes.delete("a")
+    successor = world.Monitor(nodes, log)
+    successor.settle()
+    paused.append()
+    assert set(log.picture()) == {"a"}
+    third = world.Monitor(nodes, log)
+    assert third.picture.state == "watching"
+    third.settle()
+    assert log.picture() == {}
+
+
+def test_nothing_is_vouched_for_while_something_is_hidden(
+    nodes: world.Cluster, log: world.Log
+) -> None:
+    nodes.put("a", 1)
+    paused = world.Monitor(nodes, log)
+    paused.list()
+    monitor = world.Monitor(nodes, log)
+    monitor.settle()
+    end = log.ends[topics.SYNC.name]
+    paused.append()
+    monitor.vouch()
+    assert monitor.picture.overwritten == ("a",)
+    assert log.ends[topics.SYNC.name] == end
+    monitor.settle()
+    assert log.ends[topics.SYNC.name] == end + 1
+
+
+def test_an_answer_older_than_the_watch_restores_nothing(
+    nodes: world.Cluster, log: world.Log
+) -> None:
+    nodes.put("a", 1)
+    old = nodes.objects["a"]
+    nodes.put("a", 2)
+    monitor = world.Monitor(nodes, log)
+    monitor.settle()
+    monitor.picture.overwrite("a")
+    assert monitor.picture.restore("a", old, world.NOW) is None
+    assert monitor.picture.overwritten == ("a",)
+    restored = monitor.picture.restore("a", nodes.objects["a"], world.NOW)
+    assert restored is not None
+    assert restored.message is not None
+    assert base.encode(restored.message) == nodes.objects["a"]

@@ -1,0 +1,102 @@
+"""What of an object goes to its topic."""
+
+import msgspec
+import pytest
+
+from stromboli.monitor.core import projection
+from stromboli.shared import keys
+from stromboli.shared.api import batch, kinds
+from stromboli.shared.messages import base, cluster
+from stromboli.testkit import builders, objects
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def raw(kind: projection.AnyKind, **fields: object) -> bytes:
+    metadata = {"name": "x", "namespace": "ns", "uid": "u1", "resourceVersion": "7"}
+    return msgspec.json.encode({"kind": kind.kind, "metadata": metadata, **fields})
+
+
+def test_the_projection_is_what_our_structs_read() -> None:
+    """Nothing else of the object, and its identity beside it."""
+    node = builders.make_node("n1", version=7)
+    document = msgspec.json.decode(base.encode(node))
+    document["status"]["images"] = [{"names": ["a"], "sizeBytes": 1}]
+    observed = projection.observe(kinds.NODES, msgspec.json.encode(document))
+    assert observed.message == node
+    assert observed.identity == projection.Identity("n1", "node-n1", 7)
+
+
+def test_two_versions_of_one_content_are_one() -> None:
+    one, two = (
+        projection.observe(kinds.NODES, base.encode(builders.make_node("n1", version=version)))
+        for version in (7, 8)
+    )
+    assert one.digest == two.digest == projection.digest(one.message)
+    other = projection.observe(kinds.NODES, base.encode(builders.make_node("n1", "9")))
+    assert other.digest != one.digest
+
+
+def test_annotations_stay_but_kubectls_copy_and_stores_of_others() -> None:
+    kept = {"a": "1", "limit": "x" * projection.LARGEST_ANNOTATION_BYTES}
+    dropped = {
+        keys.LAST_APPLIED: "{}",
+        "above": "x" * (projection.LARGEST_ANNOTATION_BYTES + 1),
+        "letters": "é" * projection.LARGEST_ANNOTATION_BYTES,
+    }
+    pod = builders.make_pod("p1", annotations=kept | dropped)
+    observed = projection.observe(kinds.PODS, base.encode(pod))
+    assert isinstance(observed.message, type(pod))
+    assert observed.message.metadata.annotations == kept
+
+
+def test_annotations_of_a_template_are_the_pods_to_come() -> None:
+    """They stay as the user wrote them."""
+    task = builders.make_task(annotations={keys.LAST_APPLIED: "{}"})
+    observed = projection.observe(kinds.JOBS, base.encode(builders.make_job(tasks=[task])))
+    assert isinstance(observed.message, batch.Job)
+    annotations = observed.message.spec.tasks[0].template.metadata.annotations
+    assert annotations == {keys.LAST_APPLIED: "{}"}
+
+
+def test_the_trace_is_the_objects() -> None:
+    job = objects.job("j1", {"annotations": {keys.TRACEPARENT: TRACE}})
+    assert projection.observe(kinds.JOBS, job).traceparent == TRACE
+    assert projection.observe(kinds.JOBS, objects.job("j1")).traceparent == ""
+
+
+def test_what_cannot_be_read_is_a_stub_that_says_where() -> None:
+    observed = projection.observe(kinds.JOBS, raw(kinds.JOBS, spec={"minAvailable": "two"}))
+    assert isinstance(observed.message, cluster.Unreadable)
+    assert (observed.message.uid, observed.message.resource_version) == ("u1", "7")
+    assert "$.spec.minAvailable" in observed.message.reason
+    assert observed.identity.key == "ns/x"
+
+
+def test_what_is_too_large_is_a_stub_that_says_so() -> None:
+    labels = {"large": "x" * projection.LARGEST_VALUE_BYTES}
+    observed = projection.observe(
+        kinds.NODES, base.encode(builders.make_node("n1", labels=labels, version=3))
+    )
+    assert isinstance(observed.message, cluster.Unreadable)
+    assert observed.message.reason.startswith("too large: ")
+
+
+def test_a_stub_is_said_once_and_not_for_every_version() -> None:
+    bad = raw(kinds.JOBS, spec=1)
+    again = bad.replace(b'"7"', b'"8"')
+    one, two = projection.observe(kinds.JOBS, bad), projection.observe(kinds.JOBS, again)
+    assert one.digest == two.digest
+    assert two.identity.version == 8
+
+
+def test_an_object_without_metadata_is_no_object() -> None:
+    with pytest.raises(msgspec.DecodeError):
+        projection.observe(kinds.JOBS, b'{"spec":1}')
+
+
+def test_every_kind_has_its_own_signature() -> None:
+    """So that a monitor that reads more fields lists again what an older one has said."""
+    signatures = {projection.signature(kind) for kind in kinds.WATCHED}
+    assert len(signatures) == len(kinds.WATCHED)
+    assert projection.signature(kinds.JOBS) == projection.signature(kinds.JOBS)
