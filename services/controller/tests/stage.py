@@ -4,6 +4,7 @@ scheduler's parts played by the test."""
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +37,7 @@ class Stage:
         self.bus = bus
         self.cluster = cluster
         self.disorder = disorder
+        self.ahead = timedelta(0)
         self.health = runtime.Health("controller")
         self.read: dict[str, list[envelope.Record]] = {}
         self._grown = asyncio.Event()
@@ -52,9 +54,7 @@ class Stage:
             bus = DisorderedBus(bus, self.disorder)
             cluster = DisorderedCluster(cluster, self.disorder)
         given = ControllerSettings(**settings)
-        running = asyncio.create_task(
-            service.serve(given, bus, cluster, self.health, runtime.utc_now)
-        )
+        running = asyncio.create_task(service.serve(given, bus, cluster, self.health, self.clock))
         try:
             await self._unless_over(running, self.health.ready())
             yield
@@ -63,6 +63,10 @@ class Stage:
                 running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await running
+
+    def clock(self) -> datetime:
+        """The controller's clock, ``ahead`` of everybody else's."""
+        return runtime.utc_now() + self.ahead
 
     async def _unless_over(self, running: asyncio.Task[None], wait: Any) -> None:
         waiting = asyncio.ensure_future(wait)

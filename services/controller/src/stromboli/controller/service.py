@@ -38,8 +38,8 @@ LONGEST_SLEEP_S = 60.0
 """A timer is looked at again after this at the latest, should the wall clock be set anew."""
 LONG_PLAN_S = 0.01
 REST_AFTER_LONG = 4
-"""A job whose plan took longer than this (from some thousand pods on) rests four times as long before
-its next one: changes come together, and the loop is free for the others four fifths of the time."""
+"""A job whose plan took longer than this (from some thousand pods on) rests four times as long
+before its next one: changes come together, and the loop is free for others most of the time."""
 _log = structlog.get_logger(__name__)
 
 
