@@ -101,11 +101,12 @@ async def changes(
     version: str,
     namespace: str,
     until: Callable[[list[Seen]], bool],
+    within_s: float = records.DEADLINE_S,
 ) -> list[Seen]:
     """What a watcher sees of a namespace (or, for cluster scoped kinds, of names that begin so)
     after ``version`` until it has seen enough. It resumes where the server closes the stream."""
     seen: list[Seen] = []
-    async with asyncio.timeout(records.DEADLINE_S):
+    async with asyncio.timeout(within_s):
         while True:
             stream = cluster.watch(kind, version)
             try:
@@ -147,7 +148,7 @@ async def eventually(
             version = (await cluster.list(kind, namespace)).resource_version
             if holds(await _found(cluster, kind, namespace, name)):
                 return
-            await changes(cluster, kind, version, namespace or name, bool)
+            await changes(cluster, kind, version, namespace or name, bool, within_s)
 
 
 async def _found(

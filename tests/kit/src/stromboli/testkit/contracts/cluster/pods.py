@@ -6,7 +6,7 @@ from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.testkit import objects
-from stromboli.testkit.contracts.cluster.room import PODS, ClusterRoom, bound_pod
+from stromboli.testkit.contracts.cluster.room import NODE, PODS, ClusterRoom, bound_pod
 
 
 class Pods(ClusterRoom):
@@ -50,7 +50,7 @@ class Pods(ClusterRoom):
         await open_cluster.patch(PODS, namespace, "p", label, patch_type="merge")
         with pytest.raises(errors.InvalidError):
             await open_cluster.patch(
-                PODS, namespace, "p", objects.merge(spec={"nodeName": "n"}), patch_type="merge"
+                PODS, namespace, "p", objects.merge(spec={"nodeName": NODE}), patch_type="merge"
             )
 
     async def test_binding_gives_a_pod_its_node(
@@ -60,10 +60,10 @@ class Pods(ClusterRoom):
         body = objects.pod("p", {"annotations": {"old": "1"}})
         pod = objects.read(await open_cluster.create(PODS, namespace, body))
         await open_cluster.bind(
-            namespace, "p", uid=pod["metadata"]["uid"], node="n1", annotations={"new": "2"}
+            namespace, "p", uid=pod["metadata"]["uid"], node=NODE, annotations={"new": "2"}
         )
         bound = objects.read(await open_cluster.get(PODS, namespace, "p"))
-        assert bound["spec"]["nodeName"] == "n1"
+        assert bound["spec"]["nodeName"] == NODE
         assert bound["metadata"]["annotations"] == {"old": "1", "new": "2"}
         (condition,) = bound["status"]["conditions"]
         assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
@@ -77,7 +77,7 @@ class Pods(ClusterRoom):
         pod = await bound_pod(open_cluster, namespace, "p")
         with pytest.raises(errors.ConflictError):
             await open_cluster.bind(
-                namespace, "p", uid=pod["metadata"]["uid"], node="n1", annotations={"late": "1"}
+                namespace, "p", uid=pod["metadata"]["uid"], node=NODE, annotations={"late": "1"}
             )
         bound = objects.read(await open_cluster.get(PODS, namespace, "p"))
         assert "late" not in bound["metadata"].get("annotations", {})
@@ -87,9 +87,9 @@ class Pods(ClusterRoom):
     ) -> None:
         await open_cluster.create(PODS, namespace, objects.pod("p"))
         with pytest.raises(errors.ConflictError):
-            await open_cluster.bind(namespace, "p", uid="other", node="n1", annotations={})
+            await open_cluster.bind(namespace, "p", uid="other", node=NODE, annotations={})
         with pytest.raises(errors.NotFoundError):
-            await open_cluster.bind(namespace, "q", uid="other", node="n1", annotations={})
+            await open_cluster.bind(namespace, "q", uid="other", node=NODE, annotations={})
 
     async def test_a_pod_that_is_going_is_not_bound(
         self, open_cluster: port.Cluster, namespace: str
@@ -99,7 +99,7 @@ class Pods(ClusterRoom):
         await open_cluster.delete(PODS, namespace, "p")
         with pytest.raises(errors.ConflictError):
             await open_cluster.bind(
-                namespace, "p", uid=pod["metadata"]["uid"], node="n1", annotations={}
+                namespace, "p", uid=pod["metadata"]["uid"], node=NODE, annotations={}
             )
         release = objects.merge(metadata={"finalizers": None})
         await open_cluster.patch(PODS, namespace, "p", release, patch_type="merge")

@@ -11,6 +11,9 @@ from stromboli.testkit import objects
 COLLECTED_S = 90.0
 """A real collector learns of kinds every 30 s, and retries with pauses."""
 
+NODE = objects.unique("node")
+"""A node that nobody has, so that no kubelet, real or simulated, interferes."""
+
 CONFIG_MAPS = kinds.CONFIG_MAPS
 JOBS = kinds.JOBS
 PODS = kinds.PODS
@@ -49,5 +52,5 @@ async def bound_pod(
     cluster: port.Cluster, namespace: str, name: str, **spec: Any
 ) -> objects.Document:
     pod = objects.read(await cluster.create(PODS, namespace, objects.pod(name, **spec)))
-    await cluster.bind(namespace, name, uid=pod["metadata"]["uid"], node="n1", annotations={})
+    await cluster.bind(namespace, name, uid=pod["metadata"]["uid"], node=NODE, annotations={})
     return pod
