@@ -120,6 +120,17 @@ class Stage:
             )
         )
 
+    async def explain(self, message: messages.PodGroupExplained) -> None:
+        """Say why a PodGroup waits."""
+        await self.append_decision(
+            envelope.Draft(
+                topic=topics.EXPLANATIONS,
+                key=message.pod_group,
+                message=message,
+                time=runtime.utc_now(),
+            )
+        )
+
     async def append_decision(self, draft: envelope.Draft) -> str:
         if self._scheduler is None:
             self._scheduler = await self.bus.open_writer("scheduler", "test")

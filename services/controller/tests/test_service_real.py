@@ -1,0 +1,110 @@
+"""The service writes what a real API server takes: objects, patches with tests, Events."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from services.controller.tests.stage import Stage
+from stromboli.local.bus import EmbeddedBus
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.shared.messages import scheduling
+from stromboli.testkit import crds, objects
+from stromboli.testkit.builders import make_command, make_job, make_task
+from stromboli.testkit.parts import real
+
+pytest_plugins = ["stromboli.testkit.parts.fixtures"]
+pytestmark = [pytest.mark.real]
+
+
+@pytest.fixture
+async def stage(real_parts: real.RealParts, tmp_path: Path) -> AsyncIterator[Stage]:
+    """A controller on the real API server, with the log of a single process."""
+    kubeconfig = str(real_parts.api_server.kubeconfig("admin"))
+    settings = KubernetesSettings(kubeconfig=kubeconfig)
+    async with EmbeddedBus(tmp_path / "log.db") as bus, KubernetesCluster(settings) as cluster:
+        await crds.apply_crds(cluster)
+        made = Stage(bus, cluster)
+        async with asyncio.TaskGroup() as tasks:
+            helpers = [tasks.create_task(made.relay()), tasks.create_task(made.follow())]
+            async with made.controller():
+                yield made
+            for helper in helpers:
+                helper.cancel()
+
+
+async def enqueued(stage: Stage, name: str, replicas: int, **job: object) -> str:
+    key = f"default/{name}"
+    await stage.submit(make_job(name, tasks=[make_task(replicas=replicas)], **job))  # type: ignore[arg-type]
+    answer = await stage.answer(await stage.enqueue(await stage.group(key)))
+    assert answer.enqueue == "executed"
+    return key
+
+
+async def test_a_job_with_plugins_goes_all_its_way(stage: Stage) -> None:
+    name = objects.unique("way")
+    key = await enqueued(stage, name, 2, plugins={"svc": (), "env": ()})
+    await stage.until(kinds.JOBS, key, lambda job: job.status.pending == 2)
+    for kind, made in (
+        (kinds.CONFIG_MAPS, f"{name}-svc"),
+        (kinds.SERVICES, name),
+        (kinds.NETWORK_POLICIES, name),
+    ):
+        await stage.cluster.get(kind, "default", made)
+    pods = [await stage.until(kinds.PODS, f"{key}-worker-{i}", lambda _: True) for i in range(2)]
+    group = await stage.group(key)
+    await explain(stage, group.metadata.key, group.metadata.uid)
+    for pod in pods:
+        await stage.until(kinds.PODS, pod.metadata.key, lambda it: len(it.status.conditions) == 1)
+    placed = await stage.answer(await stage.place(group, pods))
+    assert [it.result for it in placed.tasks] == ["executed", "executed"]
+    for phase in ("Running", "Succeeded"):
+        for pod in pods:
+            await stage.report(pod, phase)
+        await stage.job(key, {"Succeeded": "Completed"}.get(phase, phase))
+    done = await stage.until(kinds.JOBS, key, lambda job: not job.status.controlled_resources)
+    assert done.status.succeeded == 2
+    assert await reasons(stage, name) >= {"Pending", "Running", "Completed"}
+
+
+async def test_a_command_stops_a_job_whose_status_another_controller_wrote(stage: Stage) -> None:
+    """Its status has no version: Volcano leaves out zeros."""
+    key = await enqueued(stage, objects.unique("taken"), 1)
+    job = await stage.job(key, "Pending")
+    status = msgspec.json.encode({"status": {"version": None}})
+    await stage.cluster.patch(
+        kinds.JOBS,
+        "default",
+        job.metadata.name,
+        status,
+        patch_type="merge",
+        subresource="status",
+    )
+    await stage.submit(make_command(objects.unique("stop"), "TerminateJob", job))
+    await stage.job(key, "Terminated")
+
+
+async def explain(stage: Stage, key: str, uid: str) -> None:
+    message = scheduling.PodGroupExplained(
+        pod_group=key,
+        pod_group_uid=uid,
+        queue="default",
+        phase="Inqueue",
+        tier="resources",
+        message="2/2 tasks in gang unschedulable",
+        min_member=2,
+        members=2,
+        running=0,
+        pending=2,
+        placeable=0,
+    )
+    await stage.explain(message)
+
+
+async def reasons(stage: Stage, name: str) -> set[str]:
+    listing = await stage.cluster.list(kinds.EVENTS, "default")
+    events = [msgspec.json.decode(raw) for raw in listing.items]
+    return {it["reason"] for it in events if it["involvedObject"]["name"] == name}
