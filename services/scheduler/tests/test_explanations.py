@@ -1,5 +1,7 @@
 """Why a gang waits, in the words and numbers that people already know."""
 
+from datetime import timedelta
+
 from stromboli.scheduler.core import configuration, session, state
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import meta
@@ -25,9 +27,9 @@ class Told:
         for record in self.log.see(*objects):
             self.picture.apply(record)
 
-    def decide(self) -> session.Session:
+    def decide(self, after: timedelta = timedelta(minutes=1)) -> session.Session:
         """A session whose explanations come to stand on their topic."""
-        decided = session.decide(self.picture, builders.NOON, POLICY)
+        decided = session.decide(self.picture, builders.NOON + after, POLICY)
         for key, message in decided.explanations.items():
             self.picture.record_explanation(key, message)
         for order in decided.orders:
@@ -80,6 +82,15 @@ def test_a_gang_without_pods_says_how_many_it_has() -> None:
         "4/0 tasks in gang unschedulable: pod group is not ready, 4 minAvailable. "
         "Origin reason is: Not enough valid tasks for gang-scheduling, valid: 0, min: 4"
     )
+
+
+def test_a_gang_whose_pods_are_being_made_needs_no_explanation() -> None:
+    told = Told()
+    told.see(builders.make_queue(), builders.make_node(), builders.make_pod_group("g1", 4))
+    decided = told.decide(after=timedelta(seconds=1))
+    assert decided.is_awaiting
+    assert decided.explanations == {}
+    assert decided.orders == ()
 
 
 def test_no_node_that_may_be_used_is_another_tier_than_no_room() -> None:

@@ -28,7 +28,7 @@ def decide(
 ) -> session.Session:
     log = topic_log.TopicLog()
     log.see(builders.make_queue(), *objects)
-    return session.decide(fold(log.records), builders.NOON, policy, seed)
+    return session.decide(fold(log.records), builders.NOON + session.PATIENCE, policy, seed)
 
 
 def binds(decided: session.Session) -> dict[str, str]:

@@ -41,12 +41,14 @@ class Publication(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What a step came to. ``facts``: fact -> problem or None; ``is_due``: decide again soon."""
+    """What a step came to. ``facts``: fact -> problem or None; ``is_due``: decide again soon;
+    ``look_again_s``: take a step after so long even if nothing comes."""
 
     undecodable: tuple[Undecodable, ...]
     facts: dict[str, str | None]
     publication: Publication | None
     is_due: bool
+    look_again_s: float
 
 
 class Engine:
@@ -68,6 +70,8 @@ class Engine:
         self._is_caught_up = False
         self._replaced_by = ""
         self._own_until = 0
+        self._patient_until: datetime | None = None
+        self._shown: tuple[object, ...] = ({}, ())
 
     def wait_for(self, offset: int) -> None:
         """Decide nothing before the decision at this offset is folded: it is part of the picture,
@@ -78,6 +82,9 @@ class Engine:
         """Fold, and decide if something is due and nothing forbids it."""
         undecodable = [found for batch in batches for found in self._fold(batch)]
         facts = self._facts(now)
+        if self._patient_until is not None and now >= self._patient_until:
+            self._patient_until = None
+            self.picture.wake(self._own_id)
         is_due = bool(self.picture.due) and self._has_folded_own() and not any(facts.values())
         publication = self._decide(now) if is_due and may_decide else None
         return Step(
@@ -85,7 +92,18 @@ class Engine:
             facts=facts,
             publication=publication,
             is_due=is_due and publication is None,
+            look_again_s=self._look_again_s(now),
         )
+
+    @property
+    def _own_id(self) -> str:
+        """What led to a session that no record called for."""
+        return envelope.event_id("scheduler", self._epoch, 0)
+
+    def _look_again_s(self, now: datetime) -> float:
+        """The age of the monitor's last sign of life is looked at even if nothing comes."""
+        until = now + self._sync_max_age
+        return (min(until, self._patient_until or until) - now).total_seconds()
 
     # Folding
 
@@ -97,10 +115,11 @@ class Engine:
         for record in batch.unheard:
             if record.topic == topics.EXPLANATIONS:
                 self.picture.apply(record)  # it hides what we said: what it says stands there now
+                self.picture.wake(record.id)
         self.picture.advance(batch.positions)
         if batch.caught_up and not self._is_caught_up:
             self._is_caught_up = True
-            self.picture.wake(envelope.event_id("scheduler", self._epoch, 0))
+            self.picture.wake(self._own_id)
 
     def _apply(self, record: envelope.Record) -> str:
         if record.topic == topics.SYNC:
@@ -137,6 +156,7 @@ class Engine:
     # Deciding
 
     def _decide(self, now: datetime) -> Publication:
+        self._show_unknowns()
         started = time.perf_counter()
         decided = session.decide(self.picture, now, self._policy, self._seed)
         publication = Publication(
@@ -145,6 +165,7 @@ class Engine:
         for key, draft in publication.explanations.items():
             self.picture.record_explanation(key, draft.message)
         self.picture.rest(is_throttled=decided.is_throttled)
+        self._patient_until = now + session.PATIENCE if decided.is_awaiting else None
         seconds = time.perf_counter() - started
         binds = sum(len(statement.binds) for statement in decided.decisions)
         _session_seconds.record(seconds)
@@ -161,6 +182,13 @@ class Engine:
                 cause=decided.cause,
             )
         return publication
+
+    def _show_unknowns(self) -> None:
+        """Say once what is left out: nodes, and unreadable pods for which no node could be."""
+        unknown = (self.picture.nodes.excluded, self.picture.unplaced_unknown_pods())
+        if unknown != self._shown:
+            self._shown = unknown
+            telemetry.log.warning("excluded", nodes=unknown[0], pods_of_unknown_nodes=unknown[1])
 
     def _decisions(self, decided: session.Session, now: datetime) -> Iterator[envelope.Draft]:
         for statement in decided.decisions:

@@ -107,8 +107,7 @@ class Scheduler:
             if step.publication is not None:
                 next_session = loop.time() + self._settings.min_session_interval_s
                 await self._publish(step.publication)
-            # The age of the monitor's last sign of life is looked at again even if nothing comes.
-            until = next_session if step.is_due else loop.time() + self._settings.sync_max_age_s
+            until = next_session if step.is_due else loop.time() + step.look_again_s
             batches = await self._next_batches(until)
 
     async def _step(self, batches: list[port.Batch], *, may_decide: bool) -> engine.Step:

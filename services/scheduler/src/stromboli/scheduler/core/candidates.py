@@ -39,7 +39,8 @@ class Candidate(msgspec.Struct, eq=False):
     """A waiting gang with what this session finds out about it.
 
     ``placed``: tasks and rows committed; ``fitting``: how many fitted in a trial that was
-    discarded; ``enters``: decided now to pass its queue's door; ``is_untried``: left for later.
+    discarded; ``enters``: decided now to pass its queue's door; ``is_untried``: left for later;
+    ``is_awaited``: its pods are being made, so there is nothing to explain yet.
     """
 
     gang: gangs.Gang
@@ -55,6 +56,7 @@ class Candidate(msgspec.Struct, eq=False):
     fitting: int = 0
     failure: Failure | None = None
     is_untried: bool = False
+    is_awaited: bool = False
     _tasks: list[gangs.Task] | None = None
 
     @property

@@ -53,6 +53,8 @@ def order_changes(
 
 
 def _still_waits(candidate: candidates.Candidate) -> bool:
+    if candidate.is_awaited:
+        return False
     return bool(candidate.blocked or candidate.still_pending or not candidate.is_ready)
 
 

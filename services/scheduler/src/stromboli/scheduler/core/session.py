@@ -5,7 +5,7 @@ session byte for byte, whatever the order in which the picture was folded.
 """
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -22,6 +22,10 @@ from stromboli.scheduler.core import (
 )
 from stromboli.shared.messages import scheduling as messages
 
+PATIENCE = timedelta(seconds=10)
+"""How young a PodGroup may be and lack pods without a word: they are made within a second, and an
+explanation for each new gang would cost records, conditions and Events for nothing."""
+
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """What a session came to.
@@ -29,7 +33,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     ``decisions``: one statement a gang, in job order. ``explanations`` and ``orders``: only what
     differs from what stands on the topic; None says that a gang no longer waits. ``record`` is
     there if anything was decided. ``cause``: id of the record that called for the session.
-    ``is_throttled``: binds in flight kept it from placing more.
+    ``is_throttled``: binds in flight kept it from placing more. ``is_awaiting``: pods of a young
+    gang are still to come; should they not, a session after ``PATIENCE`` explains it.
     """
 
     decisions: tuple[messages.StatementDecided, ...]
@@ -38,6 +43,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     record: messages.SessionRecorded | None
     cause: str
     is_throttled: bool
+    is_awaiting: bool
 
 
 def decide(
@@ -55,7 +61,7 @@ def decide(
             _knock(candidate, door, policy)
 
     # 3. Placement: each gang whole in a trial or not at all, as far as binds may be in flight.
-    inside = [candidate for candidate in waiting if _may_place(candidate, policy)]
+    inside = [candidate for candidate in waiting if _may_place(candidate, policy, now)]
     room = policy.max_unanswered_binds - picture.unanswered_binds()
     for step in placement.steps(inside, policy, seed):
         if room <= 0:
@@ -75,6 +81,7 @@ def decide(
         record=_record(picture, number, now, policy, seed) if decisions else None,
         cause=picture.due,
         is_throttled=any(candidate.is_untried for candidate in inside),
+        is_awaiting=any(candidate.is_awaited for candidate in waiting),
     )
 
 
@@ -90,11 +97,16 @@ def _knock(
     candidate.enters = candidate.is_enqueued = True
 
 
-def _may_place(candidate: candidates.Candidate, policy: configuration.Configuration) -> bool:
+def _may_place(
+    candidate: candidates.Candidate, policy: configuration.Configuration, now: datetime
+) -> bool:
     if candidate.blocked is None and policy.gang:
         reason = gangs.invalidity(candidate.gang, candidate.group)
         if reason:
             candidate.blocked = candidates.Blocked("gang", reason)
+            created = candidate.group.metadata.creation_timestamp
+            is_young = created is not None and now - created < PATIENCE
+            candidate.is_awaited = candidate.enters or is_young
     return candidate.blocked is None and bool(candidate.tasks)
 
 
