@@ -14,7 +14,7 @@ from stromboli.shared.cluster import port
 from stromboli.shared.messages import cluster as messages
 
 SLICE = 200
-"""Objects of a list taken in before others get a turn: some ten milliseconds."""
+"""Objects of a list taken in before others get a turn: a few milliseconds."""
 SHORT_WATCH_S = 1.0
 """A watch that a server ends sooner is its way of saying no: usual are five minutes."""
 
