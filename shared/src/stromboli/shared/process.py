@@ -1,5 +1,6 @@
 """A service as a process of its own: settings from the environment, telemetry, health, the log."""
 
+import asyncio
 import contextlib
 import os
 import sys
@@ -14,6 +15,9 @@ from stromboli.shared.bus import port as bus_port
 from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
 
 S = TypeVar("S", bound=msgspec.Struct)
+ASK_EVERY_S = 2.0
+"""How often the log is asked whether it is there: the question takes a broker half a
+millisecond."""
 
 
 def start(
@@ -44,11 +48,22 @@ async def health_served(health: runtime.Health, host: str, port: int) -> AsyncIt
 
 @contextlib.asynccontextmanager
 async def connected(settings: KafkaSettings, health: runtime.Health) -> AsyncIterator[bus_port.Bus]:
-    """The log while inside; waits for a broker that is away, not ready meanwhile."""
+    """The log while inside; waits for a broker that is away, not ready meanwhile, nor later
+    whenever it is away: a fold just waits then, so its reader would not notice."""
     health.set("log", "connecting")
     bus = KafkaBus(settings)
     await runtime.persist(bus.__aenter__, "log", health)
+    asking = asyncio.create_task(_ask(bus, health))
     try:
         yield bus
     finally:
+        asking.cancel()
+        await asyncio.wait([asking])
         await bus.__aexit__(None, None, None)
+
+
+async def _ask(bus: bus_port.Bus, health: runtime.Health) -> None:
+    while True:
+        answers = await bus.is_reachable()
+        health.set("broker", None if answers else "the log does not answer")
+        await asyncio.sleep(ASK_EVERY_S)
