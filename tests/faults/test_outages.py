@@ -25,35 +25,40 @@ POLL_S = 0.1
 
 async def _until(services: Sequence[Service], *, ready: bool, within_s: float) -> None:
     """Return once each has said so of itself on its own port, which can only be asked."""
-    async with asyncio.timeout(within_s):
-        for service in services:
-            while True:
-                if await service.is_ready() is ready:
-                    break
-                await asyncio.sleep(POLL_S)
+    for service in services:
+        try:
+            async with asyncio.timeout(within_s):
+                while True:
+                    if await service.is_ready() is ready:
+                        break
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            state = "not ready" if ready else "ready"
+            raise AssertionError(f"{service.name} is still {state} after {within_s} s") from None
 
 
 async def _go_through(
     scene: Scene, namespace: str, part: Part, noticing: Sequence[str], *, crash: bool
 ) -> None:
-    namespace = await scene.enter(namespace)
+    await scene.enter(namespace)
     scene.namespaces.add(namespace)
-    await workload.submit(
-        scene.system.url, namespace, workload.jobs(random.Random(namespace), JOBS)
-    )
+    documents = workload.jobs(random.Random(namespace), JOBS)
+    await workload.submit(scene.system.url, namespace, documents)
     enough = JOBS - UNFINISHED
     await scene.history.until(lambda: scene.finished(namespace) >= enough, ENDED_WITHIN_S)
-    services = [scene.system.services[name] for name in noticing]
-    pids = {name: part.process.pid for name, part in scene.system.services.items()}
+    services = scene.system.services
+    pids = {name: service.process.pid for name, service in services.items()}
     await (part.kill() if crash else part.stop())
-    await _until(services, ready=False, within_s=SAID_WITHIN_S)
-    await part.start()
-    await _until(list(scene.system.services.values()), ready=True, within_s=BACK_WITHIN_S)
+    try:
+        noticed = [services[name] for name in noticing]
+        await _until(noticed, ready=False, within_s=SAID_WITHIN_S)
+    finally:
+        await part.start()
+    await _until(list(services.values()), ready=True, within_s=BACK_WITHIN_S)
     await scene.all_end(namespace, JOBS, ENDED_WITHIN_S)
     assert scene.broken(namespace) == []
-    now = {name: part.process.pid for name, part in scene.system.services.items()}
-    assert now == pids
-    assert all(service.process.is_running for service in scene.system.services.values())
+    assert {name: service.process.pid for name, service in services.items()} == pids
+    assert all(service.process.is_running for service in services.values())
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
