@@ -5,6 +5,7 @@ reading the object anew; the next step starts from there.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,8 @@ STAGE_WORKERS = 64
 """Commands of one stage tried at once: the first that is refused ends the stage."""
 BACKGROUND = "$background"
 """Group of writes that nobody waits for: Events and pod conditions share one turn in the round."""
+MOST_EVENTS = 1000
+"""Kubernetes Events waiting to be written; older ones are dropped: they are news, not state."""
 
 Touch = Callable[[view.Item, str], None]
 
@@ -55,16 +58,23 @@ class Hands:
         self._writer = writer
         self._slots = slots
         self._touch = touch
+        self._events: deque[commands.RecordEvent] = deque(maxlen=MOST_EVENTS)
+        self._news = asyncio.Event()
+        self._stopping = False
 
     async def carry_out(self, stage: commands.Stage, group: str, cause: str) -> None:
         """Do all of a stage; ``group`` takes its turns among all writers.
 
         Facts are told last, also when something failed: what is told is not done again.
+        Kubernetes Events are only handed to ``record_events``: nobody waits for them.
         Raises RefusedError or TransientError for the first command that failed; what was begun
         beside it is finished first, what was not is left for the next try.
         """
         told = [it for it in stage if isinstance(it, commands.Publish)]
-        rest = [it for it in stage if not isinstance(it, commands.Publish)]
+        for said in stage:
+            if isinstance(said, commands.RecordEvent):
+                self._say(said)
+        rest = [it for it in stage if not isinstance(it, commands.Publish | commands.RecordEvent)]
         waiting = iter(rest)
         failed: list[errors.OutsideError] = []
 
@@ -155,7 +165,7 @@ class Hands:
                 case commands.Delete():
                     await self.delete(command, group)
                 case commands.RecordEvent():
-                    await self._record(command)
+                    self._say(command)
                 case commands.Publish():
                     await self._publish([command], cause)
         except RefusedError:
@@ -225,18 +235,39 @@ class Hands:
             tested = manifest.job_status_patch(command, current=found)
             await self._patch_or_read(msgspec.structs.replace(patch, patch=tested), group)
 
-    async def _record(self, event: commands.RecordEvent) -> None:
-        namespace = manifest.event_namespace(event)
-        try:
-            async with self._slots.hold(BACKGROUND):
-                _requests.add(1, {"verb": "create", "kind": kinds.EVENTS.kind})
-                await self._cluster.create(kinds.EVENTS, namespace, manifest.event_body(event))
-        except errors.AlreadyExistsError:
-            pass  # said before a restart
-        except errors.PermanentError as error:
-            # Nobody's work depends on an Event: a namespace that is going takes none.
-            _log.warning("event not recorded", about=event.name, reason=error.reason)
+    def _say(self, event: commands.RecordEvent) -> None:
         self._view.mark_said(event)
+        if len(self._events) == MOST_EVENTS:
+            _log.warning("event dropped", about=self._events[0].name, message=event.message)
+        self._events.append(event)
+        self._news.set()
+
+    async def record_events(self) -> None:
+        """Write Kubernetes Events, one after another, until stopped and none is left."""
+        while self._events or not self._stopping:
+            if not self._events:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            event = self._events.popleft()
+            try:
+                await self._record(event)
+            except errors.AlreadyExistsError:
+                pass  # said before a restart
+            except errors.OutsideError as error:
+                # Nobody's work depends on an Event, and a namespace that is going takes none.
+                _log.warning("event not recorded", about=event.name, reason=error.reason)
+
+    def stop(self) -> None:
+        """``record_events`` ends when what was said is written."""
+        self._stopping = True
+        self._news.set()
+
+    async def _record(self, event: commands.RecordEvent) -> None:
+        async with self._slots.hold(BACKGROUND):
+            _requests.add(1, {"verb": "create", "kind": kinds.EVENTS.kind})
+            namespace = manifest.event_namespace(event)
+            await self._cluster.create(kinds.EVENTS, namespace, manifest.event_body(event))
 
     async def _publish(self, told: list[commands.Publish], cause: str) -> None:
         """Append in order; one call, so that a pod's and its job's events keep their order."""

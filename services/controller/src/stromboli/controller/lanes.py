@@ -45,11 +45,13 @@ class Lanes:
         self._moved.set()
 
     def touch_later(self, item: Item, delay_s: float) -> None:
-        """Touch the item after a while; replaces an earlier wish for it."""
-        timer = self._timers.pop(item, None)
-        if timer is not None:
-            timer.cancel()
+        """Touch the item after a while, or when an earlier wish for it says so."""
         loop = asyncio.get_running_loop()
+        timer = self._timers.get(item)
+        if timer is not None:
+            if timer.when() <= loop.time() + delay_s:
+                return
+            timer.cancel()
         self._timers[item] = loop.call_later(delay_s, self._ring, item)
 
     def open(self, *, is_open: bool) -> None:

@@ -36,6 +36,9 @@ TICK_S = 1.0
 SHORTEST_SLEEP_S = 0.5
 LONGEST_SLEEP_S = 60.0
 """A timer is looked at again after this at the latest, should the wall clock be set anew."""
+CALM_S = 0.1
+"""What users look at (counts, PodGroups' conditions) is written this long after it changed: such
+writes come together, and do not compete with the pods' own way to their nodes."""
 LONG_PLAN_S = 0.01
 REST_AFTER_LONG = 4
 """A job whose plan took longer than this (from some thousand pods on) rests four times as long
@@ -109,7 +112,7 @@ class Controller:
         self._view = view.View(settings.scheduler_names, published)
         self._lanes = Lanes(self._step, settings.items_in_hand)
         slots = Slots(settings.writes_at_once)
-        self._hands = Hands(self._view, cluster, writer, slots, self._lanes.touch)
+        self._hands = Hands(self._view, cluster, writer, slots, self._touch)
         self._execution = Execution(
             self._view,
             bus,
@@ -117,11 +120,12 @@ class Controller:
             writer,
             self._hands,
             slots,
-            self._lanes.touch,
+            self._touch,
             health,
             clock,
             settings.decisions_in_hand,
         )
+        self._calm_since: dict[view.Item, float] = {}
         self._caught_up = False
         self._may_act = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -141,6 +145,7 @@ class Controller:
                 self._health.set("start", None)
                 for item in self._view.items():
                     self._lanes.touch(item)
+                saying = tasks.create_task(self._hands.record_events())
                 acting = [
                     tasks.create_task(self._lanes.run()),
                     tasks.create_task(self._execution.run()),
@@ -149,6 +154,8 @@ class Controller:
                 self._lanes.stop()
                 self._execution.stop()
                 await asyncio.wait(acting)
+                self._hands.stop()
+                await asyncio.wait([saying])
             for task in reading:
                 task.cancel()
 
@@ -175,7 +182,7 @@ class Controller:
     async def _take_in(self, record: envelope.Record) -> None:
         folded = self._view.apply(record)
         for item in folded.items:
-            self._lanes.touch(item, record.id)
+            self._touch(item, record.id)
         if folded.undecodable:
             _log.warning("parked", topic=record.topic.name, key=record.key, at=record.offset)
             parked = runtime.parked(record, "controller", folded.undecodable, self._clock())
@@ -209,6 +216,7 @@ class Controller:
             await self._freeze(item, str(error))
             return
         took_s = loop.time() - begun
+        plan = self._postponed(item, plan, begun)
         if plan:
             with telemetry.span(f"reconcile {item.kind}", self._trace(item), key=item.key):
                 await self._carry_out(plan, item, cause)
@@ -218,6 +226,30 @@ class Controller:
         if at is not None:
             wait_s = (at - self._clock()).total_seconds()
             self._lanes.touch_later(item, min(max(wait_s, SHORTEST_SLEEP_S), LONGEST_SLEEP_S))
+
+    def _postponed(self, item: view.Item, plan: commands.Plan, at: float) -> commands.Plan:
+        """The plan without a write of mere counts that came up less than ``CALM_S`` ago."""
+        rest = tuple(
+            tuple(
+                it for it in stage if not (isinstance(it, commands.PatchJobStatus) and it.can_wait)
+            )
+            for stage in plan
+        )
+        if rest == plan:
+            self._calm_since.pop(item, None)
+            return plan
+        since = self._calm_since.setdefault(item, at)
+        if at >= since + CALM_S:
+            del self._calm_since[item]
+            return plan
+        self._lanes.touch_later(item, since + CALM_S - at)
+        return tuple(stage for stage in rest if stage)
+
+    def _touch(self, item: view.Item, cause: str) -> None:
+        if item.kind == "podgroup":
+            self._lanes.touch_later(item, CALM_S)
+        else:
+            self._lanes.touch(item, cause)
 
     def _plan(self, item: view.Item, now: datetime) -> commands.Plan:
         match item.kind:
