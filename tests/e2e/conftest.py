@@ -17,7 +17,6 @@ import pytest
 
 from stromboli.testkit.real_system import RealSystem
 
-pytest_plugins = ["stromboli.testkit.parts.fixtures"]
 
 NODES, CPUS = 4, 4
 """Room for 16 pods of 1 CPU."""
