@@ -17,7 +17,6 @@ import pytest
 
 from stromboli.testkit.real_system import RealSystem
 
-
 NODES, CPUS = 4, 4
 """Room for 16 pods of 1 CPU."""
 SEED = int(os.environ.get("STROM_DISORDER", "20261121"))

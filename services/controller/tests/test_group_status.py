@@ -96,6 +96,18 @@ def test_a_running_gang_that_is_short_of_members_is_unknown() -> None:
     assert world.group().status.phase == "Unknown"
 
 
+def test_a_gang_that_runs_is_not_unknown_because_its_surplus_waits() -> None:
+    world = World()
+    world.submit(make_job(tasks=[make_task(replicas=2)], min_available=1))
+    world.settle()
+    world.enqueue(world.group_key())
+    world.settle()
+    world.run("j1-worker-0")
+    explain(world, world.group())
+    assert world.group().status.phase == "Running"
+    assert holds(world.group())["Scheduled"][0] == "True"
+
+
 def test_why_a_gang_waits_stands_on_the_group_its_pods_and_in_events() -> None:
     world = waiting()
     expected = ("True", "NotEnoughResources", MESSAGE)

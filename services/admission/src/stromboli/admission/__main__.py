@@ -21,6 +21,7 @@ async def main(settings: Settings, health: runtime.Health) -> None:
         )
     async with contextlib.AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(KubernetesCluster(settings.kubernetes))
+        await stack.enter_async_context(process.noticed(cluster, "API server", health))
         door = Door(settings, cluster, runtime.utc_now)
         handlers = [*http.health_routes([health]), *rest.routes(door, cluster)]
         bound = http.listen(settings.rest_host, settings.rest_port)

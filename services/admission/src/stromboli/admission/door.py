@@ -22,6 +22,10 @@ from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages.admission import Reviewed, Violation
 from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered, queue_order_key
 
+_reviews = telemetry.meter.create_counter(
+    "stromboli.admission.reviews", description="Objects reviewed, by what the door said"
+)
+
 
 class RefusedError(Exception):
     """What was submitted is wrong; nothing of it was written."""
@@ -274,6 +278,7 @@ class Door:
         way: str,
         found: tuple[Violation, ...],
     ) -> None:
+        _reviews.add(1, {"kind": kind.kind, "way": way, "allowed": not found})
         if self._writer is None:
             return
         metadata = document.get("metadata") or {}

@@ -24,7 +24,7 @@ GROUP = "controller"
 """Group of the decisions' reader."""
 _log = structlog.get_logger(__name__)
 _binds = telemetry.meter.create_counter(
-    "stromboli_controller_decided", description="Binds and evictions by what became of them"
+    "stromboli.controller.decided", description="Binds and evictions by what became of them"
 )
 
 

@@ -21,7 +21,7 @@ from stromboli.shared.cluster import port as cluster_port
 
 _log = structlog.get_logger(__name__)
 _requests = telemetry.meter.create_counter(
-    "stromboli_controller_requests", description="Requests to the API server"
+    "stromboli.controller.requests", description="Requests to the API server"
 )
 
 STAGE_WORKERS = 64

@@ -9,13 +9,17 @@ import functools
 from collections import deque
 from collections.abc import Callable
 
-from stromboli.shared import envelope, runtime
+from stromboli.shared import envelope, runtime, telemetry
 from stromboli.shared.bus import port
 
 MOST_AT_ONCE = 1000
 """Drafts in one append: some megabytes."""
 MOST_WAITING = 5000
 """Drafts held while the log is away; then reading the cluster waits, which it can."""
+
+_appends = telemetry.meter.create_counter(
+    "stromboli.monitor.records", description="Snapshots and tombstones acknowledged by the log"
+)
 
 
 class LogLostError(Exception):
@@ -72,6 +76,7 @@ class Outbox:
             )
         self.position = stand[-1].offset + 1
         self._appended += len(drafts)
+        _appends.add(len(drafts), {"topic": drafts[0].topic.name})
         async with self._progress:
             self._progress.notify_all()
 

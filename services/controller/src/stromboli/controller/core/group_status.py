@@ -68,7 +68,7 @@ def next_status(
         placed += bool(pod.spec.node_name) or tasks.has_finished(pod)
     explained = picture.explained(group)
     is_ready = 0 < placed >= group.spec.min_member
-    if running and explained is not None:
+    if running and not is_ready and explained is not None:
         phase = "Unknown"
     elif is_ready:
         phase = "Completed" if placed == succeeded + failed else "Running"
@@ -86,13 +86,13 @@ def next_status(
 def _conditions(
     status: PodGroupStatus, explained: view.Explained | None, *, is_ready: bool, now: datetime
 ) -> tuple[PodGroupCondition, ...]:
-    if explained is not None:
+    if is_ready:
+        holds, other, reason, message, id_ = SCHEDULED, UNSCHEDULABLE, READY, "", ""
+    elif explained is not None:
         invalid = explained.message.tier == "invalid"
         holds, other = UNSCHEDULABLE, SCHEDULED
         reason = NOT_ENOUGH_TASKS if invalid else NOT_ENOUGH_RESOURCES
         message, id_ = explained.message.message, explained.id
-    elif is_ready:
-        holds, other, reason, message, id_ = SCHEDULED, UNSCHEDULABLE, READY, "", ""
     else:
         return status.conditions  # nobody says anything: what was said still stands
     before = _condition(status, holds)
