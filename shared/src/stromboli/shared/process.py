@@ -5,7 +5,7 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
 
 S = TypeVar("S", bound=msgspec.Struct)
 ASK_EVERY_S = 2.0
-"""How often the log is asked whether it is there: the question takes a broker half a
+"""How often broker and API server are asked whether they are there: it takes them less than a
 millisecond."""
 
 
@@ -53,17 +53,32 @@ async def connected(settings: KafkaSettings, health: runtime.Health) -> AsyncIte
     health.set("log", "connecting")
     bus = KafkaBus(settings)
     await runtime.persist(bus.__aenter__, "log", health)
-    asking = asyncio.create_task(_ask(bus, health))
     try:
-        yield bus
+        async with noticed(bus, "broker", health):
+            yield bus
     finally:
-        asking.cancel()
-        await asyncio.wait([asking])
         await bus.__aexit__(None, None, None)
 
 
-async def _ask(bus: bus_port.Bus, health: runtime.Health) -> None:
-    while True:
-        answers = await bus.is_reachable()
-        health.set("broker", None if answers else "the log does not answer")
-        await asyncio.sleep(ASK_EVERY_S)
+class Outside(Protocol):
+    """What can be away."""
+
+    async def is_reachable(self) -> bool:
+        """Whether it answers, now and soon."""
+
+
+@contextlib.asynccontextmanager
+async def noticed(outside: Outside, fact: str, health: runtime.Health) -> AsyncIterator[None]:
+    """While inside, ``fact`` is a problem whenever ``outside`` does not answer."""
+
+    async def ask() -> None:
+        while True:
+            health.set(fact, None if await outside.is_reachable() else "does not answer")
+            await asyncio.sleep(ASK_EVERY_S)
+
+    asking = asyncio.create_task(ask())
+    try:
+        yield
+    finally:
+        asking.cancel()
+        await asyncio.wait([asking])

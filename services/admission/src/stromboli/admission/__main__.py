@@ -21,7 +21,6 @@ async def main(settings: Settings, health: runtime.Health) -> None:
         )
     async with contextlib.AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(KubernetesCluster(settings.kubernetes))
-        await stack.enter_async_context(process.noticed(cluster, "API server", health))
         door = Door(settings, cluster, runtime.utc_now)
         handlers = [*http.health_routes([health]), *rest.routes(door, cluster)]
         bound = http.listen(settings.rest_host, settings.rest_port)
@@ -38,6 +37,7 @@ async def main(settings: Settings, health: runtime.Health) -> None:
             port = await stack.enter_async_context(serving)
             telemetry.log.info("listening", webhooks=f"https://{settings.webhook_host}:{port}")
         bus = await stack.enter_async_context(process.connected(settings.kafka, health))
+        await stack.enter_async_context(process.noticed(cluster, "API server", health))
         await service.serve(door, settings, bus, health, runtime.utc_now, settings.instance)
 
 

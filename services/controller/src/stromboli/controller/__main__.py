@@ -15,8 +15,8 @@ async def main(settings: Settings, health: runtime.Health) -> None:
             process.health_served(health, settings.health_host, settings.health_port)
         )
         cluster = await stack.enter_async_context(KubernetesCluster(settings.kubernetes))
-        await stack.enter_async_context(process.noticed(cluster, "API server", health))
         bus = await stack.enter_async_context(process.connected(settings.kafka, health))
+        await stack.enter_async_context(process.noticed(cluster, "API server", health))
         await service.serve(settings, bus, cluster, health, runtime.utc_now)
 
 
