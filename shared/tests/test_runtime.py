@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -65,6 +66,12 @@ async def test_ready_and_metrics_are_served_over_http() -> None:
     assert waiting.json() == {"monitor": {"monitor": "starting"}}
     assert ready.status_code == 200
     assert b"python_info" in metrics.content
+
+
+def test_answers_do_not_wait_for_the_peers_acknowledgement() -> None:
+    """asyncio sets TCP_NODELAY on connections only if their socket says it is TCP."""
+    with http.listen("127.0.0.1", 0) as bound:
+        assert bound.proto == socket.IPPROTO_TCP
 
 
 def test_sigterm_lets_the_process_finish_what_it_began() -> None:
