@@ -20,7 +20,6 @@ from stromboli.testkit.real_system import SERVICES
 from tests.faults import decisions, workload
 from tests.faults.scene import Scene
 
-pytest_plugins = ["stromboli.testkit.parts.fixtures"]
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
 
 JOBS, UNFINISHED, LATE = 20, 10, 4

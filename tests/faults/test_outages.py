@@ -13,7 +13,6 @@ from stromboli.testkit.real_system import SERVICES, Service
 from tests.faults import workload
 from tests.faults.scene import Scene
 
-pytest_plugins = ["stromboli.testkit.parts.fixtures"]
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
 
 JOBS, UNFINISHED = 10, 5
