@@ -270,3 +270,20 @@ def test_the_seed_decides_the_shuffled_order() -> None:
     again = binds(decide(ROOM_FOR_THREE, *groups, *pods, policy=BASELINE, seed=0))
     assert again == outcomes[0]
     assert len({tuple(sorted(outcome)) for outcome in outcomes.values()}) > 1
+
+
+def test_names_and_the_seed_alone_decide_the_shuffled_order() -> None:
+    """Uids are new in every run, and a demonstration must come out the same."""
+    groups = [builders.make_pod_group(f"g{at}") for at in range(6)]
+    first, second = (
+        binds(
+            decide(
+                ROOM_FOR_THREE,
+                *groups,
+                *(builders.make_pod(f"p{at}", f"g{at}", generation=run) for at in range(6)),
+                policy=BASELINE,
+            )
+        )
+        for run in (1, 2)
+    )
+    assert sorted(first) == sorted(second)

@@ -90,9 +90,9 @@ def waiting(
     return sorted(found, key=lambda candidate: candidate.order)
 
 
-def shuffled(seed: int, uid: str) -> bytes:
-    """A place in an order that depends on nothing but the seed and the uid."""
-    return hashlib.blake2b(uid.encode(), key=str(seed).encode(), digest_size=8).digest()
+def shuffled(seed: int, name: str) -> bytes:
+    """A place in an order that depends on nothing but the seed and the name."""
+    return hashlib.blake2b(name.encode(), key=str(seed).encode(), digest_size=8).digest()
 
 
 def _candidate(

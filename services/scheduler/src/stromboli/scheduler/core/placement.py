@@ -43,7 +43,7 @@ def _of_singles(
         for task in candidate.tasks:
             order: candidates.Order = (*candidate.order, *task.order)
             if policy.job_order == "shuffle":
-                order = (candidates.shuffled(seed, task.uid), task.uid)
+                order = (candidates.shuffled(seed, task.key), task.key)
             yield Step(order, candidate, partial(_place_single, task=task))
 
 
