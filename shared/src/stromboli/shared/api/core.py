@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+import msgspec
+
 from stromboli.shared.api.meta import Object, Part
 
 Quantity = str | int | float
@@ -15,6 +17,14 @@ class ResourceRequirements(Part, frozen=True, kw_only=True):
     limits: dict[str, Quantity] | None = None
 
 
+class ContainerPort(Part, frozen=True, kw_only=True):
+    """A port; only ``host_port`` (0: none) takes something of the node."""
+
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
 class Container(Part, frozen=True, kw_only=True):
     """A container's share in the pod's request."""
 
@@ -22,6 +32,7 @@ class Container(Part, frozen=True, kw_only=True):
     image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str | None = None
+    ports: tuple[ContainerPort, ...] = ()
 
 
 class Toleration(Part, frozen=True, kw_only=True):
@@ -54,16 +65,88 @@ class NodeSelector(Part, frozen=True, kw_only=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
+class PreferredSchedulingTerm(Part, frozen=True, kw_only=True):
+    """A wish for nodes, of weight 1 to 100."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
 class NodeAffinity(Part, frozen=True, kw_only=True):
-    """Nodes that a pod needs."""
+    """Nodes that a pod needs, and those it likes."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
+
+
+class LabelSelector(Part, frozen=True, kw_only=True):
+    """Which labels are meant: all of it must hold; an empty selector means every object."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[SelectorRequirement, ...] = ()
+
+
+class PodAffinityTerm(Part, frozen=True, kw_only=True):
+    """Pods, and the node label whose equal values make two nodes one place.
+
+    An absent ``label_selector`` means no pod. ``namespaces`` and ``namespace_selector`` both
+    absent: the pod's own namespace.
+    """
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(Part, frozen=True, kw_only=True):
+    """A wish to be near pods, or away from them, of weight 1 to 100."""
+
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(Part, frozen=True, kw_only=True):
+    """Pods to be near (as ``podAffinity``) or away from (as ``podAntiAffinity``)."""
+
+    required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()
 
 
 class Affinity(Part, frozen=True, kw_only=True):
     """Where a pod wants to be."""
 
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Part, frozen=True, kw_only=True):
+    """How evenly pods lie over the values of a node label."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
+
+
+class PersistentVolumeClaimSource(Part, frozen=True, kw_only=True):
+    """A claim by name, in the pod's namespace."""
+
+    claim_name: str = ""
+
+
+class Volume(Part, frozen=True, kw_only=True):
+    """A volume of the pod; only claims matter to scheduling."""
+
+    name: str = ""
+    persistent_volume_claim: PersistentVolumeClaimSource | None = None
 
 
 class SchedulingGate(Part, frozen=True, kw_only=True):
@@ -82,11 +165,14 @@ class PodSpec(Part, frozen=True, kw_only=True):
     tolerations: tuple[Toleration, ...] = ()
     priority: int | None = None
     priority_class_name: str = ""
+    preemption_policy: str = ""
     restart_policy: str = "Always"
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: dict[str, Quantity] | None = None
     scheduling_gates: tuple[SchedulingGate, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    volumes: tuple[Volume, ...] = ()
     termination_grace_period_seconds: int | None = None
 
 
@@ -155,8 +241,17 @@ class NodeSpec(Part, frozen=True, kw_only=True):
     taints: tuple[Taint, ...] = ()
 
 
+class ContainerImage(Part, frozen=True, kw_only=True):
+    """An image that lies on the node, under all its names."""
+
+    names: tuple[str, ...] = ()
+    size_bytes: int = 0
+
+
 class NodeStatus(Part, frozen=True, kw_only=True):
     """What the node has."""
+
+    images: tuple[ContainerImage, ...] = ()
 
     capacity: dict[str, Quantity] | None = None
     allocatable: dict[str, Quantity] | None = None
@@ -175,3 +270,93 @@ class PriorityClass(Object, frozen=True, kw_only=True):
 
     value: int = 0
     global_default: bool = False
+    preemption_policy: str = ""
+
+
+class ResourceQuotaSpec(Part, frozen=True, kw_only=True):
+    """What a namespace may hold at most."""
+
+    hard: dict[str, Quantity] | None = None
+
+
+class ResourceQuotaStatus(Part, frozen=True, kw_only=True):
+    """What it may hold, and holds, as the API server counts."""
+
+    hard: dict[str, Quantity] | None = None
+    used: dict[str, Quantity] | None = None
+
+
+class ResourceQuota(Object, frozen=True, kw_only=True):
+    """A namespace's limit."""
+
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+class VolumeNodeAffinity(Part, frozen=True, kw_only=True):
+    """Nodes that reach a volume."""
+
+    required: NodeSelector | None = None
+
+
+class ObjectReference(Part, frozen=True, kw_only=True):
+    """Another object by name."""
+
+    namespace: str = ""
+    name: str = ""
+
+
+class PersistentVolumeSpec(Part, frozen=True, kw_only=True):
+    """A volume's size and reach."""
+
+    capacity: dict[str, Quantity] | None = None
+    storage_class_name: str = ""
+    claim_ref: ObjectReference | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+
+
+class PersistentVolume(Object, frozen=True, kw_only=True):
+    """A volume, cluster scoped."""
+
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+
+
+class PersistentVolumeClaimSpec(Part, frozen=True, kw_only=True):
+    """What is asked for; ``volume_name`` once bound."""
+
+    resources: ResourceRequirements = ResourceRequirements()
+    storage_class_name: str | None = None
+    volume_name: str = ""
+
+
+class PersistentVolumeClaim(Object, frozen=True, kw_only=True):
+    """A pod's claim to a volume."""
+
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+
+
+class StorageClass(Object, frozen=True, kw_only=True):
+    """How volumes of a class come to be."""
+
+    provisioner: str = ""
+    volume_binding_mode: str = "Immediate"
+
+
+class PodDisruptionBudgetSpec(Part, frozen=True, kw_only=True):
+    """Whose disruption is limited."""
+
+    selector: LabelSelector | None = None
+
+
+class PodDisruptionBudgetStatus(Part, frozen=True, kw_only=True):
+    """How many more may be disrupted; pods already being disrupted, by name."""
+
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, str] | None = None
+
+
+class PodDisruptionBudget(Object, frozen=True, kw_only=True):
+    """How many pods may be taken away at once."""
+
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
