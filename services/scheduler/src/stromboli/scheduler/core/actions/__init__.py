@@ -1,0 +1,27 @@
+"""Actions by name. Each is a module with ``run(session)``."""
+
+import importlib
+from collections.abc import Callable
+
+from stromboli.scheduler.core.framework import session
+
+NAMES = frozenset(
+    {
+        "enqueue",
+        "allocate",
+        "backfill",
+        "preempt",
+        "reclaim",
+        "gangpreempt",
+        "gangreclaim",
+        "shuffle",
+    }
+)
+
+
+def find(name: str) -> Callable[[session.Session], None] | None:
+    """What runs the action of this name; None if there is no such action."""
+    if name not in NAMES:
+        return None
+    run: Callable[[session.Session], None] = importlib.import_module(f"{__name__}.{name}").run
+    return run

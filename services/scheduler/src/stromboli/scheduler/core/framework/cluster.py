@@ -1,0 +1,36 @@
+"""What a session is given: the objects of a cluster, decoded, and what others measured."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from stromboli.shared.api import core, scheduling
+
+
+class NodeUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Measured use of a node in percent, averaged over a period such as ``10m``."""
+
+    cpu: Mapping[str, float] = {}
+    memory: Mapping[str, float] = {}
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """Objects in any order, and answers from outside. ``now`` is the session's time, with zone."""
+
+    now: datetime
+    nodes: tuple[core.Node, ...] = ()
+    pods: tuple[core.Pod, ...] = ()
+    pod_groups: tuple[scheduling.PodGroup, ...] = ()
+    queues: tuple[scheduling.Queue, ...] = ()
+    priority_classes: tuple[core.PriorityClass, ...] = ()
+    resource_quotas: tuple[core.ResourceQuota, ...] = ()
+    disruption_budgets: tuple[core.PodDisruptionBudget, ...] = ()
+    volumes: tuple[core.PersistentVolume, ...] = ()
+    claims: tuple[core.PersistentVolumeClaim, ...] = ()
+    storage_classes: tuple[core.StorageClass, ...] = ()
+    namespace_labels: Mapping[str, Mapping[str, str]] = {}
+    usage: Mapping[str, NodeUsage] = {}
+    """Node -> measured use; a node that is absent has no measurement."""
+    memory: Mapping[str, str] = {}
+    """What plugins remembered at the close of earlier sessions, by plugin."""

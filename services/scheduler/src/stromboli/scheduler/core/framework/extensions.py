@@ -1,0 +1,278 @@
+"""Extension points: where plugins register and how their answers become one (spec 4).
+
+Every ``add_`` belongs to the plugin that is being opened; its place among the tiers and its flags
+decide whether and when it is heard.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from stromboli.scheduler.core.framework import configuration, model, points
+
+_Tiers = list[list[Callable[..., Any]]]
+
+
+class Extensions:
+    """What plugins registered, by point, tier and place in the tier."""
+
+    def __init__(self, tiers: Sequence[Sequence[configuration.PluginOptions]]) -> None:
+        self._tiers = tiers
+        self._functions: dict[tuple[str, int, int], Callable[..., Any]] = {}
+        self._asked: dict[tuple[str, str], _Tiers] = {}
+        self._opening: tuple[int, int] = (0, 0)
+        self.scopes: dict[Callable[..., Any], points.Scope] = {}
+        self.allocate_events: list[points.TaskEvent] = []
+        self.deallocate_events: list[points.TaskEvent] = []
+
+    # Registration ---------------------------------------------------------------------------
+
+    def add_job_order(self, compare: points.Order[model.Job]) -> None:
+        """Which job first."""
+        self._add("job_order", compare)
+
+    def add_queue_order(self, compare: points.Order[model.Queue]) -> None:
+        """Which queue first."""
+        self._add("queue_order", compare)
+
+    def add_task_order(self, compare: points.Order[model.Task]) -> None:
+        """Which task of a job first."""
+        self._add("task_order", compare)
+
+    def add_subjob_order(self, compare: points.Order[model.SubJob]) -> None:
+        """Which subjob first."""
+        self._add("subjob_order", compare)
+
+    def add_victim_queue_order(self, compare: points.VictimOrder) -> None:
+        """Of which queue victims go first."""
+        self._add("victim_queue_order", compare)
+
+    def add_pre_predicate(self, test: points.PrePredicate) -> None:
+        """A reason why a task fits nowhere."""
+        self._add("pre_predicate", test)
+
+    def add_predicate(
+        self, test: points.Predicate, scope: points.Scope = points.Scope.LOCAL
+    ) -> None:
+        """Checks of nodes for a task's class."""
+        self.scopes[test] = scope
+        self._add("predicate", test)
+
+    def add_node_order(
+        self, score: points.NodeOrder, scope: points.Scope = points.Scope.LOCAL
+    ) -> None:
+        """Scores of nodes for a task's class. GLOBAL functions are asked about candidates only, so
+        they may compare candidates with each other."""
+        self.scopes[score] = scope
+        self._add("node_order", score)
+
+    def add_preemptable(self, choose: points.VictimChoice) -> None:
+        """Victims of the preemptor's queue."""
+        self._add("preemptable", choose)
+
+    def add_reclaimable(self, choose: points.VictimChoice) -> None:
+        """Victims of other queues."""
+        self._add("reclaimable", choose)
+
+    def add_unified_evictable(self, choose: points.UnifiedChoice) -> None:
+        """Victims for a whole gang."""
+        self._add("unified_evictable", choose)
+
+    def add_victim_tasks(self, choose: points.VictimSource) -> None:
+        """Running tasks to be moved elsewhere."""
+        self._add("victim_tasks", choose)
+
+    def add_overused(self, test: points.QueueTest) -> None:
+        """The queue has its share."""
+        self._add("overused", test)
+
+    def add_preemptive(self, test: points.Preemptive) -> None:
+        """The queue may reclaim for these tasks."""
+        self._add("preemptive", test)
+
+    def add_allocatable(self, test: points.Allocatable) -> None:
+        """The queue may hold this task as well."""
+        self._add("allocatable", test)
+
+    def add_job_ready(self, test: points.JobTest) -> None:
+        """The job may be bound."""
+        self._add("job_ready", test)
+
+    def add_subjob_ready(self, test: points.SubJobTest) -> None:
+        """The subjob may be bound."""
+        self._add("subjob_ready", test)
+
+    def add_job_pipelined(self, vote: points.JobVote) -> None:
+        """The job's promises are worth keeping."""
+        self._add("job_pipelined", vote)
+
+    def add_subjob_pipelined(self, vote: points.SubJobVote) -> None:
+        """The subjob's promises are worth keeping."""
+        self._add("subjob_pipelined", vote)
+
+    def add_job_starving(self, test: points.JobTest) -> None:
+        """The job may evict others."""
+        self._add("job_starving", test)
+
+    def add_job_valid(self, test: points.JobValidity) -> None:
+        """Why the job cannot be tried."""
+        self._add("job_valid", test)
+
+    def add_job_enqueueable(self, vote: points.JobVote) -> None:
+        """The job may pass its queue's door."""
+        self._add("job_enqueueable", vote)
+
+    def add_job_enqueued(self, note: Callable[[model.Job], None]) -> None:
+        """The job has passed the door."""
+        self._add("job_enqueued", note)
+
+    def add_event_handler(
+        self,
+        allocate: points.TaskEvent | None = None,
+        deallocate: points.TaskEvent | None = None,
+    ) -> None:
+        """Hear of tasks that were placed or promised, and of those evicted or taken back."""
+        if allocate:
+            self.allocate_events.append(allocate)
+        if deallocate:
+            self.deallocate_events.append(deallocate)
+
+    # Answers --------------------------------------------------------------------------------
+
+    def victim_tasks(self, tasks: Sequence[model.Task]) -> list[model.Task]:
+        """The union of a tier's choices; the first tier with any decides."""
+        for tier in self.functions("victim_tasks", "enabledVictim"):
+            found = {task.uid: task for choose in tier for task in choose(tasks)}
+            if found:
+                return list(found.values())
+        return []
+
+    def preemptable(
+        self, preemptor: model.Task, candidates: Sequence[model.Task]
+    ) -> list[model.Task]:
+        """Victims all plugins of the deciding tier agree on."""
+        tiers = self.functions("preemptable", "enablePreemptable")
+        return _agreed(tiers, candidates, preemptor)
+
+    def reclaimable(
+        self, reclaimer: model.Task, candidates: Sequence[model.Task]
+    ) -> list[model.Task]:
+        """Victims all plugins of the deciding tier agree on."""
+        tiers = self.functions("reclaimable", "enableReclaimable")
+        return _agreed(tiers, candidates, reclaimer)
+
+    def unified_evictable(
+        self, action: str, job: model.Job, candidates: Sequence[model.Task]
+    ) -> list[model.Task]:
+        """Victims all plugins of the deciding tier agree on."""
+        return _agreed(self.functions("unified_evictable", ""), candidates, action, job)
+
+    def overused(self, queue: model.Queue) -> bool:
+        """Any plugin says so."""
+        return any(test(queue) for test in self.flat("overused", "enabledOverused"))
+
+    def preemptive(self, queue: model.Queue, tasks: Sequence[model.Task]) -> bool:
+        """All plugins agree."""
+        return all(test(queue, tasks) for test in self.flat("preemptive", "enablePreemptive"))
+
+    def allocatable(self, queue: model.Queue, task: model.Task) -> bool:
+        """All plugins agree."""
+        return all(test(queue, task) for test in self.flat("allocatable", "enabledAllocatable"))
+
+    def job_ready(self, job: model.Job) -> bool:
+        """All plugins agree; without any, every job is ready."""
+        return all(test(job) for test in self.flat("job_ready", "enableJobReady"))
+
+    def subjob_ready(self, job: model.Job, subjob: model.SubJob) -> bool:
+        """All plugins agree; a job that is not divided is asked as a whole."""
+        if len(job.subjobs) <= 1:
+            return self.job_ready(job)
+        return all(test(job, subjob) for test in self.flat("subjob_ready", "enabledSubJobReady"))
+
+    def job_pipelined(self, job: model.Job) -> bool:
+        """The plugins' vote."""
+        return _voted(self.functions("job_pipelined", "enableJobPipelined"), job)
+
+    def subjob_pipelined(self, job: model.Job, subjob: model.SubJob) -> bool:
+        """The plugins' vote; a job that is not divided is asked as a whole."""
+        if len(job.subjobs) <= 1:
+            return self.job_pipelined(job)
+        return _voted(self.functions("subjob_pipelined", "enabledSubJobPipelined"), job, subjob)
+
+    def job_enqueueable(self, job: model.Job) -> bool:
+        """The plugins' vote."""
+        return _voted(self.functions("job_enqueueable", "enableJobEnqueued"), job)
+
+    def job_enqueued(self, job: model.Job) -> None:
+        """All plugins are told."""
+        for note in self.flat("job_enqueued", "enableJobEnqueued"):
+            note(job)
+
+    def job_starving(self, job: model.Job) -> bool:
+        """All plugins of the first tier that has any agree; without any, no job starves."""
+        for tier in self.functions("job_starving", "enableJobStarving"):
+            if tier:
+                return all(test(job) for test in tier)
+        return False
+
+    def job_valid(self, job: model.Job) -> points.Invalid | None:
+        """The first objection."""
+        answers = (test(job) for test in self.flat("job_valid", ""))
+        return next((answer for answer in answers if answer is not None), None)
+
+    # Inside ---------------------------------------------------------------------------------
+
+    def functions(self, point: str, flag: str) -> _Tiers:
+        """What is registered and enabled, by tiers; fixed once all plugins are open."""
+        kept = self._asked.get((point, flag))
+        if kept is None:
+            kept = self._asked[point, flag] = [
+                [
+                    self._functions[point, tier, place]
+                    for place, options in enumerate(plugins)
+                    if (point, tier, place) in self._functions and options.is_enabled(flag)
+                ]
+                for tier, plugins in enumerate(self._tiers)
+            ]
+        return kept
+
+    def flat(self, point: str, flag: str) -> Iterator[Callable[..., Any]]:
+        """The same without regard to tiers."""
+        return (function for tier in self.functions(point, flag) for function in tier)
+
+    def _add(self, point: str, function: Callable[..., Any]) -> None:
+        self._functions[(point, *self._opening)] = function
+
+
+def _voted(tiers: _Tiers, *subject: Any) -> bool:
+    """A reject ends it; a tier with a permit ends it; silence is consent."""
+    for tier in tiers:
+        has_permit = False
+        for vote in tier:
+            answer = vote(*subject)
+            if answer < 0:
+                return False
+            has_permit = has_permit or answer > 0
+        if has_permit:
+            return True
+    return True
+
+
+def _agreed(tiers: _Tiers, candidates: Sequence[model.Task], *subject: Any) -> list[model.Task]:
+    """The first tier that is left with a choice decides; spec 4, *tiered intersection*."""
+    for tier in tiers:
+        agreed: list[model.Task] | None = None
+        for choose in tier:
+            chosen: points.Victims = choose(*subject, candidates)
+            if chosen.vote == points.ABSTAIN:
+                continue
+            if not chosen.tasks:
+                agreed = None
+                break
+            if agreed is None:
+                agreed = list(chosen.tasks)
+            else:
+                kept = {task.uid for task in agreed}
+                agreed = [task for task in chosen.tasks if task.uid in kept] or None
+        if agreed is not None:
+            return agreed
+    return []

@@ -1,0 +1,95 @@
+"""Words that plugins and the session share: votes, verdicts on nodes, forms of functions."""
+
+import enum
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.scheduler.core.framework import model
+
+PERMIT, ABSTAIN, REJECT = 1, 0, -1
+"""Votes."""
+
+SCORE_UNIT = 10**6
+"""One point of a score: scores are sums of integers, so that any order of adding decides alike."""
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Scores: TypeAlias = npt.NDArray[np.int64]
+Rows: TypeAlias = "slice | npt.NDArray[np.intp]"
+"""Which nodes a function is asked about: an index for the second axis of ``Nodes`` tables, either
+``slice(None)`` for all or rows in ascending order. The answer has one entry per node asked for."""
+ALL = slice(None)
+
+
+class Scope(enum.Enum):
+    """How long an answer for a class of tasks on a node stays true within a session."""
+
+    STATIC = "static"
+    """Always: labels, taints."""
+    LOCAL = "local"
+    """Until that node's tasks change: ports, pod count, what is used."""
+    GLOBAL = "global"
+    """Until any node's tasks change: affinity between pods, spread."""
+
+
+class Code(enum.IntEnum):
+    """Kinds of refusal, mildest first."""
+
+    UNSCHEDULABLE = 2
+    """Evicting tasks from the node may help."""
+    UNRESOLVABLE = 3
+    """Evicting does not help."""
+    ERROR = 1
+    """The plugin could not tell."""
+
+
+class Check(NamedTuple):
+    """One reason and the nodes that pass it, in the order in which nodes were asked for."""
+
+    reason: str
+    code: Code
+    passed: Mask
+
+
+class Invalid(NamedTuple):
+    """Why a job is not tried at all."""
+
+    reason: str
+    message: str
+
+
+class Victims(NamedTuple):
+    """A plugin's choice among candidates. ``vote`` ABSTAIN: it has no say in this tier."""
+
+    tasks: Sequence[model.Task]
+    vote: int = PERMIT
+
+
+T = TypeVar("T")
+Order: TypeAlias = Callable[[T, T], int]
+"""Negative: left first; zero: no opinion."""
+Predicate: TypeAlias = Callable[[model.Task, Rows], Sequence[Check]]
+PrePredicate: TypeAlias = Callable[[model.Task], str | None]
+"""Why the task fits nowhere at all, or None."""
+NodeOrder: TypeAlias = Callable[[model.Task, Rows], Scores | None]
+"""Scores in ``SCORE_UNIT``; None stands for zeros."""
+JobTest: TypeAlias = Callable[[model.Job], bool]
+JobVote: TypeAlias = Callable[[model.Job], int]
+SubJobTest: TypeAlias = Callable[[model.Job, model.SubJob], bool]
+SubJobVote: TypeAlias = Callable[[model.Job, model.SubJob], int]
+JobValidity: TypeAlias = Callable[[model.Job], Invalid | None]
+QueueTest: TypeAlias = Callable[[model.Queue], bool]
+Allocatable: TypeAlias = Callable[[model.Queue, model.Task], bool]
+Preemptive: TypeAlias = Callable[[model.Queue, Sequence[model.Task]], bool]
+VictimChoice: TypeAlias = Callable[[model.Task, Sequence[model.Task]], Victims]
+"""(preemptor or reclaimer, candidates) -> victims."""
+UnifiedChoice: TypeAlias = Callable[[str, model.Job, Sequence[model.Task]], Victims]
+"""(action ``gangpreempt`` or ``gangreclaim``, preemptor's job, candidates) -> victims."""
+VictimOrder: TypeAlias = Callable[[model.Queue, model.Queue, model.Queue], int]
+"""(left, right, preemptor's queue); negative: left's tasks are evicted first."""
+VictimSource: TypeAlias = Callable[[Sequence[model.Task]], Sequence[model.Task]]
+"""All running tasks -> those to be shuffled."""
+TaskEvent: TypeAlias = Callable[[model.Task], None]
+"""Called after the statement's change is applied to job and node."""

@@ -1,0 +1,264 @@
+"""A scheduling session: the model of one moment, the plugins' answers about it, its decisions.
+
+Open it with ``opening.open_session``; actions then run one after another; ``close`` lets plugins
+write their last words. A session is a pure function of what it is given.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import cmp_to_key
+from typing import Any, Protocol
+
+import msgspec
+
+from stromboli.scheduler.core import shapes
+from stromboli.scheduler.core.framework import (
+    amounts,
+    cluster,
+    configuration,
+    extensions,
+    model,
+    nodes,
+    statement,
+)
+
+
+class Plugin(Protocol):
+    """What a plugin module calls ``Plugin``: made anew for each session from its options."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None: ...
+
+    def open(self, session: "Session") -> None:
+        """Register functions."""
+
+    def close(self, session: "Session") -> None:
+        """Write what is to stay: conditions, memory, metrics."""
+
+
+class Eviction(msgspec.Struct, frozen=True):
+    """A task to be evicted, and the action that wants it."""
+
+    task: str
+    reason: str
+
+
+class Decisions(msgspec.Struct):
+    """What a session decided, in the order in which it did. Task keys are ``namespace/name``."""
+
+    binds: dict[str, str] = {}
+    evictions: list[Eviction] = []
+
+
+class Session(extensions.Extensions):
+    """The state of one session.
+
+    ``jobs`` and ``queues`` are in the order of their keys. ``total``: allocatable of all nodes.
+    ``complaints``: what went wrong without stopping anything, for logs. ``events``: PodGroup ->
+    texts for users. ``remember``: what plugins want to find in ``cluster.memory`` next time.
+    """
+
+    def __init__(
+        self,
+        configured: configuration.Configuration,
+        given: cluster.Cluster,
+        resources: shapes.Resources,
+        table: nodes.Nodes,
+        jobs: dict[str, model.Job],
+        queues: dict[str, model.Queue],
+    ) -> None:
+        super().__init__(configured.tiers)
+        self.configuration = configured
+        self.cluster = given
+        self.now = given.now
+        self.resources = resources
+        self.nodes = table
+        self.jobs = jobs
+        self.queues = queues
+        self.total: amounts.Vector = table.allocatable.sum(axis=1)
+        self.decisions = Decisions()
+        self.complaints: list[str] = []
+        self.events: dict[str, list[str]] = {}
+        self.remember: dict[str, str] = {}
+        self._plugins: list[Plugin] = []
+
+    # Plugins --------------------------------------------------------------------------------
+
+    def open_plugins(
+        self,
+        find: Callable[[str], Callable[[configuration.PluginOptions], Plugin] | None],
+    ) -> None:
+        """Make and open every configured plugin; one that is unknown is complained of."""
+        for tier, plugins in enumerate(self.configuration.tiers):
+            for place, options in enumerate(plugins):
+                make = find(options.name)
+                if make is None:
+                    self.complaints.append(f"plugin {options.name} is not known")
+                    continue
+                self._opening = (tier, place)
+                plugin = make(options)
+                plugin.open(self)
+                self._plugins.append(plugin)
+
+    def close(self) -> None:
+        """Plugins write their last words."""
+        for plugin in self._plugins:
+            plugin.close(self)
+
+    # Order ----------------------------------------------------------------------------------
+
+    def compare_jobs(self, left: model.Job, right: model.Job) -> int:
+        """Negative if left goes first: plugins, then age, then uid."""
+        return self._first_opinion("job_order", "enableJobOrder", left, right) or _by_age(
+            left, right
+        )
+
+    def compare_queues(self, left: model.Queue, right: model.Queue) -> int:
+        """Negative if left goes first: plugins, then age, then name."""
+        return self._first_opinion("queue_order", "enableQueueOrder", left, right) or _by_age(
+            left, right
+        )
+
+    def compare_tasks(self, left: model.Task, right: model.Task) -> int:
+        """Negative if left goes first: plugins, then index, age, uid."""
+        return self._first_opinion("task_order", "enableTaskOrder", left, right) or (
+            _by_index(left, right) or _by_age(left, right)
+        )
+
+    def compare_victim_queues(
+        self, left: model.Queue, right: model.Queue, preemptor: model.Queue
+    ) -> int:
+        """Negative if left's tasks are evicted first: plugins, else the queue that comes last."""
+        for compare in self.flat("victim_queue_order", ""):
+            answer: int = compare(left, right, preemptor)
+            if answer:
+                return answer
+        return -self.compare_queues(left, right)
+
+    def ordered_tasks(self, tasks: Iterable[model.Task]) -> list[model.Task]:
+        """Tasks as they are to be placed."""
+        return sorted(tasks, key=cmp_to_key(self.compare_tasks))
+
+    def ordered_jobs(self, jobs: Iterable[model.Job]) -> list[model.Job]:
+        """Jobs as they are to be served."""
+        return sorted(jobs, key=cmp_to_key(self.compare_jobs))
+
+    def ordered_victims(
+        self, victims: Iterable[model.Task], preemptor: model.Task
+    ) -> list[model.Task]:
+        """Victims, the one to be evicted first at the beginning (spec 4, *victims queue*)."""
+
+        def compare(left: model.Task, right: model.Task) -> int:
+            return self._compare_victims(left, right, preemptor)
+
+        return sorted(victims, key=cmp_to_key(compare))
+
+    def _compare_victims(self, left: model.Task, right: model.Task, preemptor: model.Task) -> int:
+        if left.job == right.job:
+            return -self.compare_tasks(left, right)
+        left_job, right_job = self.jobs.get(left.job), self.jobs.get(right.job)
+        if left_job is None or right_job is None:
+            return (left_job is not None) - (right_job is not None)
+        preemptor_job = self.jobs.get(preemptor.job)
+        if left_job.queue != right_job.queue and preemptor_job is not None:
+            answer = self.compare_victim_queues(
+                self.queues[left_job.queue],
+                self.queues[right_job.queue],
+                self.queues[preemptor_job.queue],
+            )
+            if answer:
+                return answer
+        return -self._first_opinion(
+            "job_order", "enableJobOrder", left_job, right_job
+        ) or -self.compare_tasks(left, right)
+
+    def _first_opinion(self, point: str, flag: str, left: Any, right: Any) -> int:
+        for compare in self.flat(point, flag):
+            answer: int = compare(left, right)
+            if answer:
+                return answer
+        return 0
+
+    # Change ---------------------------------------------------------------------------------
+
+    def statement(self) -> statement.Statement:
+        """A transaction."""
+        return statement.Statement(self)
+
+    def job_of(self, task: model.Task) -> model.Job | None:
+        """The task's job; None for a pod of no group, or whose group is not in the session."""
+        return self.jobs.get(task.job)
+
+    def queue_of(self, job: model.Job) -> model.Queue:
+        """The job's queue; jobs without one are not in the session."""
+        return self.queues[job.queue]
+
+    def change(self, task: model.Task, status: model.Status, node: str) -> None:
+        """The task takes on a status at a node: job and node follow, nobody is told.
+
+        Only statements and the session call it.
+        """
+        row = self.nodes.rows[node]
+        if task.status in model.ON_NODE:
+            self.nodes.remove(task, row)
+        job = self.jobs.get(task.job)
+        if job is None:
+            task.status = status
+        else:
+            job.move(task, status)
+        task.node = node
+        if status in model.ON_NODE:
+            self.nodes.add(task, row)
+
+    def tell_allocated(self, task: model.Task) -> None:
+        """Plugins hear that the task was placed or promised."""
+        for handle in self.allocate_events:
+            handle(task)
+
+    def tell_deallocated(self, task: model.Task) -> None:
+        """Plugins hear that it was evicted or taken back."""
+        for handle in self.deallocate_events:
+            handle(task)
+
+    def allocate(self, task: model.Task, node: str) -> None:
+        """Place one task for good; once its job is ready, all that it was allocated is bound."""
+        self.change(task, model.Status.ALLOCATED, node)
+        self.tell_allocated(task)
+        job = self.jobs[task.job]
+        if self.job_ready(job):
+            for placed in list(job.with_status(model.Status.ALLOCATED)):
+                self.decide_bind(placed)
+
+    def decide_bind(self, task: model.Task) -> None:
+        """The task is to be bound where it was placed."""
+        self.change(task, model.Status.BINDING, task.node)
+        self.decisions.binds[task.key] = task.node
+
+    def decide_eviction(self, task: model.Task, reason: str) -> None:
+        """The task is to be evicted."""
+        self.decisions.evictions.append(Eviction(task.key, reason))
+
+    def tell_user(self, job: model.Job, text: str) -> None:
+        """An Event on the PodGroup."""
+        self.events.setdefault(job.key, []).append(text)
+
+
+class _Aged(Protocol):
+    @property
+    def created(self) -> Any: ...
+    @property
+    def uid(self) -> str: ...
+
+
+def _by_age(left: _Aged, right: _Aged) -> int:
+    before, after = (left.created, left.uid), (right.created, right.uid)
+    return (before > after) - (before < after)
+
+
+def _by_index(left: model.Task, right: model.Task) -> int:
+    """By the number at the end of names like ``job-role-3``, if both have one."""
+    first, second = _index(left.name), _index(right.name)
+    return 0 if first is None or second is None else first - second
+
+
+def _index(name: str) -> int | None:
+    parts = name.split("-")
+    return int(parts[-1]) if len(parts) >= 3 and parts[-1].isdecimal() else None
