@@ -196,8 +196,8 @@ class Session(extensions.Extensions):
 
         Only statements and the session call it.
         """
-        row = self.nodes.rows[node]
-        if task.status in model.ON_NODE:
+        row = self.nodes.rows.get(node)
+        if row is not None and task.status in model.ON_NODE:
             self.nodes.remove(task, row)
         job = self.jobs.get(task.job)
         if job is None:
@@ -205,7 +205,7 @@ class Session(extensions.Extensions):
         else:
             job.move(task, status)
         task.node = node
-        if status in model.ON_NODE:
+        if row is not None and status in model.ON_NODE:
             self.nodes.add(task, row)
 
     def tell_allocated(self, task: model.Task) -> None:

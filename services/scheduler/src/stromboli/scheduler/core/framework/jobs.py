@@ -1,0 +1,168 @@
+"""Jobs, tasks and queues of a session, read from their objects (spec/scheduling 1.2 to 1.6)."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from stromboli.scheduler.core import shapes
+from stromboli.scheduler.core.framework import amounts, configuration, model
+from stromboli.shared import keys, units
+from stromboli.shared.api import core, meta, scheduling
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+SLA_WAITING_TIME = "sla-waiting-time"
+
+
+def queue(found: scheduling.Queue) -> model.Queue:
+    """A queue. Raises ValueError for an amount that cannot be read."""
+    spec, metadata = found.spec, found.metadata
+    return model.Queue(
+        name=metadata.name,
+        weight=spec.weight,
+        priority=spec.priority,
+        parent=spec.parent,
+        state=found.status.state,
+        reclaimable=spec.reclaimable is not False,
+        capability=shapes.checked(spec.capability or {}, f"queue {metadata.name} capability"),
+        deserved=shapes.checked(spec.deserved or {}, f"queue {metadata.name} deserved"),
+        guarantee=shapes.checked(spec.guarantee.resource or {}, f"queue {metadata.name} guarantee"),
+        hierarchy=metadata.annotation(keys.HIERARCHY) or "",
+        hierarchy_weights=metadata.annotation(keys.HIERARCHY_WEIGHTS) or "",
+        created=metadata.creation_timestamp or _LONG_AGO,
+        object=found,
+    )
+
+
+def minimum(group: scheduling.PodGroup) -> units.Amounts | None:
+    """What the job needs to begin, if it says. Raises ValueError for what cannot be read."""
+    if group.spec.min_resources is None:
+        return None
+    return shapes.checked(group.spec.min_resources, f"PodGroup {group.metadata.key} minResources")
+
+
+def job(
+    group: scheduling.PodGroup,
+    resources: shapes.Resources,
+    priorities: Mapping[str, core.PriorityClass],
+    configured: configuration.Configuration,
+) -> model.Job:
+    """A job without its tasks. All resources must be known by now."""
+    spec, metadata = group.spec, group.metadata
+    least = minimum(group)
+    preemptable = _said(metadata, keys.PREEMPTABLE)
+    nothing = amounts.vector(resources, {})
+    return model.Job(
+        key=metadata.key,
+        uid=metadata.uid or metadata.key,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        queue=spec.queue or configured.default_queue,
+        priority=_job_priority(spec.priority_class_name, priorities),
+        min_available=spec.min_member,
+        task_min_available=spec.min_task_member or {},
+        min_resources=least,
+        min_request=None if least is None else amounts.vector(resources, least),
+        created=metadata.creation_timestamp or _LONG_AGO,
+        pod_group=group,
+        phase=group.status.phase,
+        preemptable=preemptable in _TRUE,
+        preemptable_is_set=preemptable is not None,
+        revocable_zone=_revocable_zone(metadata),
+        waiting_time=_waiting_time(metadata),
+        budget_min_available=metadata.annotation(keys.JDB_MIN_AVAILABLE) or "",
+        budget_max_unavailable=metadata.annotation(keys.JDB_MAX_UNAVAILABLE) or "",
+        allocated=nothing,
+        total_request=nothing,
+        subjobs={metadata.key: model.SubJob(metadata.key, spec.min_member)},
+        conditions=list(group.status.conditions),
+    )
+
+
+def task(pod: core.Pod, task_class: model.TaskClass, resources: shapes.Resources) -> model.Task:
+    """A task. All resources must be known by now."""
+    metadata, spec = pod.metadata, pod.spec
+    group = metadata.annotation(keys.GROUP_NAME)
+    preemptable = _said(metadata, keys.PREEMPTABLE)
+    return model.Task(
+        uid=metadata.uid or metadata.key,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        job=f"{metadata.namespace}/{group}" if group else "",
+        role=_said(metadata, keys.TASK_SPEC) or "",
+        request=amounts.vector(resources, task_class.shape.request),
+        priority=_task_priority(pod),
+        preemptable=preemptable is None or preemptable in _TRUE,
+        revocable_zone=_revocable_zone(metadata),
+        is_best_effort=task_class.shape.is_best_effort,
+        is_gated=bool(spec.scheduling_gates),
+        created=metadata.creation_timestamp or _LONG_AGO,
+        status=status(pod),
+        node=spec.node_name,
+        pod=pod,
+        task_class=task_class,
+    )
+
+
+def status(pod: core.Pod) -> model.Status:
+    """The state that the pod's phase, node and deletion say."""
+    match pod.status.phase:
+        case "Running" | "Pending" | "" if pod.metadata.deletion_timestamp is not None:
+            return model.Status.RELEASING
+        case "Running":
+            return model.Status.RUNNING
+        case "Pending" | "":
+            return model.Status.BOUND if pod.spec.node_name else model.Status.PENDING
+        case "Succeeded":
+            return model.Status.SUCCEEDED
+        case "Failed":
+            return model.Status.FAILED
+        case _:
+            return model.Status.UNKNOWN
+
+
+def join(found: model.Job, member: model.Task) -> None:
+    """The task belongs to the job."""
+    found.tasks[member.uid] = member
+    found.by_status.setdefault(member.status, {})[member.uid] = member
+    found.total_request = found.total_request + member.request
+    if member.status in model.ALLOCATED:
+        found.allocated = found.allocated + member.request
+    subjob = next(iter(found.subjobs.values()))
+    member.subjob = subjob.key
+    subjob.tasks[member.uid] = member
+    subjob.priority = max(subjob.priority, member.priority)
+
+
+def _said(metadata: meta.ObjectMeta, key: str) -> str | None:
+    """Annotation first, then label."""
+    said = metadata.annotation(key)
+    return metadata.label(key) if said is None else said
+
+
+def _revocable_zone(metadata: meta.ObjectMeta) -> str:
+    zone = metadata.annotation(keys.REVOCABLE_ZONE)
+    if zone is not None:
+        return zone if zone == "*" else ""
+    return "*" if metadata.annotation(keys.PREEMPTABLE) in _TRUE else ""
+
+
+def _waiting_time(metadata: meta.ObjectMeta) -> str:
+    own = metadata.annotation(f"volcano.sh/{SLA_WAITING_TIME}")
+    return own or metadata.annotation(SLA_WAITING_TIME) or ""
+
+
+def _job_priority(name: str, priorities: Mapping[str, core.PriorityClass]) -> int:
+    if name in priorities:
+        return priorities[name].value
+    defaults = [found.value for found in priorities.values() if found.global_default]
+    return max(defaults, default=0)
+
+
+def _task_priority(pod: core.Pod) -> int:
+    said = pod.metadata.annotation(keys.TASK_PRIORITY)
+    if said is not None:
+        try:
+            return int(said)
+        except ValueError:
+            pass
+    return 1 if pod.spec.priority is None else pod.spec.priority
