@@ -1,0 +1,108 @@
+"""Pods near pods, and away from them: affinity and anti-affinity between pods.
+
+The rules are those of Kubernetes' InterPodAffinity (spec/plugins 7 and 8). A required affinity
+holds where the place has a pod that all required terms mean; the first pod of a group that means
+itself may start anywhere. Anti-affinity binds both ways: a pod keeps off those it shuns and those
+that shun it. Other than the field's scheduler we see what the session itself has placed.
+"""
+
+import numpy as np
+
+from stromboli.scheduler.core.framework import model, neighbours, points
+
+NOT_NEAR = "node(s) didn't match pod affinity rules"
+NOT_AWAY = "node(s) didn't match pod anti-affinity rules"
+SHUNNED = "node(s) didn't satisfy existing pods anti-affinity rules"
+_MOST = 100
+
+
+class Affinity:
+    """Checks and scores over columns; O(nodes) per term that matters to the class."""
+
+    def __init__(self, board: neighbours.Board) -> None:
+        self._board = board
+        self._shunned_by: dict[int, tuple[int, list[neighbours.Term]]] = {}
+        self._liked_by: dict[int, tuple[int, list[tuple[int, neighbours.Term]]]] = {}
+
+    def checks(self, task: model.Task, rows: points.Rows) -> list[points.Check]:
+        """What required terms say of nodes, the task's own and those of pods that lie there.
+
+        Only what excludes anything can be told is checked: no entry where no term applies.
+        """
+        wishes = self._board.wishes(task.task_class)
+        unschedulable, unresolvable = points.Code.UNSCHEDULABLE, points.Code.UNRESOLVABLE
+        found = []
+        if wishes.near:
+            near = self._is_near(task.task_class, wishes.near)
+            found.append(points.Check(NOT_NEAR, unresolvable, near[rows]))
+        if wishes.away:
+            away = np.ones(len(self._board.table), np.bool_)
+            for term in wishes.away:
+                away &= self._sums(term, self._board.counts(term.pods)) <= 0
+            found.append(points.Check(NOT_AWAY, unschedulable, away[rows]))
+        shunning = self._shunning(task.task_class)
+        if shunning:
+            free = np.ones(len(self._board.table), np.bool_)
+            for term in shunning:
+                free &= self._sums(term, self._board.carried_away[term]) <= 0
+            found.append(points.Check(SHUNNED, unschedulable, free[rows]))
+        return found
+
+    def scores(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+        """0 to 100 among the rows: how well preferred terms are met, the task's and its
+        neighbours'. None where no term applies."""
+        total = np.zeros(len(self._board.table), np.int64)
+        likes = self._board.wishes(task.task_class).likes
+        for weight, term in likes:
+            total += weight * self._sums(term, self._board.counts(term.pods))
+        liking = self._liking(task.task_class)
+        for weight, term in liking:
+            total += weight * self._sums(term, self._board.carried_likes[weight, term])
+        if not likes and not liking:
+            return None
+        return normalised(total[rows])
+
+    def _is_near(
+        self, task_class: model.TaskClass, near: tuple[neighbours.Term, ...]
+    ) -> points.Mask:
+        meant = self._board.counts(*(term.pods for term in near))
+        has_places = np.ones(len(self._board.table), np.bool_)
+        has_pods = has_places.copy()
+        is_first = all(self._board.means(term.pods, task_class) for term in near)
+        for term in near:
+            placed = self._board.places(term.topology_key)[0] >= 0
+            has_places &= placed
+            has_pods &= self._sums(term, meant) > 0
+            is_first = is_first and not np.any(meant[placed] > 0)
+        return has_places if is_first else has_places & has_pods
+
+    def _sums(self, term: neighbours.Term, counts: neighbours.Counts) -> neighbours.Counts:
+        return self._board.by_place(term.topology_key, counts)
+
+    def _shunning(self, task_class: model.TaskClass) -> list[neighbours.Term]:
+        """Terms carried by placed pods that keep this class off; asked again as terms come."""
+        carried = self._board.carried_away
+        kept = self._shunned_by.get(task_class.number)
+        if kept is None or kept[0] != len(carried):
+            meant = [term for term in carried if self._board.means(term.pods, task_class)]
+            kept = self._shunned_by[task_class.number] = (len(carried), meant)
+        return kept[1]
+
+    def _liking(self, task_class: model.TaskClass) -> list[tuple[int, neighbours.Term]]:
+        carried = self._board.carried_likes
+        kept = self._liked_by.get(task_class.number)
+        if kept is None or kept[0] != len(carried):
+            meant = [like for like in carried if self._board.means(like[1].pods, task_class)]
+            kept = self._liked_by[task_class.number] = (len(carried), meant)
+        return kept[1]
+
+
+def normalised(raw: points.Scores) -> points.Scores:
+    """Least to 0, most to 100, whole points rounded down; all 0 where all are equal."""
+    if not raw.size:
+        return raw
+    least, most = int(raw.min()), int(raw.max())
+    if least == most:
+        return np.zeros_like(raw)
+    scores: points.Scores = (raw - least) * _MOST // (most - least)
+    return scores
