@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import structlog
+import uvloop
 
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.messages import log
@@ -135,7 +136,8 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     safe to repeat.
     """
     try:
-        asyncio.run(_until_signalled(main))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_until_signalled(main))
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -4,6 +4,7 @@ Reads ``cluster.queues``, ``cluster.sync`` and ``scheduling.explanations``; writ
 ``admission.reviews`` and the admitted objects.
 """
 
+import asyncio
 import base64
 import secrets
 from typing import Any
@@ -17,11 +18,12 @@ from stromboli.shared import envelope, errors, runtime, snapshot, telemetry, top
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.scheduling import Queue
-from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages.admission import Reviewed, Violation
 from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered, queue_order_key
 
+REVIEWS_WAITING = 10_000
+"""Records held while the log is away: some megabytes, minutes of a busy door."""
 _reviews = telemetry.meter.create_counter(
     "stromboli.admission.reviews", description="Objects reviewed, by what the door said"
 )
@@ -61,7 +63,11 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 class Door:
-    """Reviews, submissions and explanations."""
+    """Reviews, submissions and explanations.
+
+    ``reviewed`` are records of reviews on their way to the log: nobody waits for them, so that a
+    log that is away or slow keeps nobody from handing in work.
+    """
 
     def __init__(
         self,
@@ -74,16 +80,12 @@ class Door:
         self._queues = snapshot.Snapshot()
         self._explained: dict[str, PodGroupExplained] = {}
         self._orders: dict[str, QueueOrdered] = {}
-        self._writer: bus_port.Writer | None = None
+        self.reviewed: asyncio.Queue[envelope.Draft] = asyncio.Queue(REVIEWS_WAITING)
         self.policy = review.Policy(
             scheduler_names=settings.scheduler_names,
             plugins=frozenset(settings.plugins),
             max_queue_depth=settings.max_queue_depth,
         )
-
-    def record_with(self, writer: bus_port.Writer) -> None:
-        """From now on reviews are recorded by ``writer``."""
-        self._writer = writer
 
     def fold(self, record: envelope.Record) -> None:
         """Take in a record. Raises UndecodableError for an unreadable explanation."""
@@ -129,7 +131,7 @@ class Door:
         document = (request.old_object if request.operation == "DELETE" else request.object) or {}
         before = request.old_object if request.operation == "UPDATE" else None
         found = await self._violations(kind, request.operation, document, before, {})
-        await self._record(
+        self._record(
             kind, document, request.operation, request.user_info.username, "webhook", found
         )
         return _answer(request.uid, found, ())
@@ -154,9 +156,7 @@ class Door:
                     submission.kind, operation, submission.document, submission.before, together
                 )
                 found += self._foreign(submission)
-                await self._record(
-                    submission.kind, submission.document, operation, user, "rest", found
-                )
+                self._record(submission.kind, submission.document, operation, user, "rest", found)
                 where = f"objects[{index}]." if len(documents) > 1 else ""
                 refused += (
                     Violation(path=where + v.path, reason=v.reason, expected=v.expected)
@@ -269,7 +269,7 @@ class Door:
         made = kinds.metadata_of(stored)
         return Applied(kind.kind, namespace, made.name, result, msgspec.Raw(stored))
 
-    async def _record(
+    def _record(
         self,
         kind: Kind[Any],
         document: Document,
@@ -279,8 +279,6 @@ class Door:
         found: tuple[Violation, ...],
     ) -> None:
         _reviews.add(1, {"kind": kind.kind, "way": way, "allowed": not found})
-        if self._writer is None:
-            return
         metadata = document.get("metadata") or {}
         key = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
         message = Reviewed(
@@ -296,9 +294,9 @@ class Door:
             topic=topics.REVIEWS, key=key or kind.kind, message=message, time=self._clock()
         )
         try:
-            await self._writer.append(draft)
-        except errors.OutsideError as error:
-            telemetry.log.warning("review not recorded", object=key, error=str(error))
+            self.reviewed.put_nowait(draft)
+        except asyncio.QueueFull:
+            telemetry.log.warning("review not recorded: too many wait for the log", object=key)
 
 
 _SUFFIXES = "bcdfghjklmnpqrstvwxz2456789"

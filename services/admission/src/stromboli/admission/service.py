@@ -6,6 +6,7 @@ it says *ready* once its picture is whole.
 
 import asyncio
 import contextlib
+import functools
 from datetime import timedelta
 
 from stromboli.admission.door import Door
@@ -30,7 +31,6 @@ async def serve(
     """Keep the door's picture and record its reviews, until cancelled."""
     health.set("picture", "folding")
     writer = await runtime.persist(lambda: bus.open_writer("admission", instance), "log", health)
-    door.record_with(writer)
     sync = snapshot.Sync()
     max_age = timedelta(seconds=settings.sync_max_age_s)
     folded = asyncio.Event()
@@ -44,6 +44,7 @@ async def serve(
 
     async with asyncio.TaskGroup() as group:
         group.create_task(watch_age())
+        group.create_task(_record(door, writer, health))
         async with contextlib.aclosing(bus.fold(FOLDED)) as batches:
             async for batch in batches:
                 for record in batch.records:
@@ -51,6 +52,15 @@ async def serve(
                     await _fold(door, record, writer, clock)
                 if batch.caught_up:
                     folded.set()
+
+
+async def _record(door: Door, writer: bus_port.Writer, health: runtime.Health) -> None:
+    """Append reviews in order, as many at once as have come."""
+    while True:
+        drafts = [await door.reviewed.get()]
+        while not door.reviewed.empty():
+            drafts.append(door.reviewed.get_nowait())
+        await runtime.persist(functools.partial(writer.append, *drafts), "reviews", health)
 
 
 async def _fold(
