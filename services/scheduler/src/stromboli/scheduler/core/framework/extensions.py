@@ -23,6 +23,7 @@ class Extensions:
         self.scopes: dict[Callable[..., Any], points.Scope] = {}
         self.allocate_events: list[points.TaskEvent] = []
         self.deallocate_events: list[points.TaskEvent] = []
+        self.preparations: list[points.Preparation] = []
 
     # Registration ---------------------------------------------------------------------------
 
@@ -53,7 +54,7 @@ class Extensions:
     def add_predicate(
         self, test: points.Predicate, scope: points.Scope = points.Scope.LOCAL
     ) -> None:
-        """Checks of nodes for a task's class."""
+        """Checks of nodes for a task's class: for one class always the same, in one order."""
         self.scopes[test] = scope
         self._add("predicate", test)
 
@@ -135,6 +136,10 @@ class Extensions:
             self.allocate_events.append(allocate)
         if deallocate:
             self.deallocate_events.append(deallocate)
+
+    def add_preparation(self, prepare: points.Preparation) -> None:
+        """Say what must be done before a task's bind."""
+        self.preparations.append(prepare)
 
     # Answers --------------------------------------------------------------------------------
 

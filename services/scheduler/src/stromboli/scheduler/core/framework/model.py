@@ -161,6 +161,8 @@ class Job(msgspec.Struct, eq=False):
     """Why none of its tasks was tried."""
     subjobs: dict[str, SubJob] = {}
     conditions: list[scheduling.PodGroupCondition] = []
+    is_unschedulable: bool = False
+    """Found out in this session; decides the phase that is written at its close."""
 
     def __contains__(self, task: Task) -> bool:
         return task.uid in self.tasks
@@ -241,6 +243,29 @@ class Job(msgspec.Struct, eq=False):
         if self.min_request is None:
             return self.allocated
         return amounts.beyond(self.allocated, self.min_request)
+
+    def explain(self) -> str:
+        """How far the job is and what keeps it, in the words of its PodGroup's condition."""
+        counts = [f"{len(tasks)} {status}" for status, tasks in self.by_status.items() if tasks]
+        head = "pod group is ready" if self.is_ready else "pod group is not ready"
+        text = f"{head}, {', '.join(sorted([*counts, f'{self.min_available} minAvailable']))}"
+        pending = Counter(
+            "Schedulable" if task.last_status in ALLOCATED else "Unschedulable"
+            for task in self.pending
+        )
+        if pending:
+            reasons = sorted(f"{count} {reason}" for reason, count in pending.items())
+            text += f"; Pending: {', '.join(reasons)}"
+        if self.fit_error:
+            return f"{text}. Origin reason is: {self.fit_error}"
+        failed = (
+            min((self.tasks[uid].name, uid) for uid in self.fit_errors)
+            if (self.fit_errors)
+            else None
+        )
+        if failed:
+            return f"{text}. Origin reason is {failed[0]}: {self.fit_errors[failed[1]]}"
+        return text
 
     def move(self, task: Task, status: Status) -> None:
         """The task takes on the status, and the sums follow."""

@@ -93,3 +93,5 @@ VictimSource: TypeAlias = Callable[[Sequence[model.Task]], Sequence[model.Task]]
 """All running tasks -> those to be shuffled."""
 TaskEvent: TypeAlias = Callable[[model.Task], None]
 """Called after the statement's change is applied to job and node."""
+Preparation: TypeAlias = Callable[[model.Task], Sequence[str]]
+"""What must be done before the task's bind, such as binding a volume's claim."""

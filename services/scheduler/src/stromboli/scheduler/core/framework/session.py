@@ -18,6 +18,7 @@ from stromboli.scheduler.core.framework import (
     extensions,
     model,
     nodes,
+    placing,
     statement,
 )
 
@@ -46,6 +47,8 @@ class Decisions(msgspec.Struct):
 
     binds: dict[str, str] = {}
     evictions: list[Eviction] = []
+    preparations: dict[str, list[str]] = {}
+    """Task -> what must be done before its bind, such as binding a volume's claim."""
 
 
 class Session(extensions.Extensions):
@@ -78,6 +81,7 @@ class Session(extensions.Extensions):
         self.complaints: list[str] = []
         self.events: dict[str, list[str]] = {}
         self.remember: dict[str, str] = {}
+        self.finder = placing.Finder(self)
         self._plugins: list[Plugin] = []
 
     # Plugins --------------------------------------------------------------------------------
@@ -231,6 +235,9 @@ class Session(extensions.Extensions):
         """The task is to be bound where it was placed."""
         self.change(task, model.Status.BINDING, task.node)
         self.decisions.binds[task.key] = task.node
+        before = [step for prepare in self.preparations for step in prepare(task)]
+        if before:
+            self.decisions.preparations[task.key] = before
 
     def decide_eviction(self, task: model.Task, reason: str) -> None:
         """The task is to be evicted."""

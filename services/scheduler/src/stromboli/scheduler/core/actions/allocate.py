@@ -1,0 +1,138 @@
+"""Allocate: jobs get nodes, queue by queue, each job whole or not at all (spec 8.2).
+
+A job that is not ready yet is tried until it is; one that is ready gets one task at a time, and
+queues and jobs are ordered anew after each.
+"""
+
+import msgspec
+
+from stromboli.scheduler.core.framework import model, ordering, session, statement
+
+
+class Sheet(msgspec.Struct, eq=False):
+    """A job's tasks that are still to be tried, the next one last."""
+
+    job: model.Job
+    tasks: list[model.Task]
+    failed_roles: set[str]
+
+
+def run(within: session.Session) -> None:
+    """Serve the queue that comes first, again and again, until no queue has a job to try."""
+    waiting: dict[str, ordering.Heap[Sheet]] = {}
+    for job in within.jobs.values():
+        sheet = _sheet(within, job)
+        if sheet is not None:
+            waiting.setdefault(job.queue, _heap(within)).push(sheet)
+    while waiting:
+        queue = ordering.first(within.compare_queues, [within.queues[name] for name in waiting])
+        heap = waiting[queue.name]
+        if not heap or within.overused(queue):
+            del waiting[queue.name]
+            continue
+        sheet = heap.pop()
+        if _serve(within, queue, sheet) and sheet.tasks:
+            heap.push(sheet)
+
+
+def _heap(within: session.Session) -> ordering.Heap[Sheet]:
+    return ordering.Heap(lambda left, right: within.compare_jobs(left.job, right.job))
+
+
+def _sheet(within: session.Session, job: model.Job) -> Sheet | None:
+    """What is to be tried for a job; None if nothing is."""
+    if job.is_pending:
+        if "enqueue" in within.configuration.actions:
+            return None
+        job.phase = "Inqueue"
+    invalid = within.job_valid(job)
+    if invalid is not None:
+        job.fit_error = invalid.message
+        return None
+    tasks = within.ordered_tasks(
+        task for task in job.pending if not task.is_gated and not task.is_best_effort
+    )
+    return Sheet(job, tasks[::-1], set()) if tasks else None
+
+
+def _serve(within: session.Session, queue: model.Queue, sheet: Sheet) -> bool:
+    """Try the job once; whether it was bound, so that its further tasks may be tried."""
+    job = sheet.job
+    trial = within.statement()
+    _place(within, queue, sheet, trial)
+    if within.job_ready(job):
+        trial.commit()
+        return True
+    if not within.job_pipelined(job):
+        trial.discard()
+    return False
+
+
+def _place(
+    within: session.Session, queue: model.Queue, sheet: Sheet, trial: statement.Statement
+) -> None:
+    """Place tasks until the job is ready or must wait."""
+    while sheet.tasks:
+        task = sheet.tasks.pop()
+        if not within.allocatable(queue, task):
+            sheet.job.fit_errors[task.uid] = model.FitError(
+                message=f"queue {queue.name} has no room for the task"
+            )
+            continue
+        if task.role and task.role in sheet.failed_roles:
+            sheet.job.fit_errors[task.uid] = model.FitError(
+                message=f"Task {task.name} with role spec {task.role} "
+                "has already predicated failed, skip"
+            )
+            continue
+        error = _place_task(within, task, trial)
+        if error is not None:
+            sheet.job.fit_errors[task.uid] = error
+            sheet.failed_roles.add(task.role)
+            if not _goes_on(sheet):
+                return
+        elif within.job_ready(sheet.job):
+            return
+
+
+def _place_task(
+    within: session.Session, task: model.Task, trial: statement.Statement
+) -> model.FitError | None:
+    """Place or promise the task; else why not."""
+    finder = within.finder
+    reason = finder.pre_predicate(task)
+    if reason is not None:
+        return model.FitError(message=reason, unresolvable=None)
+    verdict = finder.verdict(task)
+    fits = finder.fits_future(task)
+    candidates = verdict.passed & fits
+    nominated = within.nodes.rows.get(task.pod.status.nominated_node_name)
+    if nominated is not None and candidates[nominated]:
+        node = within.nodes.names[nominated]
+        if finder.fits_idle(task)[nominated]:
+            trial.allocate(task, node)
+        else:
+            trial.pipeline(task, node)
+        return None
+    idle = candidates & finder.fits_idle(task)
+    if idle.any():
+        trial.allocate(task, finder.best(task, idle))
+    elif candidates.any():
+        trial.pipeline(task, finder.best(task, candidates))
+    else:
+        return finder.fit_error(task, verdict, fits)
+    return None
+
+
+def _goes_on(sheet: Sheet) -> bool:
+    """Whether the job can still reach its minimum without the roles that failed."""
+    job = sheet.job
+    if job.min_available == len(job.tasks):
+        return False
+    if job.min_available < sum(job.task_min_available.values()):
+        left = sum(task.role not in sheet.failed_roles for task in job.pending)
+        return job.ready + left >= job.min_available
+    placed = [task.role for task in job.with_status(*model.ALLOCATED)]
+    return all(
+        placed.count(role) >= job.task_min_available.get(role, 0) for role in sheet.failed_roles
+    )

@@ -1,0 +1,51 @@
+"""Backfill: tasks that ask for nothing but a place are put where predicates let them (spec 8.3)."""
+
+from collections.abc import Iterator
+
+from stromboli.scheduler.core.framework import model, ordering, session
+
+
+def run(within: session.Session) -> None:
+    """Every best-effort task that waits is tried once, by queue, job and task order."""
+    for task in list(_waiting(within)):
+        job = within.jobs[task.job]
+        error = _place(within, task)
+        if error is not None:
+            job.fit_errors[task.uid] = error
+
+
+def _waiting(within: session.Session) -> Iterator[model.Task]:
+    queues = ordering.Heap(within.compare_queues, within.queues.values())
+    by_queue: dict[str, list[model.Job]] = {}
+    for job in within.jobs.values():
+        if not job.is_pending and within.job_valid(job) is None:
+            by_queue.setdefault(job.queue, []).append(job)
+    while queues:
+        for job in within.ordered_jobs(by_queue.get(queues.pop().name, ())):
+            _release_promises(within, job)
+            yield from within.ordered_tasks(
+                task for task in job.pending if task.is_best_effort and not task.is_gated
+            )
+
+
+def _release_promises(within: session.Session, job: model.Job) -> None:
+    """A promise to a task that needs nothing is not worth keeping."""
+    for task in job.with_status(model.Status.PIPELINED):
+        if task.is_best_effort:
+            within.change(task, model.Status.PENDING, task.node)
+            within.tell_deallocated(task)
+            task.node = ""
+            task.eviction_occurred = False
+
+
+def _place(within: session.Session, task: model.Task) -> model.FitError | None:
+    finder = within.finder
+    reason = finder.pre_predicate(task)
+    if reason is not None:
+        return model.FitError(message=reason, unresolvable=None)
+    verdict = finder.verdict(task)
+    candidates = verdict.passed & within.nodes.labelled.usable
+    if not candidates.any():
+        return finder.fit_error(task, verdict)
+    within.allocate(task, finder.best(task, candidates))
+    return None

@@ -1,0 +1,21 @@
+"""Enqueue: pending jobs pass their queue's door if the queue has room for them (spec 8.1)."""
+
+from stromboli.scheduler.core.framework import model, ordering, session
+
+
+def run(within: session.Session) -> None:
+    """Every pending job is asked once, queue by queue; one that is refused stops no other."""
+    waiting: dict[str, ordering.Heap[model.Job]] = {}
+    for job in within.jobs.values():
+        if job.is_pending:
+            heap = waiting.setdefault(job.queue, ordering.Heap(within.compare_jobs))
+            heap.push(job)
+    while waiting:
+        queue = ordering.first(within.compare_queues, [within.queues[name] for name in waiting])
+        heap = waiting[queue.name]
+        job = heap.pop()
+        if job.min_resources is None or within.job_enqueueable(job):
+            within.job_enqueued(job)
+            job.phase = "Inqueue"
+        if not heap:
+            del waiting[queue.name]

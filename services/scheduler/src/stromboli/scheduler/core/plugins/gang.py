@@ -1,0 +1,126 @@
+"""Gang: a job begins with its minimum or not at all (spec/plugins 1)."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stromboli.scheduler.core.framework import configuration, model, points, session
+from stromboli.shared.api import scheduling
+
+UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
+NOT_ENOUGH = "NotEnoughResources"
+READY = "tasks in gang are ready to be scheduled"
+
+
+class Plugin:
+    """Has no arguments."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None: ...
+
+    def open(self, within: session.Session) -> None:
+        """Minimums decide what is valid, ready, pipelined and starving, and protect from
+        eviction."""
+
+        def surplus(evictor: model.Task, candidates: Sequence[model.Task]) -> points.Victims:
+            return _surplus(within, candidates)
+
+        within.add_job_valid(_validity)
+        within.add_preemptable(surplus)
+        within.add_reclaimable(surplus)
+        within.add_unified_evictable(lambda action, job, candidates: points.Victims(candidates))
+        within.add_job_order(lambda left, right: left.is_ready - right.is_ready)
+        within.add_job_ready(lambda job: job.roles_ready and job.is_ready)
+        within.add_job_pipelined(_pipelined)
+        within.add_job_starving(lambda job: job.is_starving)
+        within.add_subjob_ready(lambda job, subjob: _reaches(subjob, model.READY))
+        within.add_subjob_pipelined(
+            lambda job, subjob: (
+                points.PERMIT
+                if _reaches(subjob, model.READY | {model.Status.PIPELINED})
+                else points.REJECT
+            )
+        )
+        within.add_subjob_order(
+            lambda left, right: _reaches(left, model.READY) - _reaches(right, model.READY)
+        )
+
+    def close(self, within: session.Session) -> None:
+        """Tell each job's condition: it may be scheduled, or what it lacks."""
+        for job in within.jobs.values():
+            condition = _condition(job) if job.tasks else None
+            if condition is not None:
+                job.is_unschedulable = condition.type == UNSCHEDULABLE
+                _put(job, condition)
+
+
+def _validity(job: model.Job) -> points.Invalid | None:
+    if not job.roles_valid:
+        return points.Invalid(
+            "NotEnoughPodsOfTask", "Not enough valid pods of each task for gang-scheduling"
+        )
+    if job.valid < job.min_available:
+        return points.Invalid(
+            "NotEnoughTasks",
+            "Not enough valid tasks for gang-scheduling, "
+            f"valid: {job.valid}, min: {job.min_available}",
+        )
+    return None
+
+
+def _surplus(within: session.Session, candidates: Sequence[model.Task]) -> points.Victims:
+    """Of each job, as many of the candidates as it has beyond its minimum."""
+    left: dict[str, int] = {}
+    victims = []
+    for task in candidates:
+        job = within.jobs.get(task.job)
+        if job is None:
+            continue
+        remaining = left.setdefault(job.key, job.ready)
+        if remaining > job.min_available:
+            left[job.key] = remaining - 1
+            victims.append(task)
+    return points.Victims(victims)
+
+
+def _pipelined(job: model.Job) -> int:
+    return points.PERMIT if job.roles_pipelined and job.is_pipelined else points.REJECT
+
+
+def _reaches(subjob: model.SubJob, statuses: frozenset[model.Status]) -> bool:
+    count = sum(
+        task.status in statuses or (task.status is model.Status.PENDING and task.is_best_effort)
+        for task in subjob.tasks.values()
+    )
+    return count >= subjob.min_available
+
+
+def _condition(job: model.Job) -> scheduling.PodGroupCondition | None:
+    if job.is_ready:
+        return scheduling.PodGroupCondition(type=SCHEDULED, status="True", reason=READY)
+    releasing = sum(bool(task.node) for task in job.with_status(model.Status.RELEASING))
+    waits = job.count(model.Status.PENDING, model.Status.PIPELINED)
+    scheduled = job.count(*model.SCHEDULED)
+    if releasing and not waits and scheduled + releasing >= job.min_available:
+        return None
+    tried = sum(task.last_status in model.ALLOCATED for task in job.pending)
+    lacking = job.min_available - (job.ready + tried)
+    return scheduling.PodGroupCondition(
+        type=UNSCHEDULABLE,
+        status="True",
+        reason=NOT_ENOUGH,
+        message=f"{lacking}/{len(job.tasks)} tasks in gang unschedulable: {job.explain()}",
+    )
+
+
+def _put(job: model.Job, condition: scheduling.PodGroupCondition) -> None:
+    """One condition of each type; an equal one keeps its time."""
+    for at, old in enumerate(job.conditions):
+        if old.type == condition.type:
+            job.conditions[at] = msgspec.structs.replace(
+                old,
+                status=condition.status,
+                reason=condition.reason,
+                message=condition.message,
+            )
+            return
+    job.conditions.append(condition)

@@ -1,0 +1,54 @@
+"""Priority: the higher goes first, and may take the place of the lower (spec/plugins 2)."""
+
+from collections.abc import Sequence
+
+from stromboli.scheduler.core.framework import configuration, model, points, session
+
+
+class Plugin:
+    """Has no arguments."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._jobs: dict[str, model.Job] = {}
+
+    def open(self, within: session.Session) -> None:
+        """Order jobs, subjobs and tasks; choose victims of lower priority."""
+        self._jobs = within.jobs
+        within.add_task_order(lambda left, right: right.priority - left.priority)
+        within.add_job_order(lambda left, right: right.priority - left.priority)
+        within.add_subjob_order(lambda left, right: right.priority - left.priority)
+        within.add_preemptable(self._preemptable)
+        within.add_unified_evictable(_evictable(within))
+        within.add_job_starving(lambda job: job.ready + job.waiting < len(job.tasks))
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+    def _preemptable(
+        self, preemptor: model.Task, candidates: Sequence[model.Task]
+    ) -> points.Victims:
+        """Tasks of jobs of lower priority, and lower tasks of the job itself."""
+        job = self._jobs.get(preemptor.job)
+        if job is None:
+            return points.Victims([])
+        return points.Victims([task for task in candidates if self._is_lower(task, preemptor, job)])
+
+    def _is_lower(self, task: model.Task, preemptor: model.Task, job: model.Job) -> bool:
+        if task.job == preemptor.job:
+            return task.priority < preemptor.priority
+        other = self._jobs.get(task.job)
+        return other is not None and other.priority < job.priority
+
+
+def _evictable(within: session.Session) -> points.UnifiedChoice:
+    def choose(action: str, job: model.Job, candidates: Sequence[model.Task]) -> points.Victims:
+        if action == "gangreclaim":
+            return points.Victims(candidates)
+        lower = [
+            task
+            for task in candidates
+            if task.job in within.jobs and within.jobs[task.job].priority < job.priority
+        ]
+        return points.Victims(lower)
+
+    return choose
