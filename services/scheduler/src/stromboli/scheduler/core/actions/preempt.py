@@ -1,0 +1,176 @@
+"""Preempt: a starving job takes the places of others in its own queue (spec/scheduling 8.4).
+
+First jobs take from other jobs, all they need or nothing; then tasks from lower tasks of their own
+job. Other than the field's scheduler, no node is robbed while another has room, a promise inside a
+job too is only made if the gang then stands, and where candidates are limited they are looked for
+in the order of names instead of from a random start.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core.actions import evicting
+from stromboli.scheduler.core.framework import configuration, model, points, session, statement
+
+NAME = "preempt"
+
+
+class Arguments(msgspec.Struct, frozen=True):
+    """How to look for victims. Percentage and numbers limit the nodes that are compared."""
+
+    is_topology_aware: bool
+    min_nodes_percent: int
+    min_nodes: int
+    max_nodes: int
+
+    @classmethod
+    def read(cls, given: configuration.Arguments) -> "Arguments":
+        """From the action's configuration."""
+        return cls(
+            given.boolean("enableTopologyAwarePreemption", default=False),
+            given.integer("minCandidateNodesPercentage", 10),
+            given.integer("minCandidateNodesAbsolute", 1),
+            given.integer("maxCandidateNodesAbsolute", 100),
+        )
+
+    def most_compared(self, nodes: int) -> int:
+        """How many nodes with victims are compared, of so many."""
+        wanted = max(nodes * self.min_nodes_percent // 100, self.min_nodes)
+        return max(1, min(wanted, self.max_nodes, nodes))
+
+
+def run(within: session.Session) -> None:
+    """Evict for every starving job that then stands."""
+    arguments = configuration_of(within)
+    starving = evicting.starving(within)
+    attempt = _Attempt(within, arguments)
+    for queue in evicting.ordered_queues(within, starving):
+        for job in starving[queue.name]:
+            _from_others(within, job, attempt)
+        for job in starving[queue.name]:
+            _from_itself(within, job, attempt)
+
+
+def configuration_of(within: session.Session) -> Arguments:
+    """The action's arguments; what is wrong with them is complained of."""
+    given = within.configuration.action(NAME)
+    arguments = Arguments.read(given)
+    within.complaints.extend(given.complaints)
+    return arguments
+
+
+def _from_others(within: session.Session, job: model.Job, attempt: "_Attempt") -> None:
+    whole = within.statement()
+    for task in evicting.wanting(within, job):
+        if not within.job_starving(job):
+            break
+        made = attempt.make(task, lambda other: other.job != job.key)
+        if made is not None:
+            whole.merge(made)
+    if within.job_pipelined(job):
+        whole.commit()
+    else:
+        whole.discard()
+
+
+def _from_itself(within: session.Session, job: model.Job, attempt: "_Attempt") -> None:
+    for task in evicting.wanting(within, job):
+        made = attempt.make(task, lambda other: other.job == job.key)
+        if made is None:
+            return
+        if not within.job_pipelined(job):
+            made.discard()
+            return
+        made.commit()
+
+
+class _Attempt:
+    """Looks for room for one task after another; remembers what failed and why it still does."""
+
+    def __init__(self, within: session.Session, arguments: Arguments) -> None:
+        self._session = within
+        self._arguments = arguments
+        self._victims = evicting.Victims(within, model.PREEMPTABLE)
+        self._failed: dict[tuple[model.TaskClass, str, int, bool], int] = {}
+
+    def make(
+        self, task: model.Task, may_go: Callable[[model.Task], bool]
+    ) -> statement.Statement | None:
+        """Evict on the best node and promise its room; None if no node will do."""
+        within = self._session
+        if not evicting.may_evict(within, task) or within.finder.pre_predicate(task) is not None:
+            return None
+        is_own = may_go(task)
+        asked = (task.task_class, task.job, task.priority, is_own)
+        if self._failed.get(asked) == len(within.nodes.touched):
+            return None
+        room = self._room(task, may_go)
+        if room is None:
+            self._failed[asked] = len(within.nodes.touched)
+            return None
+        return evicting.take(within, task, room, NAME)
+
+    def _room(self, task: model.Task, may_go: Callable[[model.Task], bool]) -> evicting.Room | None:
+        finder = self._session.finder
+        free = evicting.free_room(self._session, task)
+        if free.any():
+            if self._arguments.is_topology_aware:
+                return None
+            return evicting.Room(finder.best(task, free), ())
+        queue = self._session.jobs[task.job].queue
+        helps = self._victims.may_help(task, [queue]) & finder.verdict(task).resolvable
+        if self._arguments.is_topology_aware:
+            return self._cheapest(task, may_go, helps)
+        for node in finder.ranked(task, helps):
+            room = self._room_on(task, node, may_go)
+            if room is not None:
+                return room
+        return None
+
+    def _cheapest(
+        self,
+        task: model.Task,
+        may_go: Callable[[model.Task], bool],
+        helps: points.Mask,
+    ) -> evicting.Room | None:
+        """Of the first nodes with room, the one whose victims matter least."""
+        wanted = self._arguments.most_compared(len(self._session.nodes))
+        found: list[evicting.Room] = []
+        for row in np.flatnonzero(helps):
+            room = self._room_on(task, self._session.nodes.names[row], may_go)
+            if room is not None:
+                found.append(room)
+                if len(found) == wanted:
+                    break
+        return min(found, key=_cost, default=None)
+
+    def _room_on(
+        self, task: model.Task, node: str, may_go: Callable[[model.Task], bool]
+    ) -> evicting.Room | None:
+        within = self._session
+        queue = within.jobs[task.job].queue
+        candidates = [
+            other
+            for other in self._victims.on(within.nodes.rows[node], [queue])
+            if may_go(other) and (other.is_best_effort or not task.is_best_effort)
+        ]
+        if not candidates:
+            return None
+        return evicting.room_on(within, task, node, candidates, within.preemptable)
+
+
+def _cost(room: evicting.Room) -> tuple[int, int, int, float]:
+    """Least first: the highest priority lost, the sum, how many, how long they have run."""
+    priorities = [victim.priority for victim in room.victims]
+    highest = max(priorities)
+    # A constant on each keeps fewer victims cheaper where priorities are negative, as the field's.
+    total = sum(priority + 2**31 for priority in priorities)
+    earliest = min(_started(victim) for victim in room.victims if victim.priority == highest)
+    return (highest, total, len(priorities), -earliest.timestamp())
+
+
+def _started(task: model.Task) -> datetime:
+    return task.pod.status.start_time or task.created

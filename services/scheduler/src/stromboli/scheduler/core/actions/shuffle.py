@@ -1,0 +1,16 @@
+"""Shuffle: evict running tasks that plugins want elsewhere (spec/scheduling 8.7)."""
+
+from stromboli.scheduler.core.framework import model, session
+
+NAME = "shuffle"
+
+
+def run(within: session.Session) -> None:
+    """Evict every task that a plugin chooses among those that run."""
+    running = [
+        task for job in within.jobs.values() for task in job.with_status(model.Status.RUNNING)
+    ]
+    moved = within.statement()
+    for task in within.victim_tasks(running):
+        moved.evict(task, NAME)
+    moved.commit()
