@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from stromboli.monitor.settings import MonitorSettings
-from stromboli.scheduler.settings import SchedulerSettings
 
 from stromboli.admission import rest, service, webhooks
 from stromboli.admission.door import Door
@@ -25,7 +23,9 @@ from stromboli.local.disorder import DisorderedBus, DisorderedCluster
 from stromboli.local.nodes import rules as rule_files
 from stromboli.local.nodes import simulated
 from stromboli.monitor import service as monitor
+from stromboli.monitor.settings import MonitorSettings
 from stromboli.scheduler import service as scheduler
+from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import http, runtime
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port

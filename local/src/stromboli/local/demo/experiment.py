@@ -15,12 +15,12 @@ from typing import Any
 
 import httpx
 import msgspec
-from stromboli.scheduler.settings import SchedulerSettings
 
 from stromboli.cli import explain
 from stromboli.local import system
 from stromboli.local.nodes import simulated
 from stromboli.local.nodes.follow import follow
+from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.cluster import port as cluster_port

@@ -1,6 +1,7 @@
 """All settings of the admission service."""
 
 import msgspec
+
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.cluster.kubernetes import KubernetesSettings
 
