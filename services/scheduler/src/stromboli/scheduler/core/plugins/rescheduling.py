@@ -1,0 +1,206 @@
+"""Rescheduling: move pods off the busiest nodes while others have room (spec/plugins 17).
+
+Works through the ``shuffle`` action, once an interval. When it ran last is remembered between
+sessions. Other than the field's scheduler, moving stops as soon as the quiet nodes have no room
+left, not only if what is left is exactly nothing, and pods are told apart by namespace too.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from stromboli.scheduler.core.framework import configuration, durations, model, session
+from stromboli.shared import units
+from stromboli.shared.api import core
+
+NAME = "rescheduling"
+STRATEGY = "lowNodeUtilization"
+_INTERVAL = timedelta(minutes=5)
+_DIMENSIONS = ("cpu", "memory")
+_FULL = 100
+
+
+class _Limits(msgspec.Struct, frozen=True):
+    """Percent by dimension: below all of ``low`` a node is quiet, above any of ``high`` busy."""
+
+    low: Mapping[str, float]
+    high: Mapping[str, float]
+
+
+class _Load(msgspec.Struct):
+    """A node's measured use in percent, lowered as victims are chosen."""
+
+    row: int
+    percent: dict[str, float]
+    is_schedulable: bool
+
+    @property
+    def sum(self) -> float:
+        """How busy it is."""
+        return sum(self.percent.values())
+
+
+class Plugin:
+    """Arguments: ``interval``, ``metricsPeriod``, ``strategies``."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._given = options.typed()
+        self._period = self._given.text("metricsPeriod", "5m")
+        self._interval = _INTERVAL
+        self._strategies: list[_Limits] = []
+
+    def open(self, within: session.Session) -> None:
+        """Offer victims if an interval has passed since the last time."""
+        self._read()
+        within.complaints.extend(self._given.complaints)
+        last = _time(within.cluster.memory.get(NAME))
+        if last is None or within.now - last < self._interval:
+            within.remember[NAME] = (last or within.now).isoformat()
+            return
+        within.remember[NAME] = within.now.isoformat()
+        within.add_victim_tasks(lambda tasks: self._victims(within, tasks))
+
+    def close(self, within: session.Session) -> None:
+        """Nothing more stays."""
+
+    def _read(self) -> None:
+        text = self._given.text("interval", "5m")
+        try:
+            self._interval = durations.duration(text)
+        except ValueError as error:
+            self._given.complaints.append(f"plugin {NAME}: arguments.interval: {error}")
+        for strategy in self._given.values.get("strategies") or [{"name": STRATEGY}]:
+            name = strategy.get("name") if isinstance(strategy, Mapping) else strategy
+            if isinstance(strategy, Mapping) and name == STRATEGY:
+                self._strategies.append(self._limits(strategy.get("params") or {}))
+            else:
+                self._given.complaints.append(
+                    f"plugin {NAME}: arguments.strategies: {name!r} is not known; "
+                    f"there is {STRATEGY}"
+                )
+
+    def _limits(self, params: Mapping[str, Any]) -> _Limits:
+        given = configuration.Arguments(params, f"plugin {NAME}: {STRATEGY}: ")
+        low = configuration.Arguments(given.mapping("thresholds"), "thresholds: ")
+        high = configuration.Arguments(given.mapping("targetThresholds"), "targetThresholds: ")
+        limits = _Limits(
+            {name: low.integer(name, _FULL) for name in _DIMENSIONS},
+            {name: high.integer(name, _FULL) for name in _DIMENSIONS},
+        )
+        for part in (given, low, high):
+            self._given.complaints.extend(part.complaints)
+        return limits
+
+    def _victims(
+        self, within: session.Session, tasks: Sequence[model.Task]
+    ) -> Sequence[model.Task]:
+        found: dict[str, model.Task] = {}
+        for limits in self._strategies:
+            chosen = _choose(within, tasks, limits, self._period)
+            found.update({task.uid: task for task in chosen})
+        return list(found.values())
+
+
+def _choose(
+    within: session.Session, tasks: Sequence[model.Task], limits: _Limits, period: str
+) -> list[model.Task]:
+    loads = _loads(within, period)
+    low = [
+        load
+        for load in loads
+        if load.is_schedulable and all(load.percent[of] < limits.low[of] for of in _DIMENSIONS)
+    ]
+    quiet = {load.row for load in low}
+    busy = [
+        load
+        for load in loads
+        if load.row not in quiet and any(load.percent[of] > limits.high[of] for of in _DIMENSIONS)
+    ]
+    room = {
+        name: sum(
+            (limits.high[name] - load.percent[name])
+            / _FULL
+            * float(within.nodes.allocatable[column, load.row])
+            for load in low
+        )
+        for column, name in enumerate(_DIMENSIONS)
+    }
+    on_node: dict[str, list[model.Task]] = {}
+    for task in tasks:
+        on_node.setdefault(task.node, []).append(task)
+    victims = []
+    for load in sorted(busy, key=lambda load: (-load.sum, load.row)) if low else ():
+        for task in sorted(on_node.get(within.nodes.names[load.row], ()), key=_worth):
+            if min(room.values()) <= 0 or not any(
+                load.percent[of] >= limits.high[of] for of in _DIMENSIONS
+            ):
+                break
+            _move(within, task, load, room)
+            victims.append(task)
+    return victims
+
+
+def _move(within: session.Session, task: model.Task, load: _Load, room: dict[str, float]) -> None:
+    capacity = _capacity(within, load.row)
+    for column, name in enumerate(_DIMENSIONS):
+        request = float(task.request[column])
+        room[name] -= request
+        if capacity[name]:
+            load.percent[name] -= request / capacity[name] * _FULL
+
+
+def _loads(within: session.Session, period: str) -> list[_Load]:
+    loads = []
+    for row, name in enumerate(within.nodes.names):
+        measured = within.cluster.usage.get(name)
+        percent = dict.fromkeys(_DIMENSIONS, 0.0)
+        if measured is not None:
+            percent = {
+                "cpu": measured.cpu.get(period, 0.0),
+                "memory": measured.memory.get(period, 0.0),
+            }
+        loads.append(_Load(row, percent, not within.nodes.objects[row].spec.unschedulable))
+    return loads
+
+
+def _capacity(within: session.Session, row: int) -> dict[str, float]:
+    given = within.nodes.objects[row].status.capacity or {}
+    return {
+        name: float(units.amount(name, given[name]) if name in given else 0) for name in _DIMENSIONS
+    }
+
+
+def _worth(task: model.Task) -> tuple[float, int, str]:
+    """First those without a priority, then low ones, then those that were promised least."""
+    priority = task.pod.spec.priority
+    return (float("-inf") if priority is None else priority, _quality(task), task.key)
+
+
+def _quality(task: model.Task) -> int:
+    """0 for BestEffort, 1 for Burstable, 2 for Guaranteed pods."""
+    parts = [each.resources for each in task.pod.spec.containers]
+    if not any(part.requests or part.limits for part in parts):
+        return 0
+    return 1 + all(_is_guaranteed(part) for part in parts)
+
+
+def _is_guaranteed(part: core.ResourceRequirements) -> bool:
+    """What the container asks for is what it may use at most."""
+    limits = part.limits or {}
+    requests = {**limits, **(part.requests or {})}
+    try:
+        return all(
+            name in limits and units.quantity(requests[name]) == units.quantity(limits[name])
+            for name in _DIMENSIONS
+        )
+    except ValueError:
+        return False
+
+
+def _time(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return None

@@ -1,0 +1,213 @@
+"""Usage: keep off nodes that are busy as measured, prefer those that are not (spec/plugins 13).
+
+Measurements lag: pods that were placed or have started only lately are not in them yet, so an
+estimate of what they will use is added. Nodes without a measurement pass and score nothing.
+"""
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.scheduler.core.framework import configuration, model, points, session
+from stromboli.shared import units
+
+CPU_HIGH = "the CPU load of the node exceeds the upper limit."
+MEMORY_HIGH = "the memory load of the node exceeds the upper limit."
+PERIOD = "10m"
+"""The only period that measurements are averaged over."""
+LAG_S = 30
+"""How long a running pod may be missing from measurements."""
+_FULL = 100
+
+_Loads = npt.NDArray[np.float64]
+"""Cpu (milli) and memory (bytes), or shares of them: 2 x nodes, or 2 for one node."""
+
+
+class _Estimator(msgspec.Struct, frozen=True):
+    """How much of what pods ask for they will use."""
+
+    request_ratio: float
+    burst_ratio: float
+    risk_threshold: float
+    risk_factor: float
+    best_effort: tuple[float, float]
+
+    def estimate(self, task: model.Task, load: float) -> _Loads:
+        """A pod's likely use on a node with so much load (0 to 1)."""
+        risk = self.risk_factor if load >= self.risk_threshold else 1.0
+        if task.is_best_effort:
+            return np.rint(np.array(self.best_effort) * risk)
+        request = task.request[:2].astype(np.float64)
+        limit = np.maximum(_limits(task), request)
+        likely = request * self.request_ratio + (limit - request) * self.burst_ratio
+        # Whole units, so that what is taken off again is exactly what was added.
+        estimated: _Loads = np.rint(np.clip(likely * risk, 0, limit))
+        return estimated
+
+
+class Plugin:
+    """Arguments: ``usage.weight``, ``cpu.weight``, ``memory.weight``, ``thresholds``,
+    ``estimator``."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        given = options.typed()
+        weights = [
+            given.integer(f"{name}.weight", default)
+            for name, default in (("usage", 5), ("cpu", 1), ("memory", 1))
+        ]
+        self._weight, *parts = (5, 1, 1) if min(weights) < 0 else weights
+        self._weights = np.array(parts, np.float64)
+        thresholds = _nested(given, "thresholds")
+        self._thresholds = [
+            _within(thresholds.integer(name, 80), 0, 100, 80) for name in ("cpu", "mem")
+        ]
+        estimator = _nested(given, "estimator")
+        self._estimator = _Estimator(
+            _within(estimator.number("request_ratio", 0.7), 0, 1, 0.7),
+            _within(estimator.number("burst_ratio", 0), 0, 1, 0),
+            _within(estimator.number("risk_threshold", 0.6), 0, 1, 0.6),
+            _within(estimator.number("risk_factor", 1.2), 1, float("inf"), 1.2),
+            (
+                _amount(estimator, "cpu", "be_cpu", "250m", 1),
+                _amount(estimator, "memory", "be_mem", "200Mi", 2**20),
+            ),
+        )
+        self._complaints = [*given.complaints, *thresholds.complaints, *estimator.complaints]
+        self._measured: _Loads = np.zeros((2, 0))
+        self._has_measured: points.Mask = np.zeros(0, np.bool_)
+        self._capacity: _Loads = np.zeros((2, 0))
+        self._shadow: _Loads = np.zeros((2, 0))
+        self._counted: dict[str, tuple[int, _Loads]] = {}
+        """Task uid -> its row and what was added for it."""
+
+    def open(self, within: session.Session) -> None:
+        """Refuse busy nodes, score idle ones, and count what is placed."""
+        within.complaints.extend(self._complaints)
+        usage = [within.cluster.usage.get(name) for name in within.nodes.names]
+        self._has_measured = np.array(
+            [each is not None and PERIOD in each.cpu for each in usage], np.bool_
+        )
+        self._measured = np.array(
+            [
+                [each.cpu.get(PERIOD, 0.0) if each else 0.0 for each in usage],
+                [each.memory.get(PERIOD, 0.0) if each else 0.0 for each in usage],
+            ]
+        )
+        self._capacity = _capacities(within)
+        self._shadow = np.zeros_like(self._capacity)
+        for tasks in within.nodes.tasks:
+            for task in tasks.values():
+                if _is_unmeasured(task, within):
+                    self._count(within, task)
+        within.add_predicate(self._checks, points.Scope.STATIC)
+        within.add_node_order(self._scores)
+        within.add_event_handler(lambda task: self._count(within, task), self._uncount)
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+    def _checks(self, task: model.Task, rows: points.Rows) -> list[points.Check]:
+        return [
+            points.Check(
+                reason,
+                points.Code.UNRESOLVABLE,
+                ~self._has_measured[rows] | (self._measured[of, rows] <= self._thresholds[of]),
+            )
+            for of, reason in enumerate((CPU_HIGH, MEMORY_HIGH))
+        ]
+
+    def _scores(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+        total = float(self._weights.sum())
+        if not total:
+            return None
+        free = 1 - self._loads(rows)
+        share = (free * self._weights[:, np.newaxis]).sum(axis=0) / total
+        score = np.rint(share * _FULL * self._weight * points.SCORE_UNIT).astype(np.int64)
+        return np.where(self._has_measured[rows], score, 0)
+
+    def _loads(self, rows: points.Rows) -> _Loads:
+        """Measured and estimated load of nodes, 0 to 1."""
+        capacity = self._capacity[:, rows]
+        shadow = np.divide(
+            self._shadow[:, rows], capacity, out=np.zeros_like(capacity), where=capacity > 0
+        )
+        return np.clip(self._measured[:, rows] / _FULL + shadow, 0, 1)
+
+    def _count(self, within: session.Session, task: model.Task) -> None:
+        row = within.nodes.rows.get(task.node)
+        if row is None or task.uid in self._counted:
+            return
+        total = float(self._weights.sum())
+        loads = self._loads(np.array([row], np.intp))[:, 0]
+        load = float((loads * self._weights).sum() / total) if total else 0.0
+        estimated = self._estimator.estimate(task, load)
+        self._shadow[:, row] += estimated
+        self._counted[task.uid] = (row, estimated)
+
+    def _uncount(self, task: model.Task) -> None:
+        row, estimated = self._counted.pop(task.uid, (0, np.zeros(2)))
+        if estimated.any():
+            self._shadow[:, row] -= estimated
+
+
+def _nested(given: configuration.Arguments, name: str) -> configuration.Arguments:
+    """Arguments of a group, written as a mapping or flat with dots."""
+    flat = {
+        key.removeprefix(f"{name}."): value
+        for key, value in given.values.items()
+        if key.startswith(f"{name}.")
+    }
+    return configuration.Arguments({**flat, **given.mapping(name)}, f"plugin usage: {name}.")
+
+
+def _within(value: float, least: float, most: float, default: float) -> float:
+    return value if least <= value <= most else default
+
+
+def _amount(
+    given: configuration.Arguments, resource: str, name: str, default: str, unit: int
+) -> float:
+    """A bare whole number counts in ``unit``; a text is a quantity."""
+    value = given.values.get(name, default)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value * unit)
+    try:
+        return float(units.amount(resource, given.text(name, default)))
+    except ValueError as error:
+        given.complaints.append(f"plugin usage: {name}: {error}; {default!r} is used")
+        return float(units.amount(resource, default))
+
+
+def _capacities(within: session.Session) -> _Loads:
+    """Capacity, not allocatable: measurements are percent of the whole machine."""
+    capacity = within.nodes.allocatable[:2].astype(np.float64)
+    for row, node in enumerate(within.nodes.objects):
+        for column, name in enumerate(("cpu", "memory")):
+            text = (node.status.capacity or {}).get(name)
+            try:
+                capacity[column, row] = (
+                    capacity[column, row] if text is None else units.amount(name, text)
+                )
+            except ValueError:
+                continue  # What is allocatable stands; opening has checked that it can be read.
+    return capacity
+
+
+def _is_unmeasured(task: model.Task, within: session.Session) -> bool:
+    if task.status is not model.Status.RUNNING:
+        return task.status in model.ALLOCATED
+    started = task.pod.status.start_time
+    return started is None or (within.now - started).total_seconds() < LAG_S
+
+
+def _limits(task: model.Task) -> _Loads:
+    """Cpu and memory that the containers may use at most; 0 where nothing is said."""
+    total = np.zeros(2)
+    for container in task.pod.spec.containers:
+        for column, name in enumerate(("cpu", "memory")):
+            text = (container.resources.limits or {}).get(name)
+            try:
+                total[column] += 0 if text is None else units.amount(name, text)
+            except ValueError:
+                continue  # A limit that cannot be read limits nothing.
+    return total
