@@ -55,7 +55,7 @@ def _check(nodes: columns.Nodes, wanted: shapes.Constraints, version: int) -> Ch
     checks: list[Check] = [(columns.UNREADABLE, nodes.usable)]
     if not tolerates(wanted.tolerations, _UNSCHEDULABLE_TAINT):
         checks.append((UNSCHEDULABLE, ~nodes.unschedulable[:size]))
-    checks.append((AFFINITY, _matches(nodes, wanted)))
+    checks.append((AFFINITY, matches(nodes, wanted)))
     welcome = np.array(
         [
             all(tolerates(wanted.tolerations, taint) for taint in taints)
@@ -81,18 +81,19 @@ def tolerates(tolerations: Sequence[core.Toleration], taint: core.Taint) -> bool
     )
 
 
-def _matches(nodes: columns.Nodes, wanted: shapes.Constraints) -> columns.Mask:
+def matches(nodes: columns.Nodes, wanted: shapes.Constraints) -> columns.Mask:
+    """Nodes that the selector and the required affinity allow."""
     mask = np.ones(len(nodes), np.bool_)
     for key, value in wanted.selector:
         mask &= _one_of(nodes, key, (value,))
     if wanted.affinity is not None:
-        terms = [_term(nodes, term) for term in wanted.affinity.node_selector_terms]
+        terms = [term_matches(nodes, term) for term in wanted.affinity.node_selector_terms]
         mask &= np.logical_or.reduce(terms) if terms else False
     return mask
 
 
-def _term(nodes: columns.Nodes, term: core.NodeSelectorTerm) -> columns.Mask:
-    """An empty term matches nothing, as Kubernetes has it."""
+def term_matches(nodes: columns.Nodes, term: core.NodeSelectorTerm) -> columns.Mask:
+    """Nodes that one term means; an empty one means none, as Kubernetes has it."""
     wanted = [
         *(_expression(nodes, expression) for expression in term.match_expressions),
         *(_field(nodes, field) for field in term.match_fields),

@@ -36,6 +36,16 @@ def of_nodes(
     assumed_used: columns.Amounts,
 ) -> columns.Amounts:
     """Scores of all given columns (``resources x nodes``), with the shape placed on each."""
+    score = least(shape, allocatable, assumed_used)
+    if shape.is_best_effort:
+        return score
+    return score + even(shape, balanced, allocatable, allocatable - idle)
+
+
+def least(
+    shape: shapes.Shape, allocatable: columns.Amounts, assumed_used: columns.Amounts
+) -> columns.Amounts:
+    """How much of cpu and memory stays free with the shape placed: 0 to 100."""
     requests = (shape.assumed_cpu, shape.assumed_memory)
     total = np.zeros(allocatable.shape[1], np.int64)
     parts = np.zeros(allocatable.shape[1], np.int64)
@@ -45,14 +55,22 @@ def of_nodes(
         total += np.where((has > 0) & (left >= 0), left * 100 // np.maximum(has, 1), 0)
         parts += has > 0
     score: columns.Amounts = total // np.maximum(parts, 1)
-    if shape.is_best_effort:
-        return score
+    return score
+
+
+def even(
+    shape: shapes.Shape,
+    balanced: Sequence[int],
+    allocatable: columns.Amounts,
+    used: columns.Amounts,
+) -> columns.Amounts:
+    """How evenly the balanced resources are used with the shape, against without: 0 to 100."""
     rows = list(balanced)
-    used = allocatable[rows] - idle[rows]
     asked = np.array([[shape.amounts[column]] for column in rows], np.int64)
-    after = _evenness(used + asked, allocatable[rows])
-    before = _evenness(used, allocatable[rows])
-    return score + 50 + (50 + after - before) // 2
+    after = _evenness(used[rows] + asked, allocatable[rows])
+    before = _evenness(used[rows], allocatable[rows])
+    score: columns.Amounts = 50 + (50 + after - before) // 2
+    return score
 
 
 def of_node(

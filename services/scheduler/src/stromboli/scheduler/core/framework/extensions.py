@@ -17,7 +17,7 @@ class Extensions:
 
     def __init__(self, tiers: Sequence[Sequence[configuration.PluginOptions]]) -> None:
         self._tiers = tiers
-        self._functions: dict[tuple[str, int, int], Callable[..., Any]] = {}
+        self._functions: dict[tuple[str, int, int], list[Callable[..., Any]]] = {}
         self._asked: dict[tuple[str, str], _Tiers] = {}
         self._opening: tuple[int, int] = (0, 0)
         self.scopes: dict[Callable[..., Any], points.Scope] = {}
@@ -232,9 +232,10 @@ class Extensions:
         if kept is None:
             kept = self._asked[point, flag] = [
                 [
-                    self._functions[point, tier, place]
+                    function
                     for place, options in enumerate(plugins)
-                    if (point, tier, place) in self._functions and options.is_enabled(flag)
+                    if options.is_enabled(flag)
+                    for function in self._functions.get((point, tier, place), ())
                 ]
                 for tier, plugins in enumerate(self._tiers)
             ]
@@ -245,7 +246,7 @@ class Extensions:
         return (function for tier in self.functions(point, flag) for function in tier)
 
     def _add(self, point: str, function: Callable[..., Any]) -> None:
-        self._functions[(point, *self._opening)] = function
+        self._functions.setdefault((point, *self._opening), []).append(function)
 
 
 def _voted(tiers: _Tiers, *subject: Any) -> bool:

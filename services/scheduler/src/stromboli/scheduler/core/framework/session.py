@@ -17,6 +17,7 @@ from stromboli.scheduler.core.framework import (
     configuration,
     extensions,
     model,
+    neighbours,
     nodes,
     placing,
     statement,
@@ -82,6 +83,7 @@ class Session(extensions.Extensions):
         self.events: dict[str, list[str]] = {}
         self.remember: dict[str, str] = {}
         self.finder = placing.Finder(self)
+        self._board: neighbours.Board | None = None
         self._plugins: list[Plugin] = []
 
     # Plugins --------------------------------------------------------------------------------
@@ -106,6 +108,14 @@ class Session(extensions.Extensions):
         """Plugins write their last words."""
         for plugin in self._plugins:
             plugin.close(self)
+
+    @property
+    def board(self) -> neighbours.Board:
+        """Which pods lie where, as of now; followed from the first question on."""
+        if self._board is None:
+            self._board = neighbours.Board(self.nodes, self.cluster.namespace_labels)
+            self.add_event_handler(self._board.put, self._board.take)
+        return self._board
 
     # Order ----------------------------------------------------------------------------------
 

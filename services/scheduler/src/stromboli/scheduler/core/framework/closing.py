@@ -1,0 +1,28 @@
+"""What a session leaves behind for each PodGroup: its phase and counts (spec/scheduling 9)."""
+
+from stromboli.scheduler.core.framework import model
+
+
+def phase(job: model.Job) -> str:
+    """The phase to be written, after plugins have closed."""
+    # Only a gang that was whole can have lost that: one that is still gathering its places waits.
+    was_whole = job.phase in ("Running", "Unknown")
+    if was_whole and job.is_unschedulable and job.count(model.Status.RUNNING):
+        return "Unknown"
+    releasing = sum(bool(task.node) for task in job.with_status(model.Status.RELEASING))
+    scheduled = job.count(*model.SCHEDULED) + releasing
+    completed = job.count(*model.COMPLETED)
+    # A job without a minimum is not done as long as its pods wait: the field's scheduler calls
+    # it Completed at once, as none of none are.
+    if scheduled >= max(job.min_available, 1):
+        return "Completed" if scheduled == completed else "Running"
+    return "Inqueue" if job.phase == "Inqueue" else "Pending"
+
+
+def counts(job: model.Job) -> dict[str, int]:
+    """Status -> tasks, without statuses that no task has."""
+    return {
+        status.value: len(job.by_status[status])
+        for status in model.Status
+        if job.by_status.get(status)
+    }

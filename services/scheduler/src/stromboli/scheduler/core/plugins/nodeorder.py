@@ -1,0 +1,222 @@
+"""Node order: which of the possible nodes a task likes best (spec/plugins 8).
+
+Every part is a whole number of 0 to 100 per node, times its weight. Parts that compare candidates
+with each other are asked about candidates only.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core import constraints, scores, shapes
+from stromboli.scheduler.core.framework import (
+    affinity,
+    configuration,
+    model,
+    points,
+    session,
+    spread,
+)
+from stromboli.shared.api import core
+
+_MOST = 100
+_PREFER = "PreferNoSchedule"
+_SMALL_IMAGE, _LARGE_IMAGE = 23 * 2**20, 1000 * 2**20
+"""Bytes below which an image counts nothing, and per container where it counts most."""
+
+Part = Callable[[model.Task, points.Rows], "points.Scores | None"]
+
+
+class Plugin:
+    """Arguments: the parts' weights. A part of weight 0 is not asked."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._arguments = options.typed()
+
+    def open(self, within: session.Session) -> None:
+        """Register parts with a weight, those of one scope as one function."""
+        single = _Single(within)
+        local = self._weighted(
+            ("leastrequested.weight", 1, single.least),
+            ("mostrequested.weight", 0, single.most),
+            ("balancedresource.weight", 1, single.balanced),
+            ("imagelocality.weight", 1, single.images),
+        )
+        within.add_node_order(partial(_sum, local), points.Scope.LOCAL)
+        among = _Among(within)
+        shared = self._weighted(
+            ("nodeaffinity.weight", 2, among.preferred),
+            ("tainttoleration.weight", 3, among.tolerated),
+            ("podaffinity.weight", 2, among.near),
+            ("podtopologyspread.weight", 2, among.even),
+        )
+        within.add_node_order(partial(_sum, shared), points.Scope.GLOBAL)
+
+    def close(self, within: session.Session) -> None:
+        """Pass on what was wrong with the arguments."""
+        within.complaints.extend(self._arguments.complaints)
+
+    def _weighted(self, *parts: tuple[str, int, Part]) -> list[tuple[int, Part]]:
+        weights = [(self._arguments.integer(name, usual), part) for name, usual, part in parts]
+        return [(weight, part) for weight, part in weights if weight]
+
+
+def _sum(
+    parts: list[tuple[int, Part]], task: model.Task, rows: points.Rows
+) -> points.Scores | None:
+    total: points.Scores | None = None
+    for weight, part in parts:
+        answer = part(task, rows)
+        if answer is not None:
+            scored = answer * (weight * points.SCORE_UNIT)
+            total = scored if total is None else total + scored
+    return total
+
+
+class _Single:
+    """Parts that look at one node at a time."""
+
+    def __init__(self, within: session.Session) -> None:
+        self._nodes = within.nodes
+        self._resources = within.resources
+        self._sizes: dict[str, points.Scores] = {}
+        for row, node in enumerate(within.nodes.objects):
+            for image in node.status.images:
+                for name in image.names:
+                    sizes = self._sizes.setdefault(name, np.zeros(len(within.nodes), np.int64))
+                    sizes[row] = image.size_bytes
+
+    def least(self, task: model.Task, rows: points.Rows) -> points.Scores:
+        return scores.least(
+            task.task_class.shape,
+            self._nodes.allocatable[:, rows],
+            self._nodes.assumed_used[:, rows],
+        )
+
+    def most(self, task: model.Task, rows: points.Rows) -> points.Scores:
+        shape = task.task_class.shape
+        total = parts = np.zeros(1, np.int64)
+        for column, request in ((0, shape.assumed_cpu), (1, shape.assumed_memory)):
+            has = self._nodes.allocatable[column, rows]
+            asked = np.minimum(self._nodes.assumed_used[column, rows] + request, has)
+            total = total + asked * _MOST // np.maximum(has, 1)
+            parts = parts + (has > 0)
+        score: points.Scores = total // np.maximum(parts, 1)
+        return score
+
+    def balanced(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+        shape = task.task_class.shape
+        if shape.is_best_effort:
+            return None
+        among = scores.balanced_columns(shape, self._resources)
+        used = self._nodes.used[:, rows] + self._nodes.pipelined[:, rows]
+        return scores.even(shape, among, self._nodes.allocatable[:, rows], used)
+
+    def images(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+        """Bytes of the task's images that lie there, those on few nodes counting little."""
+        wanted = [container.image for container in task.task_class.spec.containers]
+        known = [self._sizes[name] for name in map(_tagged, wanted) if name in self._sizes]
+        if not known:
+            return None
+        size = sum(
+            (sizes * np.count_nonzero(sizes) // len(self._nodes) for sizes in known),
+            start=np.zeros(len(self._nodes), np.int64),
+        )
+        most = _LARGE_IMAGE * len(wanted)
+        bounded = np.clip(size[rows], _SMALL_IMAGE, most)
+        score: points.Scores = _MOST * (bounded - _SMALL_IMAGE) // (most - _SMALL_IMAGE)
+        return score
+
+
+class _Among:
+    """Parts that compare candidates."""
+
+    def __init__(self, within: session.Session) -> None:
+        self._labelled = within.nodes.labelled
+        self._near = affinity.Affinity(within.board)
+        checks = constraints.Checks(self._labelled)
+
+        def passing(reason: str, task: model.Task) -> points.Mask:
+            return dict(checks.of(task.task_class.shape).checks)[reason]
+
+        self._even = spread.Spread(
+            within.board,
+            partial(passing, constraints.AFFINITY),
+            partial(passing, constraints.TAINTED),
+        )
+        self._wishes: dict[int, points.Scores | None] = {}
+        self._taints: dict[shapes.Shape, points.Scores | None] = {}
+        self._has_mild_taints = any(
+            taint.effect == _PREFER for taints in self._labelled.taint_sets for taint in taints
+        )
+
+    def near(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+        return self._near.scores(task, rows)
+
+    def even(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+        return self._even.scores(task, rows)
+
+    def preferred(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+        """Sum of the weights of matching terms, the best candidate at 100."""
+        number = task.task_class.number
+        if number not in self._wishes:
+            self._wishes[number] = self._matching_weights(task.task_class)
+        weights = self._wishes[number]
+        return None if weights is None else _scaled(weights[rows])
+
+    def tolerated(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+        """How few taints with a mere wish the task does not tolerate, the worst at 0."""
+        if not self._has_mild_taints:
+            return None
+        shape = task.task_class.shape
+        if shape not in self._taints:
+            self._taints[shape] = self._intolerable(shape)
+        counts = self._taints[shape]
+        return None if counts is None else _MOST - _scaled(counts[rows])
+
+    def _matching_weights(self, task_class: model.TaskClass) -> points.Scores | None:
+        wanted = task_class.spec.affinity.node_affinity if task_class.spec.affinity else None
+        terms = wanted.preferred_during_scheduling_ignored_during_execution if wanted else ()
+        if not terms:
+            return None
+        weights = np.zeros(len(self._labelled), np.int64)
+        for term in terms:
+            weights += term.weight * constraints.term_matches(self._labelled, term.preference)
+        return weights
+
+    def _intolerable(self, shape: shapes.Shape) -> points.Scores:
+        accepted = [
+            msgspec.structs.replace(each, effect="")
+            for each in shape.constraints.tolerations
+            if each.effect in ("", _PREFER)
+        ]
+        counts = np.array(
+            [
+                sum(_repels(taint, accepted) for taint in taints)
+                for taints in self._labelled.taint_sets
+            ],
+            np.int64,
+        )
+        result: points.Scores = counts[self._labelled.taints_of[: len(self._labelled)]]
+        return result
+
+
+def _tagged(image: str) -> str:
+    """The image's name as nodes list it: one without a tag means the latest."""
+    has_tag = image.rfind(":") > image.rfind("/")
+    return image if has_tag else f"{image}:latest"
+
+
+def _repels(taint: core.Taint, accepted: list[core.Toleration]) -> bool:
+    """Whether the taint states a wish that none of the tolerations answers."""
+    hard = msgspec.structs.replace(taint, effect="NoSchedule")
+    return taint.effect == _PREFER and not constraints.tolerates(accepted, hard)
+
+
+def _scaled(raw: points.Scores) -> points.Scores:
+    """The most to 100, whole points rounded down."""
+    most = int(raw.max()) if raw.size else 0
+    scaled: points.Scores = raw * _MOST // most if most else raw
+    return scaled

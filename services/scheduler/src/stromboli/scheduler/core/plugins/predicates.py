@@ -1,0 +1,121 @@
+"""Predicates: on which nodes a task may lie, resources aside (spec/plugins 7).
+
+Selector, affinity and taints never change in a session; pod count and host ports change with the
+node's own tasks; affinity between pods and spread with any node's. Each is asked as often as that.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from stromboli.scheduler.core import constraints, shapes
+from stromboli.scheduler.core.framework import (
+    affinity,
+    configuration,
+    model,
+    points,
+    session,
+    spread,
+)
+from stromboli.scheduler.core.plugins import ports, volumes
+
+TOO_MANY_PODS = "node(s) pod number exceeded"
+_SWITCHED = {
+    constraints.AFFINITY: "predicate.NodeAffinityEnable",
+    constraints.TAINTED: "predicate.TaintTolerationEnable",
+}
+"""Reason -> the argument that turns its check off; others are always on."""
+
+
+class Plugin:
+    """Arguments: one switch per check, ``predicate.<check>Enable``, all on by default."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._arguments = options.typed()
+
+    def open(self, within: session.Session) -> None:
+        """Register the checks that are on."""
+        static = _Static(within, self._is_on)
+        within.add_predicate(static.checks, points.Scope.STATIC)
+        local = _Local(within, self._is_on("predicate.NodePortsEnable"))
+        within.add_predicate(local.checks, points.Scope.LOCAL)
+        within.add_event_handler(local.put, local.take)
+        if self._is_on("predicate.PodAffinityEnable"):
+            near = affinity.Affinity(within.board)
+            within.add_predicate(near.checks, points.Scope.GLOBAL)
+        if self._is_on("predicate.PodTopologySpreadEnable"):
+            even = spread.Spread(within.board, static.selected, static.tolerated)
+            within.add_predicate(even.checks, points.Scope.GLOBAL)
+        if self._is_on("predicate.VolumeBindingEnable"):
+            claims = volumes.Claims(within)
+            within.add_pre_predicate(claims.missing)
+            within.add_predicate(claims.checks, points.Scope.STATIC)
+            within.add_preparation(claims.preparations)
+
+    def close(self, within: session.Session) -> None:
+        """Pass on what was wrong with the arguments."""
+        within.complaints.extend(self._arguments.complaints)
+
+    def _is_on(self, name: str) -> bool:
+        return self._arguments.boolean(name, default=True)
+
+
+class _Static:
+    """Unschedulable, selector and affinity, taints."""
+
+    def __init__(self, within: session.Session, is_on: Callable[[str], bool]) -> None:
+        self._checks = constraints.Checks(within.nodes.labelled)
+        self._off = {reason for reason, name in _SWITCHED.items() if not is_on(name)}
+
+    def checks(self, task: model.Task, rows: points.Rows) -> list[points.Check]:
+        return [
+            points.Check(reason, points.Code.UNRESOLVABLE, passed[rows])
+            for reason, passed in self._checks.of(task.task_class.shape).checks
+            if reason not in self._off
+        ]
+
+    def selected(self, task: model.Task) -> points.Mask:
+        """Nodes that the task's selector and required affinity allow."""
+        return self._mask(task, constraints.AFFINITY)
+
+    def tolerated(self, task: model.Task) -> points.Mask:
+        """Nodes whose taints it tolerates."""
+        return self._mask(task, constraints.TAINTED)
+
+    def _mask(self, task: model.Task, reason: str) -> points.Mask:
+        return dict(self._checks.of(task.task_class.shape).checks)[reason]
+
+
+class _Local:
+    """Pod count and host ports. A task that the session evicts leaves at once."""
+
+    def __init__(self, within: session.Session, with_ports: bool) -> None:
+        self._nodes = within.nodes
+        self._pods = np.array([len(tasks) for tasks in within.nodes.tasks], np.int64)
+        self._ports = ports.Ports(len(within.nodes)) if with_ports else None
+        for row, tasks in enumerate(within.nodes.tasks):
+            for task in tasks.values():
+                if self._ports is not None:
+                    self._ports.count(task.task_class, row, 1)
+
+    def checks(self, task: model.Task, rows: points.Rows) -> list[points.Check]:
+        return list(self._checks(task, rows))
+
+    def _checks(self, task: model.Task, rows: points.Rows) -> Iterator[points.Check]:
+        room = self._pods[rows] < self._nodes.allocatable[shapes.PODS, rows]
+        yield points.Check(TOO_MANY_PODS, points.Code.UNSCHEDULABLE, room)
+        if self._ports is not None:
+            yield from self._ports.checks(task.task_class, rows)
+
+    def put(self, task: model.Task) -> None:
+        self._count(task, 1)
+
+    def take(self, task: model.Task) -> None:
+        self._count(task, -1)
+
+    def _count(self, task: model.Task, change: int) -> None:
+        row = self._nodes.rows.get(task.node)
+        if row is not None:
+            self._pods[row] += change
+            if self._ports is not None:
+                self._ports.count(task.task_class, row, change)

@@ -1,0 +1,125 @@
+"""One session as a pure function: a cluster's objects and a configuration in, decisions out.
+
+The case document is that of the conformance cases: ``name``, ``now``, ``config`` (as the
+configuration file has it) and ``objects`` (Kubernetes manifests). What it says besides is ignored.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from stromboli.scheduler.core import actions, plugins
+from stromboli.scheduler.core.framework import (
+    closing,
+    cluster,
+    configuration,
+    model,
+    opening,
+    reading,
+    session,
+)
+from stromboli.shared.api import core, meta, scheduling
+
+
+class Outcome(msgspec.Struct, frozen=True, rename="camel"):
+    """What a session decided. Keys are ``namespace/name``.
+
+    ``pipelined``: PodGroup -> pod -> node promised. ``explanations``: PodGroup -> why tasks wait.
+    Pods whose volumes must be bound first are Binding, but not among ``binds`` yet.
+    """
+
+    name: str
+    binds: Mapping[str, str]
+    evictions: tuple[str, ...]
+    pipelined: Mapping[str, Mapping[str, str]]
+    pod_group_phases: Mapping[str, str]
+    task_status_counts: Mapping[str, Mapping[str, int]]
+    explanations: Mapping[str, str]
+
+
+class _Case(msgspec.Struct):
+    now: datetime
+    objects: list[dict[str, Any]]
+    name: str = ""
+    config: dict[str, Any] = {}
+
+
+_FIELDS: Mapping[str, tuple[str, type[meta.Object]]] = {
+    "Node": ("nodes", core.Node),
+    "Pod": ("pods", core.Pod),
+    "PodGroup": ("pod_groups", scheduling.PodGroup),
+    "Queue": ("queues", scheduling.Queue),
+    "PriorityClass": ("priority_classes", core.PriorityClass),
+    "ResourceQuota": ("resource_quotas", core.ResourceQuota),
+    "PodDisruptionBudget": ("disruption_budgets", core.PodDisruptionBudget),
+    "PersistentVolume": ("volumes", core.PersistentVolume),
+    "PersistentVolumeClaim": ("claims", core.PersistentVolumeClaim),
+    "StorageClass": ("storage_classes", core.StorageClass),
+}
+"""Kind -> field of the cluster and how it is read; other kinds are ignored."""
+
+
+def simulate(document: bytes | str) -> Outcome:
+    """Run the session of a case document (JSON).
+
+    Raises ValueError (msgspec's are) that names what cannot be read.
+    """
+    case = msgspec.json.decode(document, type=_Case)
+    configured = reading.configured(case.config, actions.NAMES, plugins.NAMES)
+    return outcome(case.name, run(configured, _cluster(case)))
+
+
+def run(configured: configuration.Configuration, given: cluster.Cluster) -> session.Session:
+    """Open a session, run the configured actions, close it."""
+    opened = opening.open_session(configured, given, plugins.find)
+    for name in configured.actions:
+        act = actions.find(name)
+        if act is not None:
+            act(opened)
+    opened.close()
+    return opened
+
+
+def outcome(name: str, closed: session.Session) -> Outcome:
+    """What a closed session decided."""
+    decided = closed.decisions
+    jobs = closed.jobs.values()
+    return Outcome(
+        name=name,
+        binds={
+            task: node
+            for task, node in sorted(decided.binds.items())
+            if task not in decided.preparations
+        },
+        evictions=tuple(sorted(eviction.task for eviction in decided.evictions)),
+        pipelined={job.key: promised for job in jobs if (promised := _promised(job))},
+        pod_group_phases={job.key: closing.phase(job) for job in jobs},
+        task_status_counts={job.key: closing.counts(job) for job in jobs},
+        explanations={job.key: job.explain() for job in jobs if _waits(job)},
+    )
+
+
+def _promised(job: model.Job) -> dict[str, str]:
+    return {task.key: task.node for task in job.with_status(model.Status.PIPELINED)}
+
+
+def _waits(job: model.Job) -> bool:
+    return job.count(model.Status.PENDING, model.Status.PIPELINED) > 0
+
+
+def _cluster(case: _Case) -> cluster.Cluster:
+    found: dict[str, list[meta.Object]] = defaultdict(list)
+    labels: dict[str, dict[str, str]] = {}
+    for each in case.objects:
+        kind = each.get("kind", "")
+        if kind in _FIELDS:
+            field, struct = _FIELDS[kind]
+            found[field].append(msgspec.convert(each, struct))
+        elif kind == "Namespace":
+            metadata = msgspec.convert(each, meta.Object).metadata
+            labels[metadata.name] = metadata.labels or {}
+    fields = {field: tuple(objects) for field, objects in found.items()}
+    return msgspec.convert({"now": case.now, "namespace_labels": labels, **fields}, cluster.Cluster)
