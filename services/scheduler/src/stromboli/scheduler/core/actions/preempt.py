@@ -123,12 +123,28 @@ class _Attempt:
         queue = self._session.jobs[task.job].queue
         helps = self._victims.may_help(task, [queue]) & finder.verdict(task).resolvable
         if self._arguments.is_topology_aware:
-            return self._cheapest(task, may_go, helps)
+            return self._cheapest(task, may_go, helps & self._unmoved(task))
         for node in finder.ranked(task, helps):
             room = self._room_on(task, node, may_go)
             if room is not None:
                 return room
         return None
+
+    def _unmoved(self, task: model.Task) -> points.Mask:
+        """Nodes that pass plugins whose flags keep them out of trying evictions: what these say of
+        pods near pods, they say as if nobody went."""
+        within = self._session
+        mask = np.ones(len(within.nodes), np.bool_)
+        moved = {
+            test
+            for flag in ("enablePreemptable", "enabledAllocatable")
+            for test in within.flat("predicate", flag)
+        }
+        for test in within.flat("predicate", "enablePredicate"):
+            if test not in moved and within.scopes[test] is points.Scope.GLOBAL:
+                for check in test(task, points.ALL):
+                    mask &= check.passed
+        return mask
 
     def _cheapest(
         self,

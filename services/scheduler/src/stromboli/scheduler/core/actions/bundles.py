@@ -1,0 +1,116 @@
+"""What a gang may take from others in one piece: bundles of victims (spec/scheduling 8.6).
+
+A *safe* bundle leaves its job's minimums standing (or the job is below them already); a *whole*
+bundle ends its job, so all of it goes or none. Safe ones are taken first.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cmp_to_key
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core.framework import amounts, model, session
+
+PREEMPT, RECLAIM = "gangpreempt", "gangreclaim"
+"""Actions, as plugins are told."""
+
+
+class Bundle(msgspec.Struct, frozen=True, eq=False):
+    """Victims of one job that go together."""
+
+    job: model.Job
+    victims: Sequence[model.Task]
+    is_safe: bool
+
+    @property
+    def request(self) -> amounts.Vector:
+        """What they hold."""
+        held: amounts.Vector = np.sum([victim.request for victim in self.victims], axis=0)
+        return held
+
+
+def bundles(
+    within: session.Session,
+    action: str,
+    newcomer: model.Job,
+    candidates: Iterable[model.Task],
+    need: amounts.Vector,
+    *,
+    whole_allowed: bool,
+) -> list[Bundle]:
+    """The bundles that plugins leave, in the order in which they are to be taken."""
+    by_job: dict[str, list[model.Task]] = {}
+    for task in candidates:
+        by_job.setdefault(task.job, []).append(task)
+    found = [
+        left
+        for key in sorted(by_job)
+        for bundle in _divided(within.jobs[key], by_job[key])
+        if bundle.is_safe or whole_allowed
+        for left in _left_by_plugins(within, action, newcomer, bundle)
+    ]
+    # Stable sorts, the least important first.
+    found.sort(key=lambda bundle: (bundle.job.uid, bundle.victims[0].uid))
+    found.sort(key=lambda bundle: -_return(bundle, need))
+    found.sort(key=cmp_to_key(_job_order(within, action, newcomer)))
+    found.sort(key=lambda bundle: not bundle.is_safe)
+    return found
+
+
+def _divided(job: model.Job, tasks: Iterable[model.Task]) -> list[Bundle]:
+    ordered = sorted(tasks, key=lambda task: (task.priority, task.uid))
+    if job.ready < job.min_available:
+        return [Bundle(job, ordered, is_safe=True)]
+    surplus = job.ready - job.min_available
+    ready = Counter(task.role for task in job.with_status(*model.READY))
+    of_role = {role: ready[role] - least for role, least in job.task_min_available.items()}
+    safe: list[model.Task] = []
+    rest: list[model.Task] = []
+    for task in ordered:
+        if len(safe) < surplus and of_role.get(task.role, 1) > 0:
+            safe.append(task)
+            if task.role in of_role:
+                of_role[task.role] -= 1
+        else:
+            rest.append(task)
+    parts = [Bundle(job, safe, is_safe=True), Bundle(job, rest, is_safe=False)]
+    return [part for part in parts if part.victims]
+
+
+def _left_by_plugins(
+    within: session.Session, action: str, newcomer: model.Job, bundle: Bundle
+) -> list[Bundle]:
+    """A safe bundle may shrink, a whole one may not."""
+    agreed = within.unified_evictable(action, newcomer, bundle.victims)
+    if bundle.is_safe:
+        return [Bundle(bundle.job, agreed, is_safe=True)] if agreed else []
+    return [bundle] if len(agreed) == len(bundle.victims) else []
+
+
+def _job_order(
+    within: session.Session, action: str, newcomer: model.Job
+) -> Callable[[Bundle, Bundle], int]:
+    """Whose tasks go first: those of the job that is served last, or of the queue that is."""
+
+    def compare(left: Bundle, right: Bundle) -> int:
+        if left.job is right.job:
+            return 0
+        if action == PREEMPT:
+            return -within.compare_jobs(left.job, right.job)
+        queues = [within.queue_of(job) for job in (left.job, right.job, newcomer)]
+        return 0 if queues[0] is queues[1] else within.compare_victim_queues(*queues)
+
+    return compare
+
+
+def _return(bundle: Bundle, need: amounts.Vector) -> float:
+    """What the bundle brings towards the need for what its job loses; nothing lost: infinite."""
+    if bundle.is_safe:
+        return math.inf
+    asked = need > 0
+    brings = np.minimum(bundle.request, need)[asked] / need[asked]
+    loses = bundle.job.allocated[asked] / need[asked]
+    return float(brings.sum() / loses.sum()) if loses.sum() else 0.0

@@ -1,0 +1,159 @@
+"""Making room for a whole gang at once (spec/scheduling 8.6).
+
+Bundles of victims are added, the cheapest first, until a dry run places all that the gang lacks;
+then every bundle and every victim of a safe one that turns out to be needless is spared. Nothing
+is evicted for a gang that does not stand afterwards. The domain is the cluster; narrower ones come
+with topology.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core.actions import bundles, evicting
+from stromboli.scheduler.core.framework import amounts, model, session, statement
+
+
+def allows_whole(within: session.Session, action: str) -> bool:
+    """Whether the action may end a victim's job; a wrong argument is complained of."""
+    given = within.configuration.action(action)
+    allowed = given.boolean("allowWholeBundle", default=True)
+    within.complaints.extend(given.complaints)
+    return allowed
+
+
+def serve(
+    within: session.Session,
+    action: str,
+    job: model.Job,
+    candidates: Iterable[model.Task],
+    *,
+    whole_allowed: bool,
+) -> None:
+    """Evict for the job what it takes, or nothing."""
+    waiting = [task for task in evicting.wanting(within, job) if not task.is_best_effort]
+    waiting = [task for task in waiting if within.finder.pre_predicate(task) is None]
+    if not waiting:
+        return
+    least = waiting[: max(1, job.min_available - job.ready - job.waiting)]
+    need: amounts.Vector = np.sum([task.request for task in least], axis=0)
+    offered = bundles.bundles(
+        within, action, job, _willing(within, candidates), need, whole_allowed=whole_allowed
+    )
+    taken = _enough(within, job, waiting, need, offered)
+    if taken is not None:
+        made = _trial(within, job, waiting, _spared(within, job, waiting, taken), action)
+        if made is not None:
+            made.commit()
+
+
+def _willing(within: session.Session, candidates: Iterable[model.Task]) -> list[model.Task]:
+    """Victims whose job does not refuse to be evicted; one that says nothing agrees."""
+    return [
+        task
+        for task in candidates
+        if not within.jobs[task.job].preemptable_is_set or within.jobs[task.job].preemptable
+    ]
+
+
+def _enough(
+    within: session.Session,
+    job: model.Job,
+    waiting: Sequence[model.Task],
+    need: amounts.Vector,
+    offered: Sequence[bundles.Bundle],
+) -> list[bundles.Bundle] | None:
+    """The first bundles, as many as it takes; None if all of them are not enough."""
+    there = np.maximum(within.nodes.future_idle, 0).sum(axis=1)
+    taken: list[bundles.Bundle] = []
+    for bundle in (None, *offered):
+        if bundle is not None:
+            taken.append(bundle)
+            there = there + bundle.request
+        # Adding up the cluster says quickly what cannot be; only a dry run says what can.
+        if np.all(need <= there) and _stands(within, job, waiting, taken):
+            return taken
+    return None
+
+
+def _spared(
+    within: session.Session,
+    job: model.Job,
+    waiting: Sequence[model.Task],
+    taken: Sequence[bundles.Bundle],
+) -> list[bundles.Bundle]:
+    """The bundles without what need not go: whole ones entire, safe ones victim by victim."""
+    needed = list(taken)
+    for bundle in reversed(taken):
+        others = [other for other in needed if other is not bundle]
+        if _stands(within, job, waiting, others):
+            needed = others
+    for at, bundle in enumerate(needed):
+        if bundle.is_safe:
+            needed[at] = _shrunk(within, job, waiting, needed, at)
+    return needed
+
+
+def _shrunk(
+    within: session.Session,
+    job: model.Job,
+    waiting: Sequence[model.Task],
+    needed: Sequence[bundles.Bundle],
+    at: int,
+) -> bundles.Bundle:
+    bundle = needed[at]
+    for victim in reversed(bundle.victims):
+        rest = [other for other in bundle.victims if other is not victim]
+        smaller = msgspec.structs.replace(bundle, victims=rest)
+        if rest and _stands(within, job, waiting, [*needed[:at], smaller, *needed[at + 1 :]]):
+            bundle = smaller
+    return bundle
+
+
+def _stands(
+    within: session.Session,
+    job: model.Job,
+    waiting: Sequence[model.Task],
+    taken: Sequence[bundles.Bundle],
+) -> bool:
+    trial = _trial(within, job, waiting, taken, "")
+    if trial is not None:
+        trial.discard()
+    return trial is not None
+
+
+def _trial(
+    within: session.Session,
+    job: model.Job,
+    waiting: Sequence[model.Task],
+    taken: Sequence[bundles.Bundle],
+    reason: str,
+) -> statement.Statement | None:
+    """All victims evicted and the gang promised places; None, and nothing done, if it does not
+    stand then."""
+    trial = within.statement()
+    victims = [victim for bundle in taken for victim in bundle.victims]
+    for victim in victims:
+        trial.evict(victim, reason)
+    has_all = True
+    for task in waiting:
+        if not within.job_starving(job):
+            break
+        has_all = _promise(within, trial, task, has_victims=bool(victims)) and has_all
+    if within.job_pipelined(job) and (has_all or not within.job_starving(job)):
+        return trial
+    trial.discard()
+    return None
+
+
+def _promise(
+    within: session.Session, trial: statement.Statement, task: model.Task, *, has_victims: bool
+) -> bool:
+    room = evicting.free_room(within, task)
+    if not room.any():
+        return False
+    idle = room & within.finder.fits_idle(task)
+    node = within.finder.best(task, idle if idle.any() else room)
+    trial.pipeline(task, node, eviction_occurred=has_victims)
+    return True
