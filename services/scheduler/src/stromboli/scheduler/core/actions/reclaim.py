@@ -1,7 +1,8 @@
 """Reclaim: a queue takes back from others what is its own (spec/scheduling 8.5).
 
-Other than the field's scheduler, a node that has room comes before all that must be robbed, and a
-task must pass predicates and its queue's limits on the node as it is after the evictions.
+Other than the field's scheduler, no node is robbed while another has room (one without tasks of
+other queues is left to allocate), and a task must pass predicates and its queue's limits on the
+node as it is after the evictions.
 """
 
 import numpy as np
@@ -57,14 +58,17 @@ def _may_reclaim(within: session.Session, task: model.Task, queue: model.Queue) 
 def _room(
     within: session.Session, task: model.Task, queue: model.Queue, victims: evicting.Victims
 ) -> evicting.Room | None:
-    free = evicting.free_room(within, task)
-    if free.any():
-        return evicting.Room(within.finder.best(task, free), ())
     others = [
         name
         for name in victims.queues
         if name != queue.name and name in within.queues and within.queues[name].reclaimable
     ]
+    free = evicting.free_room(within, task)
+    if free.any():
+        robbed = [bool(victims.on(row, others)) for row in range(len(within.nodes))]
+        shared = free & np.array(robbed, np.bool_)
+        # Room on a node that others do not use is for allocate to give, at once and for good.
+        return evicting.Room(within.finder.best(task, shared), ()) if shared.any() else None
     helps = victims.may_help(task, others) & within.finder.verdict(task).resolvable
     for row in np.flatnonzero(helps):
         candidates = victims.on(int(row), others)

@@ -24,6 +24,7 @@ class Extensions:
         self.allocate_events: list[points.TaskEvent] = []
         self.deallocate_events: list[points.TaskEvent] = []
         self.preparations: list[points.Preparation] = []
+        self.distinctions: list[points.Distinction] = []
 
     # Registration ---------------------------------------------------------------------------
 
@@ -65,6 +66,10 @@ class Extensions:
         they may compare candidates with each other."""
         self.scopes[score] = scope
         self._add("node_order", score)
+
+    def add_distinction(self, tell: points.Distinction) -> None:
+        """Predicates and scores of this plugin differ for tasks of one class by what it tells."""
+        self.distinctions.append(tell)
 
     def add_preemptable(self, choose: points.VictimChoice) -> None:
         """Victims of the preemptor's queue."""

@@ -4,7 +4,7 @@ An object that cannot be read never stops the others: it is left out and complai
 it might hold something of a node, nothing is placed on that node.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 from stromboli.scheduler.core import shapes
@@ -19,7 +19,10 @@ from stromboli.scheduler.core.framework import (
 )
 from stromboli.shared.api import core, meta, scheduling
 
-FindPlugin = Callable[[str], Callable[[configuration.PluginOptions], session.Plugin] | None]
+FindPlugin = Callable[
+    [str, Collection[str]], Callable[[configuration.PluginOptions], session.Plugin]
+]
+"""(name, plugins already open) -> what makes the plugin; LookupError if it cannot be had."""
 Found = TypeVar("Found", bound=meta.Object)
 
 

@@ -1,12 +1,13 @@
 """Finding a node for a task: what predicates refuse, what node orders like, what fits.
 
-Answers are kept by class of tasks. After a change only the touched rows are asked again; what
-compares pods of different nodes with each other (``Scope.GLOBAL``) is asked again as a whole. So a
-task of a class seen before costs O(touched) plus a few passes over masks of all nodes.
+Answers are kept by class of tasks, and by what plugins look at besides. After a change only the
+touched rows are asked again; what compares pods of different nodes with each other
+(``Scope.GLOBAL``) is asked again as a whole. So a task of a class seen before costs O(touched) plus
+a few passes over masks of all nodes.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,7 +63,7 @@ class Finder:
     def __init__(self, within: "session.Session") -> None:
         self._session = within
         self._nodes = within.nodes
-        self._kept: dict[model.TaskClass, _Kept] = {}
+        self._kept: dict[Hashable, _Kept] = {}
 
     def pre_predicate(self, task: model.Task) -> str | None:
         """Why the task fits nowhere, if a plugin knows it already."""
@@ -141,10 +142,11 @@ class Finder:
         return f"Insufficient {short[0]}" if short else "node(s) could not be read"
 
     def _fresh(self, task: model.Task) -> _Kept:
-        kept = self._kept.get(task.task_class)
+        kind = (task.task_class, *(tell(task) for tell in self._session.distinctions))
+        kept = self._kept.get(kind)
         log = self._nodes.touched
         if kept is None:
-            kept = self._kept[task.task_class] = _Kept(len(self._nodes))
+            kept = self._kept[kind] = _Kept(len(self._nodes))
             self._ask(task, kept)
         elif kept.position < len(log):
             rows = np.unique(np.array(log[kept.position :], np.intp))

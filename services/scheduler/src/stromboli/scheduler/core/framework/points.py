@@ -1,7 +1,7 @@
 """Words that plugins and the session share: votes, verdicts on nodes, forms of functions."""
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -95,3 +95,5 @@ TaskEvent: TypeAlias = Callable[[model.Task], None]
 """Called after the statement's change is applied to job and node."""
 Preparation: TypeAlias = Callable[[model.Task], Sequence[str]]
 """What must be done before the task's bind, such as binding a volume's claim."""
+Distinction: TypeAlias = Callable[[model.Task], Hashable]
+"""What a plugin looks at besides the task's class."""

@@ -4,7 +4,7 @@ Open it with ``opening.open_session``; actions then run one after another; ``clo
 write their last words. A session is a pure function of what it is given.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cmp_to_key
 from typing import Any, Protocol
 
@@ -90,15 +90,22 @@ class Session(extensions.Extensions):
 
     def open_plugins(
         self,
-        find: Callable[[str], Callable[[configuration.PluginOptions], Plugin] | None],
+        find: Callable[[str, Collection[str]], Callable[[configuration.PluginOptions], Plugin]],
     ) -> None:
-        """Make and open every configured plugin; one that is unknown is complained of."""
+        """Make and open every configured plugin.
+
+        ``find``: what makes a plugin, given its name and those already open. It raises LookupError
+        for one that cannot be had, which is left out and complained of.
+        """
+        names: list[str] = []
         for tier, plugins in enumerate(self.configuration.tiers):
             for place, options in enumerate(plugins):
-                make = find(options.name)
-                if make is None:
-                    self.complaints.append(f"plugin {options.name} is not known")
+                try:
+                    make = find(options.name, names)
+                except LookupError as error:
+                    self.complaints.append(f"plugin {options.name}: {error.args[0]}")
                     continue
+                names.append(options.name)
                 self._opening = (tier, place)
                 plugin = make(options)
                 plugin.open(self)

@@ -1,7 +1,7 @@
 """Plugins by name. Each is a module with a class ``Plugin`` (see ``framework.session.Plugin``)."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from stromboli.scheduler.core.framework import configuration, session
 
@@ -30,10 +30,19 @@ NAMES = frozenset(
 )
 
 
-def find(name: str) -> Callable[[configuration.PluginOptions], session.Plugin] | None:
-    """What makes a plugin of this name; None if there is no such plugin."""
+RIVALS = ("proportion", "capacity")
+"""Both share the cluster out among queues: together neither's promises hold, so one is heard."""
+
+
+def find(
+    name: str, already_open: Collection[str]
+) -> Callable[[configuration.PluginOptions], session.Plugin]:
+    """What makes a plugin. Raises LookupError if there is none, or a rival is open already."""
     if name not in NAMES:
-        return None
+        raise LookupError("there is no such plugin")
+    for rival in RIVALS:
+        if name in RIVALS and rival in already_open:
+            raise LookupError(f"{rival} comes first and shares out queues already")
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     make: Callable[[configuration.PluginOptions], session.Plugin] = module.Plugin
     return make
