@@ -52,6 +52,20 @@ class Guarantee(Part, frozen=True, kw_only=True):
     resource: dict[str, Quantity] | None = None
 
 
+class NodeGroupTerms(Part, frozen=True, kw_only=True):
+    """Names of node groups that are needed, or liked the more the earlier they stand."""
+
+    required_during_scheduling_ignored_during_execution: tuple[str, ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[str, ...] = ()
+
+
+class QueueAffinity(Part, frozen=True, kw_only=True):
+    """Groups of nodes that a queue's pods go to, and those that they stay off."""
+
+    node_group_affinity: NodeGroupTerms = NodeGroupTerms()
+    node_group_anti_affinity: NodeGroupTerms = NodeGroupTerms()
+
+
 class QueueSpec(Part, frozen=True, kw_only=True):
     """A queue's share of the cluster."""
 
@@ -62,6 +76,7 @@ class QueueSpec(Part, frozen=True, kw_only=True):
     reclaimable: bool | None = None
     parent: str = ""
     priority: int = 0
+    affinity: QueueAffinity | None = None
 
 
 class QueueStatus(Part, frozen=True, kw_only=True):

@@ -1,0 +1,136 @@
+"""What queues may have and what they hold: the books of ``proportion`` and ``capacity``.
+
+A queue's account is opened from the session's jobs and then follows what is placed and taken
+back. Rows are changed in place; shares follow.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from stromboli.scheduler.core import shapes
+from stromboli.scheduler.core.framework import amounts, model, points, session
+from stromboli.scheduler.core.plugins import shares
+
+
+class Account(msgspec.Struct, eq=False):
+    """A queue's limits and holdings, one amount per resource.
+
+    ``real_capability``: what it can reach given what is guaranteed to others. ``inqueue``: what
+    jobs that passed its door will still take. ``elastic``: what its jobs hold beyond their minimum
+    resources. ``deserved`` may have fractions of a unit; ``named``: the columns of which the queue
+    says what it deserves, be it nothing, cpu and memory aside.
+    """
+
+    queue: model.Queue
+    guarantee: shares.Row
+    capability: shares.Row
+    real_capability: shares.Row
+    deserved: Sequence[float]
+    named: frozenset[int]
+    allocated: shares.Row
+    request: shares.Row
+    inqueue: shares.Row
+    elastic: shares.Row
+    share: float = 0.0
+
+    def take(self, demand: shares.Demand, times: int = 1) -> None:
+        """A task of this request got a place, or lost it with ``times`` -1."""
+        shares.add(self.allocated, demand, times)
+
+    def will_need(self, request: Sequence[int]) -> shares.Row:
+        """What it will hold once a further job has its minimum resources."""
+        held = shares.plus(self.allocated, self.inqueue)
+        kept = [amount - more for amount, more in zip(held, self.elastic, strict=True)]
+        return shares.plus(kept, request)
+
+
+def opened(
+    within: session.Session, queue: model.Queue, jobs: Iterable[model.Job], unguaranteed: shares.Row
+) -> Account:
+    """The account of a queue with these jobs.
+
+    ``unguaranteed``: what of the cluster is guaranteed to no queue. ``deserved`` is what the queue
+    states.
+    """
+    guarantee = shares.row_of(within, queue.guarantee)
+    capability = capability_of(within, queue)
+    account = Account(
+        queue=queue,
+        guarantee=guarantee,
+        capability=capability,
+        real_capability=shares.lowest(shares.plus(unguaranteed, guarantee), capability),
+        deserved=shares.row_of(within, queue.deserved),
+        named=_named(within, queue),
+        allocated=[0] * len(guarantee),
+        request=[0] * len(guarantee),
+        inqueue=[0] * len(guarantee),
+        elastic=[0] * len(guarantee),
+    )
+    for job in jobs:
+        account.allocated = shares.plus(account.allocated, job.allocated.tolist())
+        account.elastic = shares.plus(account.elastic, job.elastic.tolist())
+        if job.phase == "Inqueue" or shares.is_awaited_running(job):
+            account.inqueue = shares.plus(account.inqueue, shares.awaited(job))
+    account.request = shares.requested(jobs, len(guarantee))
+    return account
+
+
+def _named(within: session.Session, queue: model.Queue) -> frozenset[int]:
+    names = queue.deserved.keys() | queue.guarantee.keys()
+    columns = [within.resources.known(name) for name in sorted(names - {"cpu", "memory"})]
+    return frozenset(column for column in columns if column is not None)
+
+
+def capability_of(within: session.Session, queue: model.Queue) -> shares.Row:
+    """The queue's ceiling. A name that is absent, and cpu or memory of zero, set no limit."""
+    row = shares.row_of(within, queue.capability, amounts.INFINITE)
+    for column in (shapes.CPU, shapes.MEMORY):
+        if row[column] <= 0:
+            row[column] = amounts.INFINITE
+    return row
+
+
+def unguaranteed(within: session.Session) -> shares.Row:
+    """What of the cluster is guaranteed to no queue, whether that queue has jobs or not."""
+    free: shares.Row = within.total.tolist()
+    total = [0] * len(free)
+    for queue in within.queues.values():
+        total = shares.plus(total, shares.row_of(within, queue.guarantee))
+    return shares.less(free, total)
+
+
+def jobs_by_queue(within: session.Session) -> Mapping[str, list[model.Job]]:
+    """Queue -> its jobs, in the session's order; only queues that have any."""
+    jobs: dict[str, list[model.Job]] = {}
+    for job in within.jobs.values():
+        jobs.setdefault(job.queue, []).append(job)
+    return jobs
+
+
+def admit(within: session.Session, job: model.Job, chain: Iterable[Account]) -> int:
+    """The vote on letting a job through the doors of all these queues; a refusal tells the user.
+
+    A job that names no minimum resources asks for nothing that could be refused.
+    """
+    if job.min_request is None:
+        return points.PERMIT
+    request: shares.Row = job.min_request.tolist()
+    demand = shares.pairs(request)
+    for account in chain:
+        needed = account.will_need(request)
+        short = shares.short_names(within, needed, account.real_capability, demand)
+        if short:
+            names = ", ".join(f"insufficient {name}" for name in short)
+            within.tell_user(job, f"queue resource quota insufficient: {names}")
+            return points.REJECT
+    return points.PERMIT
+
+
+def note_admitted(job: model.Job, chain: Iterable[Account]) -> None:
+    """The job's minimum resources are to come in all these queues."""
+    if job.min_request is None:
+        return
+    coming = shares.without_gated(job, job.min_request.tolist())
+    for account in chain:
+        account.inqueue = shares.plus(account.inqueue, coming)

@@ -1,0 +1,62 @@
+"""The plugin ``binpack``: fill nodes that are already in use before others (spec/plugins 9)."""
+
+import numpy as np
+
+from stromboli.scheduler.core.framework import configuration, model, points, session
+
+BEST = 100
+
+
+class Plugin:
+    """Scores nodes by the weighted part of them that is in use once the task is there."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._arguments = arguments = options.typed()
+        self._weight = arguments.integer("binpack.weight", 1)
+        self._weights = {
+            name: _not_negative(arguments.integer(f"binpack.{name}", 1))
+            for name in ("cpu", "memory")
+        }
+        for name in arguments.text("binpack.resources", "").split(","):
+            if name.strip():
+                weight = arguments.integer(f"binpack.resources.{name.strip()}", 1)
+                self._weights[name.strip()] = _not_negative(weight)
+
+    def open(self, within: session.Session) -> None:
+        """Register, unless the plugin has no weight."""
+        self._nodes = within.nodes
+        within.complaints.extend(self._arguments.complaints)
+        self._columns = {
+            column: weight
+            for name, weight in self._weights.items()
+            if (column := within.resources.known(name)) is not None
+        }
+        if self._weight != 0:
+            within.add_node_order(self._score)
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+    def _score(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+        """Zero where anything asked for overflows: such a node is kept only for what it releases.
+
+        A resource that a node has none of counts as unused.
+        """
+        asked = [column for column in self._columns if task.request[column] > 0]
+        total_weight = sum(self._columns[column] for column in asked)
+        if total_weight == 0:
+            return None
+        allocatable = self._nodes.allocatable[asked][:, rows]
+        used = self._nodes.used[asked][:, rows] + task.request[asked][:, np.newaxis]
+        weights = np.array([[self._columns[column]] for column in asked], np.float64)
+        counts = (allocatable > 0) & (weights > 0)
+        parts = np.divide(used * weights, allocatable, out=np.zeros(used.shape), where=counts)
+        fits = np.all((used <= allocatable) | ~counts, axis=0)
+        points_each = parts.sum(axis=0) / total_weight * (BEST * self._weight)
+        scores: points.Scores = np.rint(points_each * points.SCORE_UNIT).astype(np.int64)
+        return np.where(fits, scores, 0)
+
+
+def _not_negative(weight: int) -> int:
+    """A negative weight of a resource is a slip: it counts as 1."""
+    return weight if weight >= 0 else 1

@@ -1,0 +1,193 @@
+"""The plugin ``nodegroup``: queues own, like or shun labelled groups of nodes (spec/plugins 14).
+
+A queue may also limit what it uses in a group. Only what this queue's own tasks hold counts then,
+not that of queues below it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core import shapes
+from stromboli.scheduler.core.framework import configuration, model, points, session
+from stromboli.scheduler.core.plugins import hierarchy, shares
+from stromboli.shared.api import core, scheduling
+
+GROUP_LABEL = "volcano.sh/nodegroup-name"
+LIMITS_ANNOTATION = "volcano.sh/nodegroup-resource-limits"
+
+REQUIRED_POINTS = 100
+PREFERRED_POINTS = 50
+SHUNNED_POINTS = -1
+
+INVALID_LIMITS = "node group resource limit annotation invalid"
+NO_LABEL = "node group label not found"
+NO_AFFINITY = "node group affinity not specified"
+NO_MEMBER = "node does not satisfy the node group affinity"
+LIMIT_EXCEEDED = "node group resource limit exceeded"
+
+_NO_TERMS = scheduling.QueueAffinity()
+
+
+class Limits(msgspec.Struct, eq=False):
+    """What a queue may use in groups. ``is_readable`` false: the annotation makes no sense."""
+
+    by_group: Mapping[str, Mapping[int, int]]
+    used: dict[str, shares.Row]
+    is_readable: bool = True
+
+
+class Plugin:
+    """Predicate and score by the group of a node and the queue of a task."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._arguments = arguments = options.typed()
+        self._is_strict = arguments.boolean("strict", default=True)
+        self._is_ordered = arguments.boolean("enablePreferredOrder", default=False)
+        self._is_tree = options.is_enabled("enableHierarchy")
+        self._demands = shares.Demands()
+
+    def open(self, within: session.Session) -> None:
+        """Read affinities and limits and register."""
+        self._session = within
+        within.complaints.extend(self._arguments.complaints)
+        queues = within.queues
+        codes, values = within.nodes.labelled.label_codes(GROUP_LABEL)
+        self._groups = ["", *values]
+        """Group names by index; an index is the label's code and one, 0 for no label."""
+        self._group_of = np.array(codes, np.int64) + 1
+        tree = hierarchy.Hierarchy(within.queues)
+        self._affinities = {name: self._affinity(tree, queue) for name, queue in queues.items()}
+        self._limits = {
+            name: limits
+            for name, queue in queues.items()
+            if (limits := _limits(within, queue)) is not None
+        }
+        for job in within.jobs.values():
+            if job.queue in self._limits:
+                for task in job.with_status(*model.ALLOCATED):
+                    self._charge(task, 1)
+        is_limited = any(limits.by_group for limits in self._limits.values())
+        scope = points.Scope.GLOBAL if is_limited else points.Scope.STATIC
+        within.add_distinction(self._queue)
+        within.add_predicate(self._check, scope)
+        within.add_node_order(self._score, points.Scope.STATIC)
+        within.add_event_handler(self._take, self._give_back)
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+    def _affinity(self, tree: hierarchy.Hierarchy, queue: model.Queue) -> scheduling.QueueAffinity:
+        """The queue's own, else in a tree that of the nearest queue above; empty for none."""
+        queues = self._session.queues
+        above = [] if queue.name in tree.problems else tree.ancestors(queue.name)
+        names = [queue.name, *(above if self._is_tree else [])]
+        stated = (queues[name].object.spec.affinity for name in names if name in queues)
+        return next((found for found in stated if found is not None), _NO_TERMS)
+
+    def _queue(self, task: model.Task) -> str:
+        job = self._session.job_of(task)
+        return job.queue if job else ""
+
+    def _check(self, task: model.Task, rows: points.Rows) -> Sequence[points.Check]:
+        queue = self._queue(task)
+        affinity = self._affinities.get(queue, _NO_TERMS)
+        limits = self._limits.get(queue)
+        groups = self._group_of[rows]
+        is_labelled = groups > 0
+        everywhere = np.ones(len(groups), np.bool_)
+        has_affinity = affinity != _NO_TERMS
+        is_welcome = np.array([_is_member(affinity, group) for group in self._groups], np.bool_)
+        has_room = np.array([self._has_room(limits, group, task) for group in self._groups])
+        verdicts = (
+            (INVALID_LIMITS, everywhere & (limits is None or limits.is_readable)),
+            (NO_LABEL, is_labelled | (not self._is_strict and not has_affinity)),
+            (NO_AFFINITY, ~is_labelled | has_affinity),
+            (NO_MEMBER, ~is_labelled | is_welcome[groups]),
+            (LIMIT_EXCEEDED, ~is_labelled | has_room[groups]),
+        )
+        return [
+            points.Check(reason, points.Code.UNRESOLVABLE, passed) for reason, passed in verdicts
+        ]
+
+    def _has_room(self, limits: Limits | None, group: str, task: model.Task) -> bool:
+        if limits is None or group not in limits.by_group:
+            return True
+        used = limits.used.get(group)
+        return all(
+            (used[column] if used else 0) + int(task.request[column]) <= limit
+            for column, limit in limits.by_group[group].items()
+        )
+
+    def _score(self, task: model.Task, rows: points.Rows) -> points.Scores:
+        affinity = self._affinities.get(self._queue(task), _NO_TERMS)
+        by_group = np.array([self._points(affinity, group) for group in self._groups], np.int64)
+        scores: points.Scores = by_group[self._group_of[rows]]
+        return scores
+
+    def _points(self, affinity: scheduling.QueueAffinity, group: str) -> int:
+        """In ``SCORE_UNIT``. A shunned group is worst whatever else is said of it."""
+        wanted, shunned = affinity.node_group_affinity, affinity.node_group_anti_affinity
+        if group in shunned.preferred_during_scheduling_ignored_during_execution:
+            return SHUNNED_POINTS * points.SCORE_UNIT
+        total = 0
+        if group in wanted.required_during_scheduling_ignored_during_execution:
+            total += REQUIRED_POINTS * points.SCORE_UNIT
+        liked = wanted.preferred_during_scheduling_ignored_during_execution
+        if group in liked:
+            place = liked.index(group) if self._is_ordered else 0
+            total += PREFERRED_POINTS * points.SCORE_UNIT * (len(liked) - place) // len(liked)
+        return total
+
+    def _take(self, task: model.Task) -> None:
+        self._charge(task, 1)
+
+    def _give_back(self, task: model.Task) -> None:
+        self._charge(task, -1)
+
+    def _charge(self, task: model.Task, times: int) -> None:
+        limits = self._limits.get(self._queue(task))
+        row = self._session.nodes.rows.get(task.node)
+        if limits is None or row is None:
+            return
+        group = self._groups[self._group_of[row]]
+        width = len(self._session.resources.names)
+        used = limits.used.setdefault(group, [0] * width)
+        shares.add(used, self._demands.of(task), times)
+
+
+def _is_member(affinity: scheduling.QueueAffinity, group: str) -> bool:
+    """Wanted groups, less those the queue must not use, and with those it would rather not."""
+    wanted, shunned = affinity.node_group_affinity, affinity.node_group_anti_affinity
+    if group in shunned.preferred_during_scheduling_ignored_during_execution:
+        return True
+    if group in shunned.required_during_scheduling_ignored_during_execution:
+        return False
+    return (
+        group in wanted.required_during_scheduling_ignored_during_execution
+        or group in wanted.preferred_during_scheduling_ignored_during_execution
+    )
+
+
+def _limits(within: session.Session, queue: model.Queue) -> Limits | None:
+    """The queue's limits by group; None if it states none."""
+    text = queue.object.metadata.annotation(LIMITS_ANNOTATION)
+    if not text:
+        return None
+    try:
+        stated = msgspec.json.decode(text, type=dict[str, dict[str, core.Quantity]])
+        amounts = {
+            group: _columns(within, shapes.checked(quantities, f"group {group}"))
+            for group, quantities in stated.items()
+        }
+    except (msgspec.DecodeError, ValueError) as error:
+        within.complaints.append(f"queue {queue.name}: {LIMITS_ANNOTATION}: {error}")
+        return Limits({}, {}, is_readable=False)
+    return Limits(amounts, {})
+
+
+def _columns(within: session.Session, named: Mapping[str, int]) -> dict[int, int]:
+    """Amounts by column. What nobody has or asks for is never exceeded."""
+    known = {within.resources.known(name): amount for name, amount in named.items()}
+    return {column: amount for column, amount in known.items() if column is not None}

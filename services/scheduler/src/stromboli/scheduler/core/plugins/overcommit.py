@@ -1,0 +1,59 @@
+"""The plugin ``overcommit``: jobs pass their queue's door up to a little more than the cluster.
+
+What exceeds the cluster waits inside for others to finish (spec/plugins 10). A job whose pods are
+placed but not yet running counts twice, with its whole minimum and with what it holds: it is
+brief, and errs towards waiting.
+"""
+
+from stromboli.scheduler.core.framework import configuration, model, points, session
+from stromboli.scheduler.core.plugins import shares
+
+DEFAULT_FACTOR = 1.2
+
+
+class Plugin:
+    """Admission by what is idle in a cluster that is taken to be larger than it is."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._arguments = options.typed()
+        factor = self._arguments.number("overcommit-factor", DEFAULT_FACTOR)
+        self._factor = factor if factor >= 1 else DEFAULT_FACTOR
+
+    def open(self, within: session.Session) -> None:
+        """Sum up what is idle and what is to come."""
+        self._session = within
+        within.complaints.extend(self._arguments.complaints)
+        used: shares.Row = within.nodes.used.sum(axis=1).tolist()
+        total: shares.Row = within.total.tolist()
+        self._idle = [
+            whole * self._factor - taken for whole, taken in zip(total, used, strict=True)
+        ]
+        self._inqueue = [0] * len(total)
+        for job in within.jobs.values():
+            if job.min_request is not None and job.phase == "Inqueue":
+                coming = shares.without_gated(job, job.min_request.tolist())
+                self._inqueue = shares.plus(self._inqueue, coming)
+            elif shares.is_awaited_running(job):
+                self._inqueue = shares.plus(self._inqueue, shares.awaited(job))
+        within.add_job_enqueueable(self._vote)
+        within.add_job_enqueued(self._note)
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+    def _vote(self, job: model.Job) -> int:
+        if job.min_request is None:
+            return points.PERMIT
+        request: shares.Row = job.min_request.tolist()
+        needed = shares.plus(self._inqueue, request)
+        short = shares.short_names(self._session, needed, self._idle, shares.pairs(request))
+        if not short:
+            return points.PERMIT
+        names = ", ".join(f"overused {name}" for name in short)
+        self._session.tell_user(job, f"resource in cluster is overused: {names}")
+        return points.REJECT
+
+    def _note(self, job: model.Job) -> None:
+        if job.min_request is not None:
+            coming = shares.without_gated(job, job.min_request.tolist())
+            self._inqueue = shares.plus(self._inqueue, coming)

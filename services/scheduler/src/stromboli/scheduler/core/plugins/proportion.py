@@ -1,0 +1,173 @@
+"""The plugin ``proportion``: flat queues share the cluster by weight (spec/plugins 5).
+
+What a queue *deserves* is found by filling: each round hands out what remains by weight, no queue
+takes more than it can use or may have, and what it leaves goes to the others. In the limit this is
+weighted max-min fairness in each resource. The field's scheduler hands out to queues that are full
+in a resource as long as they lack another, and converges slowly; here a round serves only those
+that can still take of a resource, which has the same limit and needs at most one round a queue.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.scheduler.core import shapes
+from stromboli.scheduler.core.framework import configuration, model, points, session
+from stromboli.scheduler.core.plugins import accounts, shares
+
+Table: TypeAlias = npt.NDArray[np.float64]
+"""``queues x resources``."""
+
+NEGLIGIBLE = 0.1
+"""Amounts that differ by less are the same: the field's epsilon, in every resource's unit. Filling
+divides, and without it a queue would miss its last pod by a rounding error."""
+
+
+class Plugin:
+    """Queue order, overuse, allocation, reclaim and admission by weighted shares."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._demands = shares.Demands()
+        self._accounts: dict[str, accounts.Account] = {}
+
+    def open(self, within: session.Session) -> None:
+        """Open the accounts of all queues with jobs and register."""
+        self._session = within
+        free = accounts.unguaranteed(within)
+        self._accounts = {
+            name: accounts.opened(within, within.queues[name], jobs, free)
+            for name, jobs in accounts.jobs_by_queue(within).items()
+        }
+        _fill(list(self._accounts.values()), within.total.tolist())
+        within.add_queue_order(self._compare_queues)
+        within.add_overused(self._is_overused)
+        within.add_allocatable(self._is_allocatable)
+        within.add_preemptive(self._is_preemptive)
+        within.add_reclaimable(self._choose_reclaimable)
+        within.add_job_enqueueable(self._vote_enqueueable)
+        within.add_job_enqueued(self._note_enqueued)
+        within.add_event_handler(self._take, self._give_back)
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+    def _compare_queues(self, left: model.Queue, right: model.Queue) -> int:
+        if left.priority != right.priority:
+            return -1 if left.priority > right.priority else 1
+        first, second = self._share(left), self._share(right)
+        return (first > second) - (first < second)
+
+    def _share(self, queue: model.Queue) -> float:
+        account = self._accounts.get(queue.name)
+        return account.share if account else 0.0
+
+    def _is_overused(self, queue: model.Queue) -> bool:
+        account = self._accounts.get(queue.name)
+        return account is not None and shares.is_within(account.deserved, account.allocated)
+
+    def _is_allocatable(self, queue: model.Queue, task: model.Task) -> bool:
+        return self._deserves(queue, self._demands.of(task))
+
+    def _is_preemptive(self, queue: model.Queue, tasks: Sequence[model.Task]) -> bool:
+        together = [0] * len(self._session.resources.names)
+        for task in tasks:
+            shares.add(together, self._demands.of(task))
+        return self._deserves(queue, shares.pairs(together))
+
+    def _deserves(self, queue: model.Queue, demand: shares.Demand) -> bool:
+        account = self._accounts.get(queue.name)
+        if account is None or not queue.is_open:
+            return False
+        return shares.fits(account.allocated, demand, account.deserved)
+
+    def _choose_reclaimable(
+        self, reclaimer: model.Task, candidates: Sequence[model.Task]
+    ) -> points.Victims:
+        left: dict[str, shares.Row] = {}
+        victims = []
+        for task in candidates:
+            job = self._session.job_of(task)
+            if job is None:
+                continue
+            account = self._accounts[job.queue]
+            allocated = left.setdefault(job.queue, list(account.allocated))
+            if not shares.is_within(allocated, account.deserved):
+                shares.add(allocated, self._demands.of(task), -1)
+                victims.append(task)
+        return points.Victims(victims)
+
+    def _vote_enqueueable(self, job: model.Job) -> int:
+        if not self._session.queue_of(job).is_open:
+            return points.REJECT
+        return accounts.admit(self._session, job, [self._accounts[job.queue]])
+
+    def _note_enqueued(self, job: model.Job) -> None:
+        accounts.note_admitted(job, [self._accounts[job.queue]])
+
+    def _take(self, task: model.Task) -> None:
+        self._charge(task, 1)
+
+    def _give_back(self, task: model.Task) -> None:
+        self._charge(task, -1)
+
+    def _charge(self, task: model.Task, times: int) -> None:
+        job = self._session.job_of(task)
+        if job is not None:
+            account = self._accounts[job.queue]
+            account.take(self._demands.of(task), times)
+            account.share = shares.share(account.allocated, account.deserved)
+
+
+def _fill(books: Sequence[accounts.Account], total: shares.Row) -> None:
+    """Write what each queue deserves, and its share."""
+    if not books:
+        return
+    deserved = fill(
+        np.array([account.queue.weight for account in books], np.float64),
+        np.array(total, np.float64),
+        np.array([account.real_capability for account in books], np.float64),
+        np.array([account.request for account in books], np.float64),
+        np.array([account.guarantee for account in books], np.float64),
+    )
+    for account, row in zip(books, deserved.tolist(), strict=True):
+        account.deserved = row
+        account.share = shares.share(account.allocated, row)
+
+
+def fill(
+    weights: npt.NDArray[np.float64],
+    total: npt.NDArray[np.float64],
+    limits: Table,
+    wanted: Table,
+    guarantees: Table,
+) -> Table:
+    """What each queue deserves of a total (one amount per resource). O(queues^2 x resources).
+
+    Nobody takes beyond its limit nor beyond what it wants, but at least its guarantee. What comes
+    within ``NEGLIGIBLE`` of a whole unit is that unit.
+    """
+    ceilings = np.maximum(np.minimum(limits, wanted), guarantees)
+    deserved = np.zeros_like(wanted)
+    remaining = total
+    is_served = np.repeat((weights > 0)[:, np.newaxis], wanted.shape[1], axis=1)
+    while True:
+        heavy = is_served * weights[:, np.newaxis]
+        sums = heavy.sum(axis=0)
+        parts = np.divide(heavy, sums, out=np.zeros_like(heavy), where=sums > 0)
+        grown = np.maximum(np.minimum(deserved + remaining * parts, ceilings), guarantees)
+        grown = np.where(is_served | (guarantees > deserved), grown, deserved)
+        left = np.maximum(remaining - (grown - deserved).sum(axis=0), 0)
+        is_same = bool(np.array_equal(grown, deserved))
+        deserved, remaining = grown, left
+        is_served &= deserved + NEGLIGIBLE <= ceilings
+        if is_same or _is_negligible(remaining):
+            whole = np.rint(deserved)
+            return np.where(np.abs(deserved - whole) < NEGLIGIBLE, whole, deserved)
+
+
+def _is_negligible(remaining: npt.NDArray[np.float64]) -> bool:
+    """Nothing is left to hand out, pods aside."""
+    counted = np.delete(remaining, shapes.PODS)
+    return bool(np.all(counted < NEGLIGIBLE))

@@ -1,0 +1,220 @@
+"""The plugin ``resource-strategy-fit``: per resource, fill nodes up or spread over them.
+
+With ``sra`` it keeps plain pods off nodes with rare hardware, with ``proportional`` it keeps enough
+cpu and memory free beside idle accelerators (spec/plugins 20).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.scheduler.core import shapes
+from stromboli.scheduler.core.framework import configuration, model, nodes, points, session
+
+MOST, LEAST = "MostAllocated", "LeastAllocated"
+TYPE_ANNOTATION = "volcano.sh/resource-strategy-scoring-type"
+WEIGHT_ANNOTATION = "volcano.sh/resource-strategy-weight"
+BEST = 100
+DEFAULT_WEIGHT = 10
+GIGABYTE_PER_MILLI = 10**6
+"""Bytes per thousandth of an accelerator and gigabyte of rate: a gigabyte has 10^9 bytes."""
+
+Points = npt.NDArray[np.float64]
+
+
+class Strategy(msgspec.Struct, frozen=True):
+    """How a resource counts: whether full nodes are liked, and how much."""
+
+    is_most: bool
+    weight: int
+
+
+class Strategies:
+    """Strategies by resource name, or by the beginning of a name: ``example.com/gpu-*``."""
+
+    def __init__(self, by_name: Mapping[str, Strategy]) -> None:
+        self._exact = {name: found for name, found in by_name.items() if not name.endswith("*")}
+        patterns = [
+            (name[:-1], found)
+            for name, found in by_name.items()
+            if len(name) > 1 and name.endswith("*") and "*" not in name[:-1]
+        ]
+        self._patterns = sorted(patterns, key=lambda pattern: (-len(pattern[0]), pattern[0]))
+
+    def of(self, name: str) -> Strategy | None:
+        """The exact name goes before patterns, and the longest pattern before others."""
+        if name in self._exact:
+            return self._exact[name]
+        return next((found for start, found in self._patterns if name.startswith(start)), None)
+
+
+class Plugin:
+    """Node scores, and a predicate where proportions are asked for."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._arguments = arguments = options.typed()
+        weight = arguments.integer("resourceStrategyFitWeight", DEFAULT_WEIGHT)
+        self._weight = weight if weight >= 0 else DEFAULT_WEIGHT
+        self._strategies = Strategies(self._configured(arguments.mapping("resources")))
+        self._rarity = Rarity(self._nested("sra"))
+        self._proportion = Proportion(self._nested("proportional"))
+        self._overrides: dict[str, Strategies] = {}
+
+    def open(self, within: session.Session) -> None:
+        """Register what is configured."""
+        self._nodes = within.nodes
+        self._names = within.resources.names
+        within.complaints.extend(self._arguments.complaints)
+        within.add_distinction(_annotations)
+        within.add_node_order(self._score)
+        if self._proportion.is_enabled:
+            within.add_predicate(self._check)
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+    def _nested(self, name: str) -> configuration.Arguments:
+        return configuration.Arguments(self._arguments.mapping(name), f"{name}: ")
+
+    def _configured(self, values: Mapping[str, Any]) -> dict[str, Strategy]:
+        if not values:
+            return {
+                "cpu": Strategy(is_most=False, weight=1),
+                "memory": Strategy(is_most=False, weight=1),
+            }
+        found = {}
+        for name, value in values.items():
+            entry = configuration.Arguments(value if isinstance(value, Mapping) else {})
+            weight = entry.integer("weight", 1)
+            found[name] = Strategy(entry.text("type", LEAST) == MOST, max(weight, 1))
+        return found
+
+    def _score(self, task: model.Task, rows: points.Rows) -> points.Scores:
+        fit = self._fit(task, rows) * (BEST * self._weight)
+        rare = self._rarity.points(task, rows, self._nodes, self._names)
+        scores: points.Scores = np.rint((fit + rare) * points.SCORE_UNIT).astype(np.int64)
+        return scores
+
+    def _fit(self, task: model.Task, rows: points.Rows) -> Points:
+        """From 0 to 1; a node where anything counted would overflow has 0."""
+        strategies = self._strategies_of(task)
+        asked = [
+            (column, found)
+            for column, name in enumerate(self._names)
+            if task.request[column] > 0 and (found := strategies.of(name)) is not None
+        ]
+        total = np.zeros(_size(self._nodes, rows))
+        fits = np.ones(len(total), np.bool_)
+        weight = sum(found.weight for _, found in asked)
+        for column, found in asked:
+            has = self._nodes.allocatable[column, rows]
+            used = self._nodes.used[column, rows] + task.request[column]
+            wanted = used if found.is_most else has - used
+            total += found.weight * np.divide(wanted, has, out=np.zeros(len(total)), where=has > 0)
+            fits &= used <= has
+        return np.where(fits, total / weight, 0.0) if weight else total
+
+    def _strategies_of(self, task: model.Task) -> Strategies:
+        """The pod's own, if it names a type; without readable weights, none counts."""
+        kind, text = _annotations(task)
+        if not kind:
+            return self._strategies
+        key = f"{kind}\n{text}"
+        if key not in self._overrides:
+            self._overrides[key] = Strategies(_own(kind, text))
+        return self._overrides[key]
+
+    def _check(self, task: model.Task, rows: points.Rows) -> Sequence[points.Check]:
+        return self._proportion.checks(task, rows, self._nodes, self._names)
+
+
+class Rarity:
+    """Points for nodes without the rare hardware that a pod does not ask for."""
+
+    def __init__(self, arguments: configuration.Arguments) -> None:
+        weight = arguments.integer("weight", 0)
+        self._weight = weight if arguments.boolean("enable", default=False) else 0
+        own = configuration.Arguments(arguments.mapping("resourceWeight"))
+        self._weights = {}
+        for name in _listed(arguments.text("resources", "")):
+            value = own.integer(name, 1)
+            self._weights[name] = value if value >= 0 else 1
+
+    def points(
+        self, task: model.Task, rows: points.Rows, table: nodes.Nodes, names: Sequence[str]
+    ) -> Points:
+        """From 0 to a hundred times the weight; 0 where the node lacks something asked for."""
+        size = _size(table, rows)
+        total = sum(self._weights.values())
+        if self._weight <= 0 or total == 0:
+            return np.zeros(size)
+        rare = np.zeros(size)
+        has_all = np.ones(size, np.bool_)
+        for column, name in enumerate(names):
+            has = table.allocatable[column, rows] > 0
+            rare += has * self._weights.get(name, 0)
+            if task.request[column] > 0:
+                has_all &= has
+        return np.where(has_all, (1 - rare / total) * (BEST * self._weight), 0.0)
+
+
+class Proportion:
+    """Keeps cpu and memory for idle accelerators."""
+
+    def __init__(self, arguments: configuration.Arguments) -> None:
+        self.is_enabled = arguments.boolean("enable", default=False)
+        rates = configuration.Arguments(arguments.mapping("resourceProportion"))
+        self._rates = {
+            name: (rates.number(f"{name}.cpu", 1.0), rates.number(f"{name}.memory", 1.0))
+            for name in _listed(arguments.text("resources", ""))
+        }
+
+    def checks(
+        self, task: model.Task, rows: points.Rows, table: nodes.Nodes, names: Sequence[str]
+    ) -> Sequence[points.Check]:
+        """A task that asks for any of the accelerators takes what was kept for it."""
+        columns = [column for column, name in enumerate(names) if name in self._rates]
+        if any(task.request[column] > 0 for column in columns):
+            columns = []
+        checks = []
+        for column in columns:
+            cpu_rate, memory_rate = self._rates[names[column]]
+            idle = table.idle[column, rows]
+            cpu_left = table.idle[shapes.CPU, rows] - task.request[shapes.CPU]
+            memory_left = table.idle[shapes.MEMORY, rows] - task.request[shapes.MEMORY]
+            is_kept = (cpu_left >= idle * cpu_rate) & (
+                memory_left >= idle * memory_rate * GIGABYTE_PER_MILLI
+            )
+            passed = is_kept | (table.allocatable[column, rows] <= 0)
+            reason = f"proportional of resource {names[column]} check failed"
+            checks.append(points.Check(reason, points.Code.UNRESOLVABLE, passed))
+        return checks
+
+
+def _annotations(task: model.Task) -> tuple[str, str]:
+    metadata = task.pod.metadata
+    return metadata.annotation(TYPE_ANNOTATION) or "", metadata.annotation(WEIGHT_ANNOTATION) or ""
+
+
+def _own(kind: str, text: str) -> dict[str, Strategy]:
+    """What a pod says of itself, by exact names."""
+    try:
+        weights = msgspec.json.decode(text, type=dict[str, int])
+    except msgspec.DecodeError:
+        return {}
+    return {
+        name: Strategy(kind == MOST, max(weight, 1))
+        for name, weight in weights.items()
+        if not name.endswith("*")
+    }
+
+
+def _listed(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _size(table: nodes.Nodes, rows: points.Rows) -> int:
+    return len(table) if isinstance(rows, slice) else len(rows)

@@ -1,0 +1,89 @@
+"""The plugin ``resourcequota``: a job waits outside until its namespace's quota has room.
+
+Names must agree literally: minimum resources of ``cpu`` are not held against a quota of
+``requests.cpu`` (spec/plugins 16). Scopes of quotas are not looked at.
+"""
+
+from collections.abc import Mapping
+
+from stromboli.scheduler.core.framework import configuration, model, points, session
+from stromboli.shared import units
+from stromboli.shared.api import core
+
+
+class Plugin:
+    """Admission by what quotas leave, counting what was admitted in this session."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._quotas: dict[str, list[tuple[units.Amounts, units.Amounts]]] = {}
+        self._admitted: dict[str, units.Amounts] = {}
+
+    def open(self, within: session.Session) -> None:
+        """Read quotas and register. A limit that cannot be read lets nobody in who names it."""
+        self._session = within
+        for quota in sorted(within.cluster.resource_quotas, key=lambda each: each.metadata.key):
+            self._quotas.setdefault(quota.metadata.namespace, []).append(_read(within, quota))
+        within.add_job_enqueueable(self._vote)
+        within.add_job_enqueued(self._note)
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+    def _vote(self, job: model.Job) -> int:
+        request = self._requested(job)
+        admitted = self._admitted.get(job.namespace, {})
+        for hard, used in self._quotas.get(job.namespace, ()):
+            exceeded = [
+                name
+                for name in sorted(request.keys() & hard.keys())
+                if used.get(name, 0) + admitted.get(name, 0) + request[name] > hard[name]
+            ]
+            if exceeded:
+                self._session.tell_user(
+                    job,
+                    "resource quota insufficient, "
+                    f"requested: {_text(request, exceeded)}, "
+                    f"used: {_text(used, exceeded)}, limited: {_text(hard, exceeded)}",
+                )
+                return points.REJECT
+        return points.PERMIT
+
+    def _note(self, job: model.Job) -> None:
+        admitted = self._admitted.get(job.namespace, {})
+        self._admitted[job.namespace] = units.add(admitted, self._requested(job))
+
+    def _requested(self, job: model.Job) -> units.Amounts:
+        """The job's minimum, by the names it uses. What cannot be read is left out."""
+        stated = job.pod_group.spec.min_resources or {}
+        return _readable(self._session, f"PodGroup {job.key} minResources", stated, None)
+
+
+def _read(
+    within: session.Session, quota: core.ResourceQuota
+) -> tuple[units.Amounts, units.Amounts]:
+    """What may be held and what is. A limit that cannot be read is taken for none left."""
+    hard = quota.status.hard or quota.spec.hard or {}
+    where = f"ResourceQuota {quota.metadata.key}"
+    used = quota.status.used or {}
+    return _readable(within, where, hard, 0), _readable(within, where, used, None)
+
+
+def _readable(
+    within: session.Session,
+    where: str,
+    stated: Mapping[str, core.Quantity],
+    otherwise: int | None,
+) -> units.Amounts:
+    found = {}
+    for name, quantity in stated.items():
+        try:
+            found[name] = units.amount(name, quantity)
+        except ValueError as error:
+            within.complaints.append(f"{where}: {name}: {error}")
+            if otherwise is not None:
+                found[name] = otherwise
+    return found
+
+
+def _text(amounts: Mapping[str, int], names: list[str]) -> str:
+    return ",".join(f"{name}={units.text(name, amounts.get(name, 0))}" for name in names)

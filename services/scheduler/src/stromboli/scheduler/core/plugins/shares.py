@@ -1,0 +1,157 @@
+"""Rows of amounts and the shares that queues and jobs have of them.
+
+A session asks about shares with every task it places, and a row has only a handful of columns: a
+plain list of integers is several times faster there than an array. What a class of tasks asks for
+is therefore kept as pairs of column and amount.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from stromboli.scheduler.core import shapes
+from stromboli.scheduler.core.framework import amounts, model, session
+from stromboli.shared import units
+
+Row: TypeAlias = list[int]
+"""One amount per resource of the session; ``amounts.INFINITE`` and above stand for no limit."""
+Demand: TypeAlias = tuple[tuple[int, int], ...]
+"""What a task asks for: pairs of column and amount above zero, ``pods`` included."""
+
+
+class Demands:
+    """Requests as pairs, made once per class of tasks."""
+
+    def __init__(self) -> None:
+        self._known: dict[model.TaskClass, Demand] = {}
+
+    def of(self, task: model.Task) -> Demand:
+        """What the task asks for."""
+        demand = self._known.get(task.task_class)
+        if demand is None:
+            demand = self._known[task.task_class] = pairs(task.request.tolist())
+        return demand
+
+
+def pairs(row: Sequence[int]) -> Demand:
+    """What is above zero."""
+    return tuple((column, amount) for column, amount in enumerate(row) if amount > 0)
+
+
+def asked(demand: Iterable[tuple[int, int]]) -> Demand:
+    """What quota checks look at: everything but the place among ``pods``."""
+    return tuple((column, amount) for column, amount in demand if column != shapes.PODS)
+
+
+def row_of(within: session.Session, named: Mapping[str, int], missing: int = 0) -> Row:
+    """Amounts by name as a row."""
+    row: Row = amounts.vector(within.resources, named, missing).tolist()
+    return row
+
+
+def add(row: Row, demand: Demand, times: int = 1) -> None:
+    """Charge a request to the row, or give it back with ``times`` -1."""
+    for column, amount in demand:
+        row[column] += times * amount
+
+
+def plus(left: Sequence[int], right: Sequence[int]) -> Row:
+    """Sum per resource."""
+    return [first + second for first, second in zip(left, right, strict=True)]
+
+
+def less(left: Sequence[int], right: Sequence[int]) -> Row:
+    """What is left of the first after taking the second, never below zero."""
+    return [max(first - second, 0) for first, second in zip(left, right, strict=True)]
+
+
+def lowest(left: Sequence[int], right: Sequence[int]) -> Row:
+    """Minimum per resource."""
+    return [min(first, second) for first, second in zip(left, right, strict=True)]
+
+
+def is_within(left: Sequence[float], right: Sequence[float]) -> bool:
+    """No resource of the first exceeds that of the second."""
+    return all(first <= second for first, second in zip(left, right, strict=True))
+
+
+def fits(used: Sequence[int], demand: Demand, limit: Sequence[float]) -> bool:
+    """Whether the request on top stays within the limit in all that it asks for, pods aside."""
+    return all(
+        used[column] + amount <= limit[column] for column, amount in demand if column != shapes.PODS
+    )
+
+
+def short_names(
+    within: session.Session, needed: Sequence[int], limit: Sequence[float], demand: Demand
+) -> list[str]:
+    """Resources asked for of which more is needed than there is: cpu, memory, others by name."""
+    names = within.resources.names
+    short = [names[column] for column, _ in asked(demand) if needed[column] > limit[column]]
+    return sorted(short, key=lambda name: ({"cpu": 0, "memory": 1}.get(name, 2), name))
+
+
+def share(used: Sequence[int], limit: Sequence[float]) -> float:
+    """The largest part that is used of any limit above zero."""
+    return max(
+        (amount / top for amount, top in zip(used, limit, strict=True) if top > 0), default=0.0
+    )
+
+
+def requested(jobs: Iterable[model.Job], width: int) -> Row:
+    """What the jobs hold and what their pending tasks ask for. O(pending tasks)."""
+    total = [0] * width
+    for job in jobs:
+        total = plus(total, job.allocated.tolist())
+        pending = job.by_status.get(model.Status.PENDING, {}).values()
+        by_class = itertools.groupby(
+            sorted(pending, key=lambda task: task.task_class.number),
+            key=lambda task: task.task_class.number,
+        )
+        for _, group in by_class:
+            tasks = list(group)
+            add(total, pairs(tasks[0].request.tolist()), len(tasks))
+    return total
+
+
+def without_gated(job: model.Job, row: Sequence[int]) -> Row:
+    """The row less what gated tasks ask for, never below zero.
+
+    A task whose only gate is the one that this scheduler lifts itself counts as if ungated.
+    """
+    remaining = list(row)
+    for task in job.tasks.values():
+        if task.is_gated and not is_own_gate_only(task):
+            add(remaining, pairs(task.request.tolist()), -1)
+    return [max(amount, 0) for amount in remaining]
+
+
+OWN_GATE = "scheduling.volcano.sh/queue-allocation-gate"
+"""The scheduling gate that waits for the queue to have room."""
+
+
+def is_own_gate_only(task: model.Task) -> bool:
+    """The task waits for nothing but its queue."""
+    return tuple(gate.name for gate in task.pod.spec.scheduling_gates) == (OWN_GATE,)
+
+
+def awaited(job: model.Job) -> Row:
+    """What a job that passed its queue's door will still take of its minimum resources."""
+    if job.min_request is None:
+        return [0] * len(job.allocated)
+    return without_gated(job, less(job.min_request.tolist(), job.allocated.tolist()))
+
+
+def is_awaited_running(job: model.Job) -> bool:
+    """A running gang whose minimum is in place: what is missing of its minimum resources is still
+    to come. Below its minimum some task may have finished, and nothing is to come."""
+    return (
+        job.phase == "Running"
+        and job.min_request is not None
+        and job.count(*model.ALLOCATED) >= job.min_available
+    )
+
+
+def is_nothing(named: units.Amounts) -> bool:
+    """No amount of anything; a number of ``pods`` does not count."""
+    return not any(amount > 0 for name, amount in named.items() if name != "pods")

@@ -1,0 +1,161 @@
+"""The plugin ``tdm``: time division between batch and other work (spec/plugins 12).
+
+Nodes of a *revocable zone* take preemptable pods during the zone's hours only; outside them those
+pods are moved away, a few of each job at a time. Elsewhere, preemptable pods make room for others.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from stromboli.scheduler.core.framework import configuration, durations, model, points, session
+from stromboli.scheduler.core.plugins import zones
+from stromboli.shared import keys
+
+NAME = "tdm"
+ELIGIBLE_POINTS = 100
+PERIOD = timedelta(minutes=1)
+NOT_ALLOWED = "not allow to dispatch to revocable node"
+
+
+class Plugin:
+    """Predicate, score, job order and victims by the hour. Remembers when it last chose victims."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._arguments = options.typed()
+        self._complaints: list[str] = []
+        self._zones = zones.zones(options.arguments, self._complaints)
+        self._period = self._read_period()
+        self._last = ""
+
+    def open(self, within: session.Session) -> None:
+        """Sort nodes into zones and register."""
+        self._session = within
+        self._last = within.cluster.memory.get(NAME, "")
+        within.complaints.extend([*self._arguments.complaints, *self._complaints])
+        labels = [node.metadata.label(keys.REVOCABLE_ZONE) or "" for node in within.nodes.objects]
+        self._zone_of = np.array(labels, dtype=object)
+        self._active = {name for name, zone in self._zones.items() if zone.is_active(within.now)}
+        self._found = sorted(set(labels) - {""})
+        within.add_distinction(_zone_of)
+        within.add_predicate(self._check, points.Scope.STATIC)
+        within.add_node_order(self._score, points.Scope.STATIC)
+        within.add_preemptable(self._choose_preemptable)
+        within.add_victim_tasks(self._choose_victims)
+        within.add_job_order(_compare_jobs)
+        within.add_job_pipelined(_vote_pipelined)
+        within.add_job_starving(_is_starving)
+
+    def close(self, within: session.Session) -> None:
+        """Remember when victims were last chosen."""
+        if self._last:
+            within.remember[NAME] = self._last
+
+    def _read_period(self) -> timedelta:
+        text = self._arguments.text("tdm.evict.period", "1m")
+        try:
+            return durations.duration(text)
+        except ValueError as error:
+            self._complaints.append(f"plugin tdm: arguments.tdm.evict.period: {error}")
+            return PERIOD
+
+    def _check(self, task: model.Task, rows: points.Rows) -> Sequence[points.Check]:
+        zone_of = self._zone_of[rows]
+        checks = [
+            points.Check(reason, points.Code.UNRESOLVABLE, zone_of != name)
+            for name in self._found
+            if (reason := self._closed(name))
+        ]
+        if not task.revocable_zone:
+            checks.append(points.Check(NOT_ALLOWED, points.Code.UNRESOLVABLE, zone_of == ""))
+        return checks
+
+    def _closed(self, name: str) -> str:
+        """Why nothing is placed in the zone now; empty if it is open."""
+        if name not in self._zones:
+            return f"revocable zone {name} not support"
+        if name not in self._active:
+            return f"current time beyond revocable zone {name}:{self._zones[name].text}"
+        return ""
+
+    def _score(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+        if not task.revocable_zone:
+            return None
+        is_open = np.isin(self._zone_of[rows], sorted(self._active))
+        scores: points.Scores = is_open.astype(np.int64) * (ELIGIBLE_POINTS * points.SCORE_UNIT)
+        return scores
+
+    def _choose_preemptable(
+        self, preemptor: model.Task, candidates: Sequence[model.Task]
+    ) -> points.Victims:
+        """Preemptable tasks on nodes of no zone, for others only."""
+        if preemptor.preemptable or preemptor.revocable_zone:
+            return points.Victims([], points.REJECT)
+        return points.Victims(self._within_budgets(candidates, {""}))
+
+    def _choose_victims(self, tasks: Sequence[model.Task]) -> Sequence[model.Task]:
+        """Tasks that linger in a zone outside its hours; not more often than the period says."""
+        now = self._session.now
+        if self._last and now < datetime.fromisoformat(self._last) + self._period:
+            return []
+        self._last = now.isoformat()
+        return self._within_budgets(tasks, self._zones.keys() - self._active)
+
+    def _within_budgets(
+        self, tasks: Iterable[model.Task], wanted: Iterable[str]
+    ) -> list[model.Task]:
+        """Running preemptable tasks in these zones, of each job no more than it can spare now."""
+        names = set(wanted)
+        spare: dict[str, int] = {}
+        victims = []
+        for task in tasks:
+            job = self._session.job_of(task)
+            row = self._session.nodes.rows.get(task.node)
+            if job is None or row is None or self._zone_of[row] not in names:
+                continue
+            if task.status is not model.Status.RUNNING or not task.preemptable:
+                continue
+            left = spare.setdefault(job.key, _budget(job))
+            if left > 0:
+                spare[job.key] = left - 1
+                victims.append(task)
+        return victims
+
+
+def _budget(job: model.Job) -> int:
+    """How many running tasks the job can spare: what it says, else one."""
+    total, running = len(job.tasks), job.count(model.Status.RUNNING)
+    least = _number(job.budget_min_available, total)
+    if least is not None:
+        return running - least if running >= least else 1
+    most = _number(job.budget_max_unavailable, total)
+    if most is not None:
+        return max(0, most - (total - job.count(*model.COMPLETED) - running))
+    return 1
+
+
+def _number(text: str, total: int) -> int | None:
+    """A number of tasks, or a percentage of all of them, rounded up; None if it says nothing."""
+    digits = text.removesuffix("%")
+    if not digits.isdecimal():
+        return None
+    return math.ceil(int(digits) * total / 100) if text.endswith("%") else int(digits)
+
+
+def _zone_of(task: model.Task) -> str:
+    return task.revocable_zone
+
+
+def _compare_jobs(left: model.Job, right: model.Job) -> int:
+    """Jobs that cannot be preempted first."""
+    return int(left.preemptable) - int(right.preemptable)
+
+
+def _vote_pipelined(job: model.Job) -> int:
+    return points.PERMIT if job.is_pipelined else points.REJECT
+
+
+def _is_starving(job: model.Job) -> bool:
+    return not job.preemptable and job.count(model.Status.PENDING) > 0

@@ -1,0 +1,56 @@
+"""Revocable zones: nodes that batch work may use at certain hours of the day."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, time, timedelta
+from typing import Any
+
+import msgspec
+
+_RANGE = re.compile(r"(\d{1,2}):(\d{2})-(\d{1,2}):(\d{2})")
+PREFIX = "tdm.revocable-zone."
+
+
+class Zone(msgspec.Struct, frozen=True):
+    """Hours of a zone. An end that is not after the start is on the next day."""
+
+    name: str
+    text: str
+    start: time
+    end: time
+
+    def is_active(self, now: datetime) -> bool:
+        """Whether now is within the hours, both ends included, in the time zone of ``now``.
+
+        The hours that began yesterday count, too: a zone from 22:00 to 06:00 is active at 05:00.
+        """
+        return any(self._is_within(now, days) for days in (0, 1))
+
+    def _is_within(self, now: datetime, days_ago: int) -> bool:
+        day = now.date() - timedelta(days=days_ago)
+        start = datetime.combine(day, self.start, now.tzinfo)
+        end = datetime.combine(day, self.end, now.tzinfo)
+        if start >= end:
+            end += timedelta(days=1)
+        return start <= now <= end
+
+
+def zones(arguments: Mapping[str, Any], complaints: list[str]) -> dict[str, Zone]:
+    """The zones that a plugin's arguments name; one that cannot be read is complained of."""
+    found = {}
+    for key in sorted(arguments):
+        if key.startswith(PREFIX):
+            name = key.removeprefix(PREFIX)
+            try:
+                found[name] = _zone(name, arguments[key])
+            except ValueError as error:
+                complaints.append(f"plugin tdm: arguments.{key}: {error}")
+    return found
+
+
+def _zone(name: str, text: object) -> Zone:
+    match = _RANGE.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"{text!r} is no range of hours: write HH:MM-HH:MM, such as 22:00-06:00")
+    hour, minute, end_hour, end_minute = (int(number) for number in match.groups())
+    return Zone(name, match.group(), time(hour, minute), time(end_hour, end_minute))
