@@ -21,7 +21,7 @@ def test_the_projection_is_what_our_structs_read() -> None:
     """Nothing else of the object, and its identity beside it."""
     node = builders.make_node("n1", version=7)
     document = msgspec.json.decode(base.encode(node))
-    document["status"]["images"] = [{"names": ["a"], "sizeBytes": 1}]
+    document["status"]["volumesInUse"] = ["a"]
     observed = projection.observe(kinds.NODES, msgspec.json.encode(document))
     assert observed.message == node
     assert observed.identity == projection.Identity("n1", "node-n1", 7)

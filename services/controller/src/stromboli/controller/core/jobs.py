@@ -143,9 +143,15 @@ def moved(
         ),
         conditions=(*others, entered),
         version=before.version + move.new_version,
-        retry_count=before.retry_count + move.retry,
+        retry_count=_counted(job, before.retry_count + move.retry),
         running_duration=lasted if move.to in lifecycle.FINISHED else "",
     )
+
+
+def _counted(job: Job, retries: int) -> int:
+    """A job aborted on its last try and resumed has no try left: it fails, and counts no more
+    retries than it was allowed."""
+    return min(retries, max(tasks.max_retry(job), job.status.retry_count))
 
 
 def _write(job: Job, status: batch.JobStatus) -> commands.PatchJobStatus:

@@ -24,7 +24,7 @@ import pytest
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
 from stromboli.shared.messages import log, scheduling
-from stromboli.testkit import builders, records
+from stromboli.testkit import builders, reading, records
 
 LARGE = topics.RECORD_BYTES * 3 // 4
 TOO_LARGE = topics.RECORD_BYTES + 1
@@ -199,7 +199,7 @@ class BusContract(abc.ABC):
         read, _ = await records.read(open_bus, topics.BATCH_EVENTS)
         assert records.keys(read) == heard
         async with open_bus.work(topics.BATCH_EVENTS, "g") as work:
-            assert records.keys(await _take(work, 3)) == heard
+            assert records.keys(await reading.take(work, 3)) == heard
 
     async def test_opening_is_enough_to_replace_on_the_main_topic(self, open_bus: port.Bus) -> None:
         """The successor's ``opened`` stands there, so it need not have said anything more."""
@@ -233,12 +233,12 @@ class BusContract(abc.ABC):
         paused = await open_bus.open_writer("monitor", "m1")
         await paused.append(NODES[0])
         async with contextlib.aclosing(open_bus.fold([topics.NODES])) as fold:
-            assert records.keys(await _fold_on(fold, 1)) == [NODES[0].key]
+            assert records.keys(await reading.fold_on(fold, 1)) == [NODES[0].key]
             successor = await open_bus.open_writer("monitor", "m2")
             await successor.append(NODES[1])
             await paused.append(NODES[2])
             await successor.append(NODES[3])
-            assert records.keys(await _fold_on(fold, 2)) == [NODES[1].key, NODES[3].key]
+            assert records.keys(await reading.fold_on(fold, 2)) == [NODES[1].key, NODES[3].key]
 
     # --- folding ---------------------------------------------------------------------------
 
@@ -285,13 +285,13 @@ class BusContract(abc.ABC):
             bus_factory() as there,
             contextlib.aclosing(here.fold([topics.NODES, topics.BATCH_EVENTS])) as fold,
         ):
-            await _until_caught_up(fold)
+            await reading.until_caught_up(fold)
             monitor = await here.open_writer("monitor", "m1")
             await monitor.append(NODES[0])
-            assert records.keys(await _fold_on(fold, 1)) == [NODES[0].key]
+            assert records.keys(await reading.fold_on(fold, 1)) == [NODES[0].key]
             controller = await there.open_writer("controller", "c1")
             await controller.append(records.phase_changed("default/j9"))
-            assert records.keys(await _fold_on(fold, 1)) == ["default/j9"]
+            assert records.keys(await reading.fold_on(fold, 1)) == ["default/j9"]
 
     async def test_a_fold_starts_where_it_is_told(self, open_bus: port.Bus) -> None:
         """Topics that ``start`` does not name are read from their beginning."""
@@ -360,16 +360,16 @@ class BusContract(abc.ABC):
         writer = await open_bus.open_writer("monitor", "m1")
         await writer.append(*NODES)
         async with open_bus.work(topics.NODES, "g") as work:
-            assert records.keys(await _take(work, 6)) == [draft.key for draft in NODES]
+            assert records.keys(await reading.take(work, 6)) == [draft.key for draft in NODES]
             await writer.append(*LATER)
-            assert records.keys(await _take(work, 3)) == [draft.key for draft in LATER]
+            assert records.keys(await reading.take(work, 3)) == [draft.key for draft in LATER]
 
     async def test_work_includes_what_opens_a_writer(self, open_bus: port.Bus) -> None:
         """Every record of the topic is the group's to answer."""
         writer = await open_bus.open_writer("controller", "c1")
         await writer.append(records.answered("d1"))
         async with open_bus.work(topics.OUTCOMES, "g") as work:
-            opened, decision = await _take(work, 2)
+            opened, decision = await reading.take(work, 2)
         assert (opened.key, decision.key) == (log.OPENED_KEY, "d1")
 
     async def test_work_begins_again_at_the_lowest_unfinished(
@@ -380,26 +380,26 @@ class BusContract(abc.ABC):
             writer = await before.open_writer("monitor", "m1")
             await writer.append(*NODES)
             async with before.work(topics.NODES, "g") as work:
-                taken = await _take(work, 5)
+                taken = await reading.take(work, 5)
                 for done in (0, 1, 3):
                     work.done(taken[done])
                 assert work.lowest_unfinished == taken[2].offset
         async with bus_factory() as after, after.work(topics.NODES, "g") as work:
             assert work.lowest_unfinished == taken[2].offset
-            assert records.keys(await _take(work, 4)) == [draft.key for draft in NODES[2:]]
+            assert records.keys(await reading.take(work, 4)) == [draft.key for draft in NODES[2:]]
 
     async def test_finished_work_does_not_come_again(self, open_bus: port.Bus) -> None:
         """In whatever order it was finished, and told once or twice."""
         writer = await open_bus.open_writer("monitor", "m1")
         stand = await writer.append(*NODES)
         async with open_bus.work(topics.NODES, "g") as work:
-            for record in reversed(await _take(work, 6)):
+            for record in reversed(await reading.take(work, 6)):
                 work.done(record)
                 work.done(record)
             assert work.lowest_unfinished == stand[-1].offset + 1
         await writer.append(*LATER)
         async with open_bus.work(topics.NODES, "g") as work:
-            assert records.keys(await _take(work, 3)) == [draft.key for draft in LATER]
+            assert records.keys(await reading.take(work, 3)) == [draft.key for draft in LATER]
 
     async def test_an_empty_topic_has_nothing_unfinished(self, open_bus: port.Bus) -> None:
         async with open_bus.work(topics.NODES, "g") as work:
@@ -415,7 +415,7 @@ class BusContract(abc.ABC):
             (topics.PODS, "g", "default/p1"),
         ):
             async with open_bus.work(topic, group) as work:
-                (record,) = await _take(work, 1)
+                (record,) = await reading.take(work, 1)
                 work.done(record)
             assert record.key == key
 
@@ -427,7 +427,7 @@ class BusContract(abc.ABC):
         await paused.append(records.phase_changed("default/zombie"))
         (end,) = await successor.append(records.phase_changed("default/b"))
         async with open_bus.work(topics.BATCH_EVENTS, "g") as work:
-            for record in await _take(work, 2):
+            for record in await reading.take(work, 2):
                 work.done(record)
             assert work.lowest_unfinished == end.offset + 1
 
@@ -478,29 +478,3 @@ def _node_of(size: int) -> envelope.Draft:
     return builders.observed(
         builders.make_node("large", labels={"x": "0123456789abcdef" * (size // 16)})
     )
-
-
-async def _take(work: port.Work, count: int) -> list[envelope.Record]:
-    """The next records of a group."""
-    taken: list[envelope.Record] = []
-    async with asyncio.timeout(records.DEADLINE_S):
-        async for record in work:
-            taken.append(record)
-            if len(taken) == count:
-                break
-    return taken
-
-
-async def _until_caught_up(fold: AsyncIterator[port.Batch]) -> None:
-    async with asyncio.timeout(records.DEADLINE_S):
-        while not (await anext(fold)).caught_up:
-            pass
-
-
-async def _fold_on(fold: AsyncIterator[port.Batch], count: int) -> list[envelope.Record]:
-    """The next records of a fold; batches are as the adapter makes them."""
-    read: list[envelope.Record] = []
-    async with asyncio.timeout(records.DEADLINE_S):
-        while len(read) < count:
-            read += (await anext(fold)).records
-    return read
