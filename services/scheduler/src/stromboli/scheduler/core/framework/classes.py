@@ -19,6 +19,7 @@ class Classes:
     def __init__(self, resources: shapes.Resources, pods: Iterable[core.Pod]) -> None:
         self._shapes = shapes.Shapes(resources)
         self._known: dict[bytes, model.TaskClass] = {}
+        self._numbers: dict[shapes.Shape, int] = {}
         self._label_keys = {key for pod in pods for key in _selected(pod.spec)}
 
     def of(self, pod: core.Pod) -> model.TaskClass:
@@ -27,7 +28,7 @@ class Classes:
         spec, labels = pod.spec, pod.metadata.labels or {}
         kept = {key: labels[key] for key in sorted(self._label_keys & labels.keys())}
         parts = (
-            id(shape),
+            self._numbers.setdefault(shape, len(self._numbers)),
             pod.metadata.namespace,
             kept,
             spec.affinity,
