@@ -14,8 +14,13 @@ def run(within: session.Session) -> None:
         queue = ordering.first(within.compare_queues, [within.queues[name] for name in waiting])
         heap = waiting[queue.name]
         job = heap.pop()
-        if job.min_resources is None or within.job_enqueueable(job):
+        # Closed means closed, also for a job that does not say what it needs.
+        if not queue.is_open:
+            job.fit_error = f"queue {queue.name} is {queue.state}"
+        elif job.min_resources is None or within.job_enqueueable(job):
             within.job_enqueued(job)
             job.phase = "Inqueue"
+        else:
+            job.fit_error = f"queue {queue.name} has no room for its minResources"
         if not heap:
             del waiting[queue.name]

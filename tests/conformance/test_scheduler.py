@@ -1,0 +1,103 @@
+"""The scheduler decides as the field's does: recorded sessions with known outcomes.
+
+The cases lie outside the repository, in the folder that STROM_SHARED names (default: ``shared``
+beside the repository). Without them there is nothing to compare with, and the test says so.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stromboli.scheduler.core import simulate
+from tests.conformance import deviations
+
+ROOT = Path(__file__).parents[2]
+SHARED = Path(os.environ.get("STROM_SHARED", ROOT.parent / "shared"))
+CASES = SHARED / "conformance" / "scheduler"
+CORE = 59
+
+
+class Check(msgspec.Struct, frozen=True, rename="camel"):
+    bind_count_only: bool = False
+
+
+class Case(msgspec.Struct):
+    name: str
+    needs: str
+    objects: list[dict[str, Any]]
+    decisions: dict[str, Any]
+    check: Check = Check()
+
+    def of_gangs(self, phases: Mapping[str, str]) -> dict[str, str]:
+        """Phases of PodGroups with a minimum; of others, the recorded one is not to be copied."""
+        gangs = {
+            f"{each['metadata'].get('namespace', '')}/{each['metadata']['name']}"
+            for each in self.objects
+            if each["kind"] == "PodGroup" and each["spec"].get("minMember", 0) > 0
+        }
+        return {key: phase for key, phase in phases.items() if key in gangs}
+
+
+def core_cases() -> list[Path]:
+    """Cases that need nothing but the core."""
+    needs = msgspec.json.Decoder(Case)
+    return [path for path in sorted(CASES.glob("*.json")) if _is_core(needs, path)]
+
+
+def _is_core(needs: msgspec.json.Decoder[Case], path: Path) -> bool:
+    return needs.decode(path.read_bytes()).needs == "core"
+
+
+def compared(case: Case, outcome: simulate.Outcome) -> Iterator[tuple[str, object, object]]:
+    """Field, ours, theirs."""
+    theirs = case.decisions
+    if case.check.bind_count_only:
+        yield "binds", len(outcome.binds), len(theirs["binds"])
+    else:
+        yield "binds", dict(outcome.binds), theirs["binds"]
+    yield "evictions", sorted(outcome.evictions), sorted(theirs["evictions"])
+    yield "pipelined", _plain(outcome.pipelined), theirs["pipelined"]
+    yield (
+        "podGroupPhases",
+        case.of_gangs(outcome.pod_group_phases),
+        case.of_gangs(theirs["podGroupPhases"]),
+    )
+    yield "taskStatusCounts", _plain(outcome.task_status_counts), theirs["taskStatusCounts"]
+
+
+def _plain(nested: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {key: dict(value) for key, value in nested.items()}
+
+
+def test_the_cases_are_all_there() -> None:
+    """As many core cases are compared as were recorded."""
+    if not CASES.is_dir():
+        pytest.skip(f"no recorded cases in {CASES}; STROM_SHARED names their folder")
+    assert len(core_cases()) >= CORE
+
+
+@pytest.mark.parametrize("path", core_cases(), ids=lambda path: path.stem)
+def test_a_session_decides_as_recorded(path: Path) -> None:
+    """Binds, evictions, promises, phases and counts agree, but for listed deviations."""
+    raw = path.read_bytes()
+    case = msgspec.json.decode(raw, type=Case)
+    known = [each for name, each in deviations.DEVIATIONS.items() if path.stem.startswith(name)]
+    left_out = frozenset().union(*(each.fields for each in known))
+    fields = [each for each in compared(case, simulate.simulate(raw)) if each[0] not in left_out]
+    ours = {field: mine for field, mine, _ in fields}
+    theirs = {field: recorded for field, _, recorded in fields}
+    assert ours == theirs
+
+
+def test_every_deviation_is_of_a_case_and_they_are_few() -> None:
+    """A deviation whose case is gone, or a fourth one, is an error of ours."""
+    if not CASES.is_dir():
+        pytest.skip(f"no recorded cases in {CASES}; STROM_SHARED names their folder")
+    names = [path.stem for path in core_cases()]
+    for known in deviations.DEVIATIONS:
+        assert any(name.startswith(known) for name in names)
+    assert len(deviations.DEVIATIONS) <= 3
