@@ -1,10 +1,10 @@
 """The plugin ``proportion``: flat queues share the cluster by weight (spec/plugins 5).
 
-What a queue *deserves* is found by filling: each round hands out what remains by weight, no queue
-takes more than it can use or may have, and what it leaves goes to the others. In the limit this is
-weighted max-min fairness in each resource. The field's scheduler hands out to queues that are full
-in a resource as long as they lack another, and converges slowly; here a round serves only those
-that can still take of a resource, which has the same limit and needs at most one round a queue.
+What a queue *deserves* is weighted max-min fairness in each resource, as by pouring water: all
+queues rise with one level, each by its weight, none beyond what it can use or may have, and none
+begins below its guarantee. The field's scheduler reaches the same without guarantees, in rounds
+that may be many; with them it hands out more than there is, so that a guarantee could be taken by
+others who deserve it as well. Here the level takes guarantees into account.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core import shapes
 from stromboli.scheduler.core.framework import configuration, model, points, session
 from stromboli.scheduler.core.plugins import accounts, shares
 
@@ -143,31 +142,39 @@ def fill(
     wanted: Table,
     guarantees: Table,
 ) -> Table:
-    """What each queue deserves of a total (one amount per resource). O(queues^2 x resources).
+    """What each queue deserves of a total (one amount per resource).
 
     Nobody takes beyond its limit nor beyond what it wants, but at least its guarantee. What comes
-    within ``NEGLIGIBLE`` of a whole unit is that unit.
+    within ``NEGLIGIBLE`` of a whole unit is that unit. O(queues log queues) per resource.
     """
     ceilings = np.maximum(np.minimum(limits, wanted), guarantees)
-    deserved = np.zeros_like(wanted)
-    remaining = total
-    is_served = np.repeat((weights > 0)[:, np.newaxis], wanted.shape[1], axis=1)
-    while True:
-        heavy = is_served * weights[:, np.newaxis]
-        sums = heavy.sum(axis=0)
-        parts = np.divide(heavy, sums, out=np.zeros_like(heavy), where=sums > 0)
-        grown = np.maximum(np.minimum(deserved + remaining * parts, ceilings), guarantees)
-        grown = np.where(is_served | (guarantees > deserved), grown, deserved)
-        left = np.maximum(remaining - (grown - deserved).sum(axis=0), 0)
-        is_same = bool(np.array_equal(grown, deserved))
-        deserved, remaining = grown, left
-        is_served &= deserved + NEGLIGIBLE <= ceilings
-        if is_same or _is_negligible(remaining):
-            whole = np.rint(deserved)
-            return np.where(np.abs(deserved - whole) < NEGLIGIBLE, whole, deserved)
+    deserved = np.empty_like(ceilings)
+    for column, amount in enumerate(total):
+        floor, ceiling = guarantees[:, column], ceilings[:, column]
+        level = _level(weights, float(amount), floor, ceiling)
+        deserved[:, column] = np.clip(weights * level, floor, ceiling)
+    whole = np.rint(deserved)
+    return np.where(np.abs(deserved - whole) < NEGLIGIBLE, whole, deserved)
 
 
-def _is_negligible(remaining: npt.NDArray[np.float64]) -> bool:
-    """Nothing is left to hand out, pods aside."""
-    counted = np.delete(remaining, shapes.PODS)
-    return bool(np.all(counted < NEGLIGIBLE))
+def _level(
+    weights: npt.NDArray[np.float64],
+    total: float,
+    floor: npt.NDArray[np.float64],
+    ceiling: npt.NDArray[np.float64],
+) -> float:
+    """The level to which the total fills all queues: they take ``weight x level`` each, between
+    their floor and their ceiling. Walks the levels at which one leaves its floor or is full."""
+    heavy = weights > 0
+    bends = np.concatenate([floor[heavy] / weights[heavy], ceiling[heavy] / weights[heavy]])
+    slopes = np.concatenate([weights[heavy], -weights[heavy]])
+    order = np.argsort(bends, kind="stable")
+    level, slope, poured = 0.0, 0.0, float(floor.sum())
+    for bend, change in zip(bends[order].tolist(), slopes[order].tolist(), strict=True):
+        rise = slope * (bend - level)
+        if poured + rise >= total and slope > 0:
+            return level + max(total - poured, 0.0) / slope
+        poured += rise
+        level = bend
+        slope += change
+    return level

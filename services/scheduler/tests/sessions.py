@@ -1,0 +1,113 @@
+"""Sessions over a few objects: name only the plugins and the objects that matter to the rule."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from stromboli.scheduler.core import actions, plugins, simulate
+from stromboli.scheduler.core.framework import cluster, configuration, opening, reading, session
+from stromboli.shared.api import core, meta, scheduling
+from stromboli.testkit import builders
+
+FIELDS: Mapping[type[meta.Object], str] = {
+    core.Node: "nodes",
+    core.Pod: "pods",
+    scheduling.PodGroup: "pod_groups",
+    scheduling.Queue: "queues",
+    core.PriorityClass: "priority_classes",
+    core.ResourceQuota: "resource_quotas",
+}
+Tier = Sequence[Mapping[str, Any]]
+
+
+def plugin(name: str, arguments: Mapping[str, Any] | None = None, **flags: bool) -> dict[str, Any]:
+    """A plugin as it stands in a configuration; flags that are absent have their defaults."""
+    return {"name": name, "arguments": arguments or {}, **flags}
+
+
+def configured(*tiers: Tier, run: str = "allocate") -> configuration.Configuration:
+    document = {"actions": run, "tiers": [{"plugins": list(tier)} for tier in tiers]}
+    return reading.configured(document, actions.NAMES, plugins.NAMES)
+
+
+def given(
+    objects: Sequence[meta.Object],
+    now: datetime = builders.NOON,
+    memory: Mapping[str, str] | None = None,
+) -> cluster.Cluster:
+    found: dict[str, list[meta.Object]] = {}
+    for each in objects:
+        found.setdefault(FIELDS[type(each)], []).append(each)
+    fields = {name: tuple(members) for name, members in found.items()}
+    return msgspec.convert({"now": now, "memory": memory or {}, **fields}, cluster.Cluster)
+
+
+def opened(
+    *objects: meta.Object,
+    tier: Tier,
+    now: datetime = builders.NOON,
+    memory: Mapping[str, str] | None = None,
+) -> session.Session:
+    """A session that is open and has decided nothing, with one tier of plugins."""
+    return opening.open_session(configured(tier), given(objects, now, memory), plugins.find)
+
+
+def decided(
+    *objects: meta.Object, tiers: Sequence[Tier], run: str = "allocate"
+) -> simulate.Outcome:
+    """What a whole session decides."""
+    within = simulate.run(configured(*tiers, run=run), given(objects))
+    return simulate.outcome("", within)
+
+
+def queue(
+    name: str,
+    *,
+    weight: int = 1,
+    priority: int = 0,
+    state: str = "Open",
+    parent: str = "",
+    capability: Mapping[str, core.Quantity] | None = None,
+    deserved: Mapping[str, core.Quantity] | None = None,
+    guarantee: Mapping[str, core.Quantity] | None = None,
+    affinity: scheduling.QueueAffinity | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> scheduling.Queue:
+    """A queue with what it may have."""
+    return scheduling.Queue(
+        metadata=builders.make_meta("queue", name, annotations=annotations),
+        spec=scheduling.QueueSpec(
+            weight=weight,
+            priority=priority,
+            parent=parent,
+            capability=dict(capability) if capability else None,
+            deserved=dict(deserved) if deserved else None,
+            guarantee=scheduling.Guarantee(resource=dict(guarantee) if guarantee else None),
+            affinity=affinity,
+        ),
+        status=scheduling.QueueStatus(state=state),
+    )
+
+
+def gang(
+    name: str,
+    queue_name: str,
+    pods: int,
+    *,
+    node: str = "",
+    min_member: int = 1,
+    **pod: Any,
+) -> list[meta.Object]:
+    """A PodGroup and its pods ``name-0`` and on; ``node``: where they run, pending if empty."""
+    phase = "Running" if node else "Pending"
+    return [
+        builders.make_pod_group(
+            name, min_member, queue=queue_name, phase="Running" if node else "Inqueue"
+        ),
+        *(
+            builders.make_pod(f"{name}-{at}", name, node=node, phase=phase, **pod)
+            for at in range(pods)
+        ),
+    ]

@@ -1,0 +1,180 @@
+"""Queues share the cluster by weight, within limits, wishes and guarantees."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.scheduler.tests import sessions
+from stromboli.scheduler.core.framework import model
+from stromboli.scheduler.core.plugins import proportion
+from stromboli.testkit import builders
+
+TIER = [sessions.plugin("proportion")]
+BIG = 10.0**18
+
+
+def filled(
+    weights: list[float],
+    total: float,
+    *,
+    wanted: list[float] | None = None,
+    limits: list[float] | None = None,
+    guarantees: list[float] | None = None,
+) -> list[float]:
+    """What queues deserve of cpu, with memory and pods out of the picture."""
+
+    def table(values: list[float] | None, otherwise: float) -> proportion.Table:
+        column = np.array(values or [otherwise] * len(weights), np.float64)
+        return np.stack([column, np.zeros(len(column)), np.zeros(len(column))], axis=1)
+
+    deserved = proportion.fill(
+        np.array(weights, np.float64),
+        np.array([total, 0.0, 0.0]),
+        table(limits, BIG),
+        table(wanted, BIG),
+        table(guarantees, 0.0),
+    )
+    found: list[float] = deserved[:, 0].tolist()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("deserved", "expected"),
+    [
+        (filled([1, 3], 8000), [2000, 6000]),
+        (filled([1, 1], 8000, wanted=[1000, 9000]), [1000, 7000]),
+        (filled([1, 1, 2], 8000, wanted=[500, 9000, 1500]), [500, 6000, 1500]),
+        (filled([1, 1], 8000, limits=[3000, 9000]), [3000, 5000]),
+        (filled([1, 9], 8000, guarantees=[2000, 0]), [2000, 6000]),
+        (filled([1, 1, 1], 9000, guarantees=[6000, 0, 0]), [6000, 1500, 1500]),
+        (filled([1, 1], 1000, guarantees=[800, 400]), [800, 400]),
+        (filled([0, 1], 8000, guarantees=[500, 0]), [500, 7500]),
+        (filled([1, 1, 1], 3000), [1000, 1000, 1000]),
+        (filled([1, 10**6], 8000, wanted=[9000, 100]), [7900, 100]),
+    ],
+    ids=[
+        "by weight",
+        "what one does not want goes to the other",
+        "round by round",
+        "nobody beyond its limit",
+        "a guarantee goes before weight",
+        "and comes out of what the others have",
+        "even where more is guaranteed than there is",
+        "weight zero has its guarantee only",
+        "thirds come out whole",
+        "a heavy queue that wants little holds nobody up",
+    ],
+)
+def test_queues_deserve(deserved: list[float], expected: list[float]) -> None:
+    assert deserved == expected
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 100), st.integers(0, 10**6), st.integers(0, 10**6)),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(0, 10**6),
+)
+def test_nothing_is_wasted_nor_given_twice(queues: list[tuple[int, int, int]], total: int) -> None:
+    """All is handed out, or every queue has what it wants and may have."""
+    deserved = filled(
+        [weight for weight, _, _ in queues],
+        total,
+        wanted=[wanted for _, wanted, _ in queues],
+        limits=[limit for _, _, limit in queues],
+    )
+    ceilings = [min(wanted, limit) for _, wanted, limit in queues]
+    assert all(own <= top for own, top in zip(deserved, ceilings, strict=True))
+    assert sum(deserved) == pytest.approx(min(total, sum(ceilings)), abs=len(queues))
+
+
+def test_a_queue_takes_its_share_and_leaves_the_rest() -> None:
+    """Two queues of one weight have half of eight cores each."""
+    outcome = sessions.decided(
+        builders.make_node("n1", cpu="8"),
+        sessions.queue("a"),
+        sessions.queue("b"),
+        *sessions.gang("g1", "a", 8),
+        *sessions.gang("g2", "b", 8),
+        tiers=[TIER],
+    )
+    placed = [key.split("/")[1][:2] for key in outcome.binds]
+    assert sorted(placed) == ["g1"] * 4 + ["g2"] * 4
+
+
+def test_a_closed_queue_places_nothing() -> None:
+    outcome = sessions.decided(
+        builders.make_node("n1"),
+        sessions.queue("a", state="Closed"),
+        *sessions.gang("g1", "a", 1),
+        tiers=[TIER],
+    )
+    assert outcome.binds == {}
+
+
+def test_the_queue_of_higher_priority_goes_first_then_the_smaller_share() -> None:
+    within = sessions.opened(
+        builders.make_node("n1", cpu="8"),
+        sessions.queue("a", priority=1),
+        sessions.queue("b"),
+        sessions.queue("c"),
+        *sessions.gang("g1", "a", 3, node="n1"),
+        *sessions.gang("g2", "b", 2, node="n1"),
+        *sessions.gang("g3", "c", 1, node="n1"),
+        *sessions.gang("g4", "c", 1),
+        tier=TIER,
+    )
+    a, b, c = (within.queues[name] for name in "abc")
+    assert within.compare_queues(a, c) < 0
+    assert within.compare_queues(c, b) < 0
+
+
+def test_victims_go_until_their_queue_has_no_more_than_it_deserves() -> None:
+    """Six of eight cores where four are deserved: two may go."""
+    within = sessions.opened(
+        builders.make_node("n1", cpu="8"),
+        sessions.queue("a"),
+        sessions.queue("b"),
+        *sessions.gang("g1", "a", 6, node="n1"),
+        *sessions.gang("g2", "b", 8),
+        tier=TIER,
+    )
+    reclaimer = within.jobs["default/g2"].pending[0]
+    candidates = list(within.jobs["default/g1"].with_status(model.Status.RUNNING))
+    assert len(within.reclaimable(reclaimer, candidates)) == 2
+
+
+@pytest.mark.parametrize(("cpu", "enters"), [("5", True), ("6", False)])
+def test_a_job_enters_while_its_minimum_fits_beside_what_is_held(cpu: str, enters: bool) -> None:
+    """Three of eight cores are held, and needed: five more may come."""
+    held = builders.make_pod_group("g1", 3, queue="a", phase="Running", min_resources={"cpu": "3"})
+    pods = [builders.make_pod(f"g1-{at}", "g1", node="n1", phase="Running") for at in range(3)]
+    within = sessions.opened(
+        builders.make_node("n1", cpu="8"),
+        sessions.queue("a"),
+        held,
+        *pods,
+        builders.make_pod_group("g2", queue="a", phase="Pending", min_resources={"cpu": cpu}),
+        tier=TIER,
+    )
+    assert within.job_enqueueable(within.jobs["default/g2"]) is enters
+    refusals = within.events.get("default/g2", [])
+    assert refusals == ([] if enters else ["queue resource quota insufficient: insufficient cpu"])
+
+
+def test_what_a_job_holds_beyond_its_minimum_keeps_nobody_out() -> None:
+    """Seven cores are held, of which one is the minimum: a job of seven may enter."""
+    held = builders.make_pod_group("g1", queue="a", phase="Running", min_resources={"cpu": "1"})
+    pods = [builders.make_pod(f"g1-{at}", "g1", node="n1", phase="Running") for at in range(7)]
+    within = sessions.opened(
+        builders.make_node("n1", cpu="8"),
+        sessions.queue("a"),
+        held,
+        *pods,
+        builders.make_pod_group("g2", queue="a", phase="Pending", min_resources={"cpu": "7"}),
+        tier=TIER,
+    )
+    assert within.job_enqueueable(within.jobs["default/g2"])
