@@ -107,6 +107,55 @@ def take(within: session.Session, task: model.Task, room: Room, reason: str) -> 
     return trial
 
 
+def settle(
+    within: session.Session,
+    whole: statement.Statement,
+    inseparable: Iterable[Sequence[model.Task]] = (),
+) -> None:
+    """Take back evictions that all promises of the statement turn out not to need.
+
+    What is evicted for a later task may make room for an earlier one too. The last evicted, the
+    most valuable, are spared first; tasks of one ``inseparable`` group all or none.
+    """
+    saved = whole.save()
+    evicted = [each.task for each in saved if each.kind == "evict"]
+    groups = [list(group) for group in inseparable]
+    grouped = {task.uid for group in groups for task in group}
+    groups += [[task] for task in reversed(evicted) if task.uid not in grouped]
+    spared = {task.uid for group in _spareable(within, groups) for task in group}
+    if not spared:
+        return
+    whole.discard()
+    for each in saved:
+        if each.kind == "evict" and each.task.uid not in spared:
+            whole.evict(each.task, each.reason)
+    for each in saved:
+        if each.kind == "pipeline":
+            if not _fits(within, each.task, each.node):
+                whole.discard()
+                whole.recover(saved)
+                return
+            whole.pipeline(each.task, each.node, each.eviction_occurred)
+
+
+def _spareable(
+    within: session.Session, groups: Iterable[Sequence[model.Task]]
+) -> list[Sequence[model.Task]]:
+    """Groups for which their nodes have room after all that was promised."""
+    left: dict[str, amounts.Vector] = {}
+    found = []
+    for group in groups:
+        trial = dict(left)
+        for task in group:
+            row = within.nodes.rows[task.node]
+            room = trial.get(task.node, within.nodes.future_idle_of(row))
+            trial[task.node] = room - task.request
+        if all(np.all(trial[task.node] >= 0) for task in group):
+            left = trial
+            found.append(group)
+    return found
+
+
 def free_room(within: session.Session, task: model.Task) -> points.Mask:
     """Nodes that hold the task without any eviction, if its queue may have it at all."""
     if not within.allocatable(within.queue_of(within.jobs[task.job]), task):

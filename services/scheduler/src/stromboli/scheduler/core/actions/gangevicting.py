@@ -1,14 +1,13 @@
 """Making room for a whole gang at once (spec/scheduling 8.6).
 
 Bundles of victims are added, the cheapest first, until a dry run places all that the gang lacks;
-then every bundle and every victim of a safe one that turns out to be needless is spared. Nothing
-is evicted for a gang that does not stand afterwards. The domain is the cluster; narrower ones come
+then whole jobs, and single victims of others, that turn out to be needless are spared. Nothing is
+evicted for a gang that does not stand afterwards. The domain is the cluster; narrower ones come
 with topology.
 """
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
 import numpy as np
 
 from stromboli.scheduler.core.actions import bundles, evicting
@@ -36,16 +35,15 @@ def serve(
     waiting = [task for task in waiting if within.finder.pre_predicate(task) is None]
     if not waiting:
         return
-    least = waiting[: max(1, job.min_available - job.ready - job.waiting)]
-    need: amounts.Vector = np.sum([task.request for task in least], axis=0)
+    need: amounts.Vector = np.sum([task.request for task in waiting], axis=0)
     offered = bundles.bundles(
         within, action, job, _willing(within, candidates), need, whole_allowed=whole_allowed
     )
-    taken = _enough(within, job, waiting, need, offered)
-    if taken is not None:
-        made = _trial(within, job, waiting, _spared(within, job, waiting, taken), action)
-        if made is not None:
-            made.commit()
+    found = _enough(within, action, job, waiting, offered)
+    if found is not None:
+        made, taken = found
+        evicting.settle(within, made, [each.victims for each in taken if not each.is_safe])
+        made.commit()
 
 
 def _willing(within: session.Session, candidates: Iterable[model.Task]) -> list[model.Task]:
@@ -59,68 +57,26 @@ def _willing(within: session.Session, candidates: Iterable[model.Task]) -> list[
 
 def _enough(
     within: session.Session,
+    action: str,
     job: model.Job,
     waiting: Sequence[model.Task],
-    need: amounts.Vector,
     offered: Sequence[bundles.Bundle],
-) -> list[bundles.Bundle] | None:
-    """The first bundles, as many as it takes; None if all of them are not enough."""
+) -> tuple[statement.Statement, list[bundles.Bundle]] | None:
+    """The first bundles, as many as it takes, and what they make possible, applied."""
+    least = waiting[: max(1, job.min_available - job.ready - job.waiting)]
+    need = np.sum([task.request for task in least], axis=0)
     there = np.maximum(within.nodes.future_idle, 0).sum(axis=1)
     taken: list[bundles.Bundle] = []
     for bundle in (None, *offered):
         if bundle is not None:
             taken.append(bundle)
             there = there + bundle.request
-        # Adding up the cluster says quickly what cannot be; only a dry run says what can.
-        if np.all(need <= there) and _stands(within, job, waiting, taken):
-            return taken
+        # Adding up the cluster says quickly what cannot be; only a trial says what can.
+        if np.all(need <= there):
+            made = _trial(within, job, waiting, taken, action)
+            if made is not None:
+                return made, taken
     return None
-
-
-def _spared(
-    within: session.Session,
-    job: model.Job,
-    waiting: Sequence[model.Task],
-    taken: Sequence[bundles.Bundle],
-) -> list[bundles.Bundle]:
-    """The bundles without what need not go: whole ones entire, safe ones victim by victim."""
-    needed = list(taken)
-    for bundle in reversed(taken):
-        others = [other for other in needed if other is not bundle]
-        if _stands(within, job, waiting, others):
-            needed = others
-    for at, bundle in enumerate(needed):
-        if bundle.is_safe:
-            needed[at] = _shrunk(within, job, waiting, needed, at)
-    return needed
-
-
-def _shrunk(
-    within: session.Session,
-    job: model.Job,
-    waiting: Sequence[model.Task],
-    needed: Sequence[bundles.Bundle],
-    at: int,
-) -> bundles.Bundle:
-    bundle = needed[at]
-    for victim in reversed(bundle.victims):
-        rest = [other for other in bundle.victims if other is not victim]
-        smaller = msgspec.structs.replace(bundle, victims=rest)
-        if rest and _stands(within, job, waiting, [*needed[:at], smaller, *needed[at + 1 :]]):
-            bundle = smaller
-    return bundle
-
-
-def _stands(
-    within: session.Session,
-    job: model.Job,
-    waiting: Sequence[model.Task],
-    taken: Sequence[bundles.Bundle],
-) -> bool:
-    trial = _trial(within, job, waiting, taken, "")
-    if trial is not None:
-        trial.discard()
-    return trial is not None
 
 
 def _trial(

@@ -71,6 +71,7 @@ def _from_others(within: session.Session, job: model.Job, attempt: "_Attempt") -
         if made is not None:
             whole.merge(made)
     if within.job_pipelined(job):
+        evicting.settle(within, whole)
         whole.commit()
     else:
         whole.discard()

@@ -42,6 +42,7 @@ def _reclaim_for(within: session.Session, job: model.Job, victims: evicting.Vict
         else:
             whole.merge(evicting.take(within, task, room, NAME))
     if within.job_pipelined(job):
+        evicting.settle(within, whole)
         whole.commit()
     else:
         whole.discard()
