@@ -125,11 +125,16 @@ class _Attempt:
         helps = self._victims.may_help(task, [queue]) & finder.verdict(task).resolvable
         if self._arguments.is_topology_aware:
             return self._cheapest(task, may_go, helps & self._unmoved(task))
-        for node in finder.ranked(task, helps):
-            room = self._room_on(task, node, may_go)
-            if room is not None:
-                return room
-        return None
+        if not helps.any():
+            return None
+        # Nearly always the best node will do: the others are put in order only if it does not.
+        best = finder.best(task, helps)
+        room = self._room_on(task, best, may_go)
+        if room is not None:
+            return room
+        helps[self._session.nodes.rows[best]] = False
+        rooms = (self._room_on(task, node, may_go) for node in finder.ranked(task, helps))
+        return next((room for room in rooms if room is not None), None)
 
     def _unmoved(self, task: model.Task) -> points.Mask:
         """Nodes that pass plugins whose flags keep them out of trying evictions: what these say of
