@@ -51,7 +51,12 @@ def opened(
     memory: Mapping[str, str] | None = None,
 ) -> session.Session:
     """A session that is open and has decided nothing, with one tier of plugins."""
-    return opening.open_session(configured(tier), given(objects, now, memory), plugins.find)
+    return open_given(configured(tier), given(objects, now, memory))
+
+
+def open_given(how: configuration.Configuration, what: cluster.Cluster) -> session.Session:
+    """The same with everything said."""
+    return opening.open_session(how, what, plugins.find)
 
 
 def decided(

@@ -1,0 +1,144 @@
+"""Who passes a queue's door: overcommit, sla and resourcequota."""
+
+from datetime import timedelta
+
+import pytest
+
+from services.scheduler.tests import sessions
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.plugins import shares
+from stromboli.shared.api import core, meta
+from stromboli.testkit import builders
+
+NODE = builders.make_node("n1", cpu="10")
+QUEUE = sessions.queue("a")
+
+
+def waiting(name: str, cpu: str, **annotations: str) -> meta.Object:
+    """A PodGroup at the door with minimum resources."""
+    notes = {key.replace("_", "-"): value for key, value in annotations.items()}
+    return builders.make_pod_group(
+        name, queue="a", phase="Pending", min_resources={"cpu": cpu}, annotations=notes
+    )
+
+
+def enters(within: session.Session, name: str) -> bool:
+    """Ask, and note it if the job may enter, as the action does."""
+    job = within.jobs[f"default/{name}"]
+    if not within.job_enqueueable(job):
+        return False
+    within.job_enqueued(job)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cpu", "expected"),
+    [
+        ({}, "12", True),
+        ({}, "12001m", False),
+        ({"overcommit-factor": 1.5}, "15", True),
+        ({"overcommit-factor": 0.5}, "12", True),
+        ({"overcommit-factor": "2"}, "13", False),
+    ],
+    ids=["a fifth more", "and no more", "as configured", "never less", "a text is no number"],
+)
+def test_jobs_enter_up_to_a_little_more_than_the_cluster(
+    arguments: dict[str, object], cpu: str, *, expected: bool
+) -> None:
+    tier = [sessions.plugin("overcommit", arguments)]
+    within = sessions.opened(NODE, QUEUE, waiting("g1", cpu), tier=tier)
+    assert enters(within, "g1") is expected
+
+
+def test_what_entered_and_what_runs_leaves_less_for_the_next() -> None:
+    """Twelve, less four that run and five that entered: three."""
+    within = sessions.opened(
+        NODE,
+        QUEUE,
+        *sessions.gang("g1", "a", 4, node="n1"),
+        waiting("g2", "5"),
+        waiting("g3", "4"),
+        waiting("g4", "3"),
+        tier=[sessions.plugin("overcommit")],
+    )
+    assert [enters(within, name) for name in ("g2", "g3", "g4")] == [True, False, True]
+    assert within.events == {"default/g3": ["resource in cluster is overused: overused cpu"]}
+
+
+@pytest.mark.parametrize(
+    ("gates", "expected"),
+    [((), False), (("example.com/wait",), True), ((shares.OWN_GATE,), False)],
+    ids=["not gated", "waits for others", "waits for its queue only"],
+)
+def test_what_is_gated_by_others_is_not_yet_to_come(
+    gates: tuple[str, ...], *, expected: bool
+) -> None:
+    """A job inside needs eight of twelve, five of them for a pod that may be gated."""
+    within = sessions.opened(
+        NODE,
+        QUEUE,
+        builders.make_pod_group("g1", 2, queue="a", min_resources={"cpu": "8"}),
+        builders.make_pod("g1-0", "g1", cpu="3"),
+        builders.make_pod("g1-1", "g1", cpu="5", gates=gates),
+        waiting("g2", "9"),
+        tier=[sessions.plugin("overcommit")],
+    )
+    assert enters(within, "g2") is expected
+
+
+def test_a_job_past_its_waiting_time_enters_against_later_tiers_only() -> None:
+    sla, full = sessions.plugin("sla", {"sla-waiting-time": "1h"}), sessions.plugin("overcommit")
+    late = sessions.given([NODE, QUEUE, waiting("g1", "99")], builders.NOON + timedelta(hours=1))
+    for tiers, expected in (([[sla], [full]], True), ([[sla, full]], False)):
+        within = sessions.open_given(sessions.configured(*tiers), late)
+        assert enters(within, "g1") is expected
+
+
+def test_jobs_are_served_in_the_order_in_which_their_patience_ends() -> None:
+    """A job's own limit goes before the plugin's; a job without any comes last."""
+    within = sessions.opened(
+        QUEUE,
+        waiting("g1", "1"),
+        waiting("g2", "1", sla_waiting_time="2h"),
+        waiting("g3", "1", sla_waiting_time="30m"),
+        tier=[sessions.plugin("sla")],
+    )
+    assert [job.name for job in within.ordered_jobs(within.jobs.values())] == ["g3", "g2", "g1"]
+
+
+def test_a_waiting_time_that_makes_no_sense_is_complained_of_and_ignored() -> None:
+    within = sessions.opened(
+        QUEUE,
+        waiting("g1", "99", sla_waiting_time="soon"),
+        tier=[sessions.plugin("sla"), sessions.plugin("overcommit")],
+    )
+    assert not enters(within, "g1")
+    assert any("'soon' is not a duration" in text for text in within.complaints)
+
+
+def quota(hard: core.Quantity, used: core.Quantity, name: str = "cpu") -> core.ResourceQuota:
+    status = core.ResourceQuotaStatus(hard={name: hard}, used={name: used})
+    return core.ResourceQuota(metadata=builders.make_meta("quota", "q", "default"), status=status)
+
+
+def test_a_quota_lets_in_what_it_has_room_for_counting_this_session() -> None:
+    tier = [sessions.plugin("resourcequota")]
+    jobs = [waiting("g1", "3"), waiting("g2", "2"), waiting("g3", "1")]
+    within = sessions.opened(QUEUE, quota("6", "2"), *jobs, tier=tier)
+    assert [enters(within, name) for name in ("g1", "g2", "g3")] == [True, False, True]
+    assert within.events == {
+        "default/g2": ["resource quota insufficient, requested: cpu=2, used: cpu=2, limited: cpu=6"]
+    }
+
+
+def test_a_quota_speaks_only_of_names_that_the_job_uses() -> None:
+    tier = [sessions.plugin("resourcequota")]
+    limits = quota("1", "1", name="requests.cpu")
+    assert enters(sessions.opened(QUEUE, limits, waiting("g1", "3"), tier=tier), "g1")
+
+
+def test_a_limit_that_cannot_be_read_lets_nobody_in() -> None:
+    tier = [sessions.plugin("resourcequota")]
+    within = sessions.opened(QUEUE, quota("many", "0"), waiting("g1", "1"), tier=tier)
+    assert not enters(within, "g1")
+    assert any(text.startswith("ResourceQuota default/q: cpu: ") for text in within.complaints)
