@@ -42,7 +42,7 @@ test-real: setup real-tools ## the tests on real Kafka and Kubernetes, none of t
 
 e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real: make e2e REPEAT=20
 	@passed=0; for round in $$(seq $(REPEAT)); do echo "round $$round of $(REPEAT)"; \
-	STROM_REAL=1 $(BIN)/pytest -q tests/e2e && passed=$$((passed + 1)); done; \
+	STROM_REAL=1 STROM_DISORDER=$$round $(BIN)/pytest -q tests/e2e/test_way_round.py && passed=$$((passed + 1)); done; \
 	echo "$$passed of $(REPEAT) rounds passed"; test $$passed -eq $(REPEAT)
 
 check: setup ## formatting, lint, types, imports between rooms, generated files
