@@ -47,7 +47,7 @@ class _Case(msgspec.Struct):
     config: dict[str, Any] = {}
 
 
-_FIELDS: Mapping[str, tuple[str, type[meta.Object]]] = {
+FIELDS: Mapping[str, tuple[str, type[meta.Object]]] = {
     "Node": ("nodes", core.Node),
     "Pod": ("pods", core.Pod),
     "PodGroup": ("pod_groups", scheduling.PodGroup),
@@ -75,12 +75,15 @@ def simulate(document: bytes | str) -> Outcome:
 def run(configured: configuration.Configuration, given: cluster.Cluster) -> session.Session:
     """Open a session, run the configured actions, close it."""
     opened = opening.open_session(configured, given, plugins.find)
-    for name in configured.actions:
-        act = actions.find(name)
-        if act is not None:
-            act(opened)
-    opened.close()
+    act(opened)
     return opened
+
+
+def act(opened: session.Session) -> None:
+    """Run the actions that the session is configured with, and close it."""
+    for name in opened.configuration.actions:
+        actions.find(name)(opened)
+    opened.close()
 
 
 def outcome(name: str, closed: session.Session) -> Outcome:
@@ -115,8 +118,8 @@ def _cluster(case: _Case) -> cluster.Cluster:
     labels: dict[str, dict[str, str]] = {}
     for each in case.objects:
         kind = each.get("kind", "")
-        if kind in _FIELDS:
-            field, struct = _FIELDS[kind]
+        if kind in FIELDS:
+            field, struct = FIELDS[kind]
             found[field].append(msgspec.convert(each, struct))
         elif kind == "Namespace":
             metadata = msgspec.convert(each, meta.Object).metadata

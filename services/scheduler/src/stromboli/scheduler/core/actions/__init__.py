@@ -19,9 +19,9 @@ NAMES = frozenset(
 )
 
 
-def find(name: str) -> Callable[[session.Session], None] | None:
-    """What runs the action of this name; None if there is no such action."""
+def find(name: str) -> Callable[[session.Session], None]:
+    """What runs the action. Raises LookupError if there is no such action."""
     if name not in NAMES:
-        return None
+        raise LookupError(f"there is no action {name}")
     run: Callable[[session.Session], None] = importlib.import_module(f"{__name__}.{name}").run
     return run

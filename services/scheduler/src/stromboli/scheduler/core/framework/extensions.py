@@ -4,6 +4,7 @@ Every ``add_`` belongs to the plugin that is being opened; its place among the t
 decide whether and when it is heard.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -25,6 +26,12 @@ class Extensions:
         self.deallocate_events: list[points.TaskEvent] = []
         self.preparations: list[points.Preparation] = []
         self.distinctions: list[points.Distinction] = []
+
+    @contextlib.contextmanager
+    def opening(self, tier: int, place: int) -> Iterator[None]:
+        """What is registered meanwhile belongs to the plugin at this place."""
+        self._opening = (tier, place)
+        yield
 
     # Registration ---------------------------------------------------------------------------
 

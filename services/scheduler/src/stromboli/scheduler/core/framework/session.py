@@ -106,9 +106,9 @@ class Session(extensions.Extensions):
                     self.complaints.append(f"plugin {options.name}: {error.args[0]}")
                     continue
                 names.append(options.name)
-                self._opening = (tier, place)
                 plugin = make(options)
-                plugin.open(self)
+                with self.opening(tier, place):
+                    plugin.open(self)
                 self._plugins.append(plugin)
 
     def close(self) -> None:

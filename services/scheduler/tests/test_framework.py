@@ -1,0 +1,222 @@
+"""The session's own rules: votes, victims, statements, configuration, what cannot be read."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from services.scheduler.tests import sessions, usual
+from stromboli.scheduler.core import actions, plugins
+from stromboli.scheduler.core.framework import (
+    configuration,
+    extensions,
+    model,
+    points,
+    reading,
+    session,
+)
+from stromboli.testkit import builders
+
+
+def asked(*tiers: Sequence[str]) -> extensions.Extensions:
+    """Extension points with plugins of these names, none of which has registered anything."""
+    return extensions.Extensions(
+        [[configuration.PluginOptions(name) for name in tier] for tier in tiers]
+    )
+
+
+def always(vote: int) -> points.JobVote:
+    return lambda job: vote
+
+
+def answer(votes: Sequence[Sequence[int]]) -> bool:
+    """What comes of these votes, by tiers, for a job."""
+    points_of = asked(*[[f"p{at}" for at in range(len(tier))] for tier in votes])
+    for tier, given in enumerate(votes):
+        for place, vote in enumerate(given):
+            with points_of.opening(tier, place):
+                points_of.add_job_enqueueable(always(vote))
+    within = usual.opened(builders.make_pod_group())
+    return points_of.job_enqueueable(within.jobs["default/g1"])
+
+
+@pytest.mark.parametrize(
+    ("votes", "passes"),
+    [
+        ([], True),
+        ([[0], [0]], True),
+        ([[1], [-1]], True),
+        ([[1, -1]], False),
+        ([[0], [-1], [1]], False),
+    ],
+)
+def test_a_tier_with_a_permit_ends_the_vote_and_a_reject_ends_it_at_once(
+    votes: list[list[int]], passes: bool
+) -> None:
+    """Silence is consent."""
+    assert answer(votes) is passes
+
+
+def chosen(*tiers: Sequence[Sequence[str] | None]) -> list[str]:
+    """Victims that come of choices by tiers, among tasks named a, b and c. None abstains."""
+    within = usual.opened(*usual.gang("x", 3))
+    tasks = list(within.jobs["default/x"].tasks.values())
+    points_of = asked(*[[f"p{at}" for at in range(len(tier))] for tier in tiers])
+
+    def choose(names: Sequence[str] | None) -> points.VictimChoice:
+        if names is None:
+            return lambda preemptor, candidates: points.Victims([], points.ABSTAIN)
+        return lambda preemptor, candidates: points.Victims(
+            [task for task in candidates if task.name in names]
+        )
+
+    for tier, given in enumerate(tiers):
+        for place, names in enumerate(given):
+            with points_of.opening(tier, place):
+                points_of.add_preemptable(choose(names))
+    return [task.name for task in points_of.preemptable(tasks[0], tasks)]
+
+
+def test_victims_are_those_on_which_a_tier_agrees() -> None:
+    """The first tier that is left with any decides; one that is emptied leaves it to the next."""
+    assert chosen([["x-0", "x-1"], ["x-1", "x-2"]]) == ["x-1"]
+    assert chosen([["x-0"], []], [["x-2"]]) == ["x-2"]
+    assert chosen([None], [["x-2"]]) == ["x-2"]
+    assert chosen([["x-0"]], [["x-2"]]) == ["x-0"]
+    assert chosen([[]], [[]]) == []
+
+
+def sums(within: session.Session) -> list[Any]:
+    """All that a statement may change."""
+    table = within.nodes
+    return [
+        *(each.tolist() for each in (table.idle, table.used, table.releasing, table.pipelined)),
+        [sorted(tasks) for tasks in table.tasks],
+        [
+            (job.allocated.tolist(), {task.key: task.status for task in job.tasks.values()})
+            for job in within.jobs.values()
+        ],
+    ]
+
+
+def test_a_discarded_statement_leaves_no_trace_but_the_tasks_memory() -> None:
+    """Idle, used, releasing, promised and statuses are as before."""
+    within = usual.opened(
+        builders.make_node("n1", cpu="4"),
+        *usual.gang("new", 2),
+        builders.make_pod_group("old"),
+        builders.make_pod("victim", "old", node="n1", phase="Running"),
+    )
+    before = sums(within)
+    new, old = within.jobs["default/new"], within.jobs["default/old"]
+    first, second = new.tasks.values()
+    (victim,) = old.tasks.values()
+    trial = within.statement()
+    trial.evict(victim, "preempt")
+    trial.pipeline(first, "n1", eviction_occurred=True)
+    trial.allocate(second, "n1")
+    assert (victim.status, first.status) == (model.Status.RELEASING, model.Status.PIPELINED)
+    assert sums(within) != before
+    trial.discard()
+    assert sums(within) == before
+    assert (first.last_status, first.node) == (model.Status.PIPELINED, "")
+    assert within.decisions == session.Decisions()
+
+
+def test_a_saved_statement_can_be_done_again() -> None:
+    """Discard and recover give what was there."""
+    within = usual.opened(builders.make_node("n1"), *usual.gang("g", 2))
+    trial = within.statement()
+    for task in within.jobs["default/g"].tasks.values():
+        trial.allocate(task, "n1")
+    done, operations = sums(within), trial.save()
+    trial.discard()
+    again = within.statement()
+    again.recover(operations)
+    assert sums(within) == done
+    again.commit()
+    assert usual.binds(within) == {"g-0": "n1", "g-1": "n1"}
+
+
+def test_answers_for_a_class_follow_every_change() -> None:
+    """Fits, verdicts and scores that were kept are those of a session asked for the first time."""
+    objects = [
+        *(builders.make_node(f"n{at}", cpu="4") for at in range(9)),
+        *usual.gang("g", 6),
+    ]
+    within = usual.opened(*objects)
+    tasks = within.ordered_tasks(within.jobs["default/g"].tasks.values())
+    for task, node in zip(tasks, ("n1", "n1", "n7", "n1", "n1"), strict=False):
+        within.finder.fits_idle(tasks[-1])
+        within.statement().allocate(task, node)
+    fresh = usual.opened(*objects)
+    for task, node in zip(tasks, ("n1", "n1", "n7", "n1", "n1"), strict=False):
+        fresh.statement().allocate(fresh.jobs["default/g"].tasks[task.uid], node)
+    rows = np.arange(9)
+    assert within.finder.fits_idle(tasks[-1]).tolist() == fresh.finder.fits_idle(tasks[-1]).tolist()
+    kept, asked_anew = (each.finder.scores(tasks[-1], rows).tolist() for each in (within, fresh))
+    assert kept == asked_anew
+    assert within.finder.fits_idle(tasks[-1]).tolist() == [at != 1 for at in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [
+        ({"actions": "alocate"}, "actions"),
+        ({"actions": "allocate", "tier": []}, "tier"),
+        ({"actions": "allocate", "tiers": [{"plugins": [{"name": "gangs"}]}]}, "tiers[0].plugins"),
+        (
+            {"actions": "allocate", "tiers": [{"plugins": [{"name": "gang", "enabled": True}]}]},
+            "tiers[0].plugins[0].enabled",
+        ),
+        (
+            {
+                "actions": "allocate",
+                "tiers": [{"plugins": [{"name": "gang", "enableJobOrder": 1}]}],
+            },
+            "tiers[0].plugins[0].enableJobOrder",
+        ),
+    ],
+)
+def test_what_is_unknown_or_wrong_in_a_configuration_is_named(
+    document: dict[str, Any], place: str
+) -> None:
+    """The error says where and what."""
+    with pytest.raises(reading.ConfigurationError) as caught:
+        reading.configured(document, actions.NAMES, plugins.NAMES)
+    assert caught.value.place.startswith(place)
+
+
+def test_an_argument_of_another_type_leaves_the_default_and_is_complained_of() -> None:
+    """As the field's scheduler has it, but said."""
+    arguments = configuration.Arguments({"a": "5", "b": 2, "c": "true"}, "plugin x: ")
+    assert arguments.integer("a", 1) == 1
+    assert arguments.number("b", 1.0) == 2.0
+    assert arguments.boolean("c", default=False)
+    assert arguments.complaints == ["plugin x: arguments.a: '5' is not a whole number; 1 is used"]
+
+
+def test_what_cannot_be_read_stops_only_itself() -> None:
+    """A bad pod blocks its node, a bad queue or group is left out; the rest is scheduled."""
+    closed = usual.closed(
+        builders.make_node("bad", cpu="8"),
+        builders.make_node("good", cpu="8"),
+        builders.make_node("odd", cpu="eight"),
+        builders.make_pod_group("broken", min_resources={"cpu": "-1"}),
+        builders.make_pod("broken-0", "broken"),
+        builders.make_pod("foreign", node="bad", phase="Running", cpu="1 core"),
+        *usual.gang("fine", 3),
+    )
+    assert usual.binds(closed) == dict.fromkeys(("fine-0", "fine-1", "fine-2"), "good")
+    complaints = "\n".join(closed.complaints)
+    for name in ("default/foreign", "default/broken", "node odd"):
+        assert name in complaints
+
+
+def test_only_one_plugin_shares_out_the_cluster() -> None:
+    """The first of proportion and capacity is heard, and the other one's absence is said."""
+    within = usual.opened(tier=[sessions.plugin("proportion"), sessions.plugin("capacity")])
+    assert within.complaints == [
+        "plugin capacity: proportion comes first and shares out queues already"
+    ]
