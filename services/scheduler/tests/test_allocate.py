@@ -1,0 +1,143 @@
+"""Enqueue, allocate and backfill: who gets in, who gets nodes, who gets what is left."""
+
+import msgspec
+
+from services.scheduler.tests import sessions, usual
+from stromboli.scheduler.core import simulate
+from stromboli.scheduler.core.framework import closing, model
+from stromboli.shared.api import core
+from stromboli.testkit import builders
+
+
+def test_a_gang_is_placed_whole_or_not_at_all() -> None:
+    """What does not fit whole leaves its room to the next."""
+    decided = usual.closed(
+        builders.make_node("n1", cpu="4"), *usual.gang("a", 5), *usual.gang("b", 4)
+    )
+    assert set(usual.binds(decided)) == {"b-0", "b-1", "b-2", "b-3"}
+    job = decided.jobs["default/a"]
+    assert closing.counts(job) == {"Pending": 5}
+    assert "4/5 tasks" not in job.explain()
+    assert job.explain().endswith("0/1 nodes are unavailable: 1 Insufficient cpu.")
+
+
+def test_beyond_its_minimum_a_gang_takes_turns() -> None:
+    """Once ready, one task a visit: two gangs of equal standing share what is left."""
+    decided = usual.closed(
+        builders.make_node("n1", cpu="6"),
+        *usual.gang("a", 6, min_member=1),
+        *usual.gang("b", 6, min_member=1),
+        tier=[sessions.plugin("gang"), sessions.plugin("drf"), sessions.plugin("predicates")],
+    )
+    placed = [name.partition("-")[0] for name in usual.binds(decided)]
+    assert sorted(placed) == ["a"] * 3 + ["b"] * 3
+
+
+def test_a_gang_is_promised_what_is_being_released() -> None:
+    """Promised places are kept for it, and nothing is bound yet."""
+    decided = usual.closed(
+        builders.make_node("n1", cpu="2"),
+        builders.make_pod("leaving", node="n1", phase="Running", deleting=builders.NOON),
+        *usual.gang("a", 2),
+        *usual.gang("b", 1),
+    )
+    assert usual.binds(decided) == {}
+    statuses = [task.status for task in decided.jobs["default/a"].tasks.values()]
+    assert sorted(statuses) == [model.Status.ALLOCATED, model.Status.PIPELINED]
+    assert simulate.outcome("", decided).pipelined["default/a"] != {}
+
+
+def test_a_role_that_failed_stops_the_gang_only_where_it_is_needed() -> None:
+    """Tasks of other roles are still placed if the minimum can be reached with them."""
+    picky = {"disk": "fast"}
+    decided = usual.closed(
+        builders.make_node("n1"),
+        builders.make_pod_group("g", 2),
+        builders.make_pod("g-a-0", "g", task="a", node_selector=picky),
+        builders.make_pod("g-b-0", "g", task="b"),
+        builders.make_pod("g-b-1", "g", task="b"),
+    )
+    assert set(usual.binds(decided)) == {"g-b-0", "g-b-1"}
+
+
+def test_gated_pods_wait() -> None:
+    """A pod with a scheduling gate is never placed."""
+    decided = usual.closed(
+        builders.make_node("n1"),
+        builders.make_pod_group("g", 1),
+        builders.make_pod("g-0", "g", gates=("example.com/later",)),
+        builders.make_pod("g-1", "g"),
+    )
+    assert usual.binds(decided) == {"g-1": "n1"}
+
+
+def test_of_equal_nodes_the_first_by_name_is_taken_whatever_the_order_of_objects() -> None:
+    """The same cluster in another order gives the same decisions."""
+    objects = [*(builders.make_node(f"n{at}") for at in range(5)), *usual.gang("a", 3)]
+    decided = [usual.binds(usual.closed(*each)) for each in (objects, objects[::-1])]
+    assert decided[0] == decided[1]
+    assert decided[0]["a-0"] == "n0"
+
+
+def test_a_nominated_node_is_tried_first() -> None:
+    """A pod for which room was made goes there, even if another node is better."""
+    pod = builders.make_pod("g-0", "g")
+    nominated = msgspec.structs.replace(
+        pod, status=core.PodStatus(phase="Pending", nominated_node_name="z")
+    )
+    decided = usual.closed(
+        builders.make_node("a", cpu="64"),
+        builders.make_node("z", cpu="2"),
+        builders.make_pod_group("g", 1),
+        nominated,
+    )
+    assert usual.binds(decided) == {"g-0": "z"}
+
+
+def test_a_pending_job_gets_in_by_enqueue_and_no_other_way_where_there_is_one() -> None:
+    """With enqueue configured allocate leaves pending jobs alone; a closed door lets none in."""
+    job = [
+        builders.make_pod_group("g", 1, phase="Pending"),
+        builders.make_pod("g-0", "g"),
+        builders.make_node("n1"),
+    ]
+    assert usual.binds(usual.closed(*job, run="allocate")) == {"g-0": "n1"}
+    assert usual.binds(usual.closed(*job, run="allocate, enqueue")) == {}
+    assert usual.binds(usual.closed(*job, run="enqueue, allocate")) == {"g-0": "n1"}
+    shut = simulate.run(
+        sessions.configured(usual.TIER, run="enqueue, allocate"),
+        sessions.given([builders.make_queue(state="Closed"), *job]),
+    )
+    assert usual.binds(shut) == {}
+    assert shut.jobs["default/g"].fit_error == "queue default is Closed"
+
+
+def test_backfill_places_what_asks_for_nothing() -> None:
+    """A best-effort pod goes on a full node, as long as it takes another pod."""
+    decided = usual.closed(
+        builders.make_node("n1", cpu="1", pods=2),
+        *usual.gang("a", 1),
+        builders.make_pod_group("b", 1),
+        builders.make_pod("b-0", "b", cpu=None, memory=None),
+        builders.make_pod("b-1", "b", cpu=None, memory=None),
+        run="allocate, backfill",
+    )
+    assert usual.binds(decided) == {"a-0": "n1", "b-0": "n1"}
+    (error,) = decided.jobs["default/b"].fit_errors.values()
+    assert dict(error.refusals) == {"node(s) pod number exceeded": 1}
+
+
+def test_a_gang_that_was_whole_and_lost_members_is_unknown() -> None:
+    """One that is still gathering its places waits as before."""
+    objects = [
+        builders.make_node("n1", cpu="1"),
+        builders.make_pod("g-0", "g", node="n1", phase="Running"),
+        builders.make_pod("g-1", "g"),
+    ]
+    phases = {
+        before: closing.phase(
+            usual.closed(*objects, builders.make_pod_group("g", 2, phase=before)).jobs["default/g"]
+        )
+        for before in ("Running", "Inqueue")
+    }
+    assert phases == {"Running": "Unknown", "Inqueue": "Inqueue"}
