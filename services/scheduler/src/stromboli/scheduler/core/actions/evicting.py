@@ -62,6 +62,13 @@ class Victims:
         mask: points.Mask = np.all((request <= future) | (request == 0), axis=0)
         return mask & self._session.nodes.labelled.usable
 
+    def held_by(self, queues: Iterable[str]) -> points.Mask:
+        """Nodes that had tasks of the queues when the action began."""
+        mask = np.zeros(len(self._session.nodes), np.bool_)
+        for queue in queues:
+            mask[list(self._listed.get(queue, ()))] = True
+        return mask
+
     def _list(self, task: model.Task, queue: str, row: int) -> None:
         self._listed.setdefault(queue, {}).setdefault(row, []).append(task)
         if queue not in self._held:
