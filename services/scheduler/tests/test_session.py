@@ -201,7 +201,19 @@ def test_the_door_lets_in_a_fifth_more_than_the_cluster_has() -> None:
     explained = decided.explanations["default/g3"]
     assert explained is not None
     assert explained.tier == "enqueue"
-    assert "resource in cluster is overused: overused cpu" in explained.message
+    assert explained.message == "resource in cluster is overused: overused cpu"
+
+
+def test_a_gang_outside_the_door_is_told_what_it_is_short_of() -> None:
+    """In the resources that nodes have, not in the names by which quotas count them again."""
+    wide = builders.make_pod_group(
+        "wide", phase="Pending", min_resources={"cpu": "64", "requests.cpu": "64", "pods": 64}
+    )
+    explained = decide(ROOM_FOR_THREE, wide).explanations["default/wide"]
+    assert explained is not None
+    assert [(short.resource, short.needed, short.free) for short in explained.shortages] == [
+        ("cpu", 64_000, 3_000)
+    ]
 
 
 def test_a_bad_quantity_stops_its_own_gang_only() -> None:

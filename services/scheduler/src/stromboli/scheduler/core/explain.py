@@ -5,7 +5,7 @@ The text is Volcano's (spec/scheduling 1.3 and 9, spec/plugins 1). Only what cha
 
 from collections.abc import Mapping
 
-from stromboli.scheduler.core import board, candidates, gangs, shapes, state
+from stromboli.scheduler.core import board, candidates, gangs, promises, shapes, state
 from stromboli.shared.messages import scheduling as messages
 
 _MOST_NAMED = 3
@@ -89,13 +89,13 @@ def _explanation(
         queue=state.queue_of(group),
         phase=group.status.phase,
         tier=tier,
-        message=_message(candidate, reason),
+        message=_at_the_door(candidate) or _message(candidate, reason),
         min_member=group.spec.min_member,
         members=len(gang.tasks),
         running=gang.count({gangs.Status.RUNNING}),
         pending=candidate.still_pending,
         placeable=candidate.fitting,
-        shortages=_shortages(free, candidate) if tier == "resources" else (),
+        shortages=_shortages(free, candidate, tier),
         refusals=tuple(
             messages.NodesRefused(nodes=nodes, reason=why)
             for why, nodes in sorted(refusals.items(), key=lambda entry: (-entry[1], entry[0]))
@@ -156,14 +156,24 @@ def _histogram(counts: Mapping[str, int]) -> str:
     return ", ".join(sorted(lines))
 
 
-def _shortages(free: board.Board, candidate: candidates.Candidate) -> tuple[messages.Shortage, ...]:
+def _at_the_door(candidate: candidates.Candidate) -> str:
+    """Before a gang is let in it has no pods, and nothing is to be said about pods."""
+    blocked = candidate.blocked
+    return blocked.reason if blocked is not None and blocked.tier == "enqueue" else ""
+
+
+def _shortages(
+    free: board.Board, candidate: candidates.Candidate, tier: messages.Tier
+) -> tuple[messages.Shortage, ...]:
     """Of each resource that is short somewhere, what the gang needs to begin (or its surplus needs)
     and what there is in all."""
-    placed = {task.key for task, _ in candidate.placed}
-    missing = [task for task in candidate.tasks if task.key not in placed]
-    if not candidate.is_ready:
-        missing = missing[: candidate.group.spec.min_member - candidate.gang.ready]
-    needed = shapes.total(task.shape for task in missing if task.shape)
+    if tier == "enqueue":
+        needed = promises.wanted(candidate.group)
+        needed = {name: needed[name] for name in needed if not _is_quota_name(name)}
+    elif tier == "resources":
+        needed = shapes.total(task.shape for task in _missing(candidate) if task.shape)
+    else:
+        return ()
     refusals = candidate.failure.refusals if candidate.failure else {}
     found = []
     for name, amount in sorted(needed.items()):
@@ -173,6 +183,19 @@ def _shortages(free: board.Board, candidate: candidates.Candidate) -> tuple[mess
                 messages.Shortage(resource=name, needed=amount, free=available, total=total)
             )
     return tuple(found)
+
+
+def _missing(candidate: candidates.Candidate) -> list[gangs.Task]:
+    placed = {task.key for task, _ in candidate.placed}
+    missing = [task for task in candidate.tasks if task.key not in placed]
+    if candidate.is_ready:
+        return missing
+    return missing[: candidate.group.spec.min_member - candidate.gang.ready]
+
+
+def _is_quota_name(name: str) -> bool:
+    """minResources also has the names by which ResourceQuotas count the same amounts again."""
+    return name.startswith(("requests.", "limits.", "count/"))
 
 
 def _reason(resource: str) -> str:
