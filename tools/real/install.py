@@ -68,7 +68,7 @@ def install_all(place: Path, venv: Path, java: str | None) -> None:
     """Fetch and build everything into `place`. Call it under the recipe's lock."""
     started = time.monotonic()
     pins = jars.parse_pins((REPOSITORY / "tools" / "kafka" / "jars.txt").read_text())
-    jar_source = jars.find_source(os.environ)
+    jar_source = jars.find_source(os.environ, lambda: toolchains.maven_central(REPOSITORY, venv))
     go = toolchains.find(toolchains.GO, venv)
     needed = {toolchains.JAVA: java, toolchains.GO: go}
     missing = [tool for tool, found in needed.items() if found is None]

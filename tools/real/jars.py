@@ -3,7 +3,7 @@
 `tools/kafka/jars.txt` is the truth: one `group:artifact:version sha256` a line. Maven is only one
 way to fetch it, and what it resolves from pom.xml must be that list exactly. Without Maven the
 repository's address comes from the user: MAVEN_REPO_URL, or ~/.m2/settings.xml (a mirror of
-central first, then a profile's repository).
+central first, then a profile's repository); if he has named none, from a library that knows it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import subprocess
 import urllib.error
 import urllib.request
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,14 +126,16 @@ class Source:
     url: str | None
 
 
-def find_source(env: Mapping[str, str]) -> Source:
-    """Maven if it is on PATH, else the repository the user has named.
+def find_source(env: Mapping[str, str], central: Callable[[], str | None]) -> Source:
+    """Maven if it is on PATH, else the repository the user has named, else what ``central`` says.
 
-    Raises InstallError with what to do if there is neither; ask before fetching anything else.
+    Raises InstallError with what to do if there is none; ask before fetching anything else.
     """
     if maven := shutil.which("mvn"):
         return Source(maven, None)
     if url := repository_url(env, Path.home() / ".m2" / "settings.xml"):
+        return Source(None, url)
+    if url := central():
         return Source(None, url)
     raise InstallError(
         "no Maven on PATH and no repository address: install Maven (apt install maven), or set "

@@ -107,6 +107,23 @@ def install_wheel(tool: Toolchain, repository: Path, venv: Path) -> str:
     return found
 
 
+def maven_central(repository: Path, venv: Path) -> str | None:
+    """The address of Maven Central as the wheel ``jgo`` has it, installed into ``venv`` alone;
+    None if it cannot be had. No file of ours names a registry."""
+    if not (venv / "bin" / "python").is_file():
+        return None
+    block = pinned_block((repository / "requirements-real.txt").read_text(), "jgo")
+    with tempfile.TemporaryDirectory() as scratch:
+        requirements = Path(scratch) / "requirements.txt"
+        requirements.write_text(block)
+        _pip(venv / "bin" / "python", requirements)
+    for constants in sorted(venv.glob("lib/python*/site-packages/jgo/constants.py")):
+        found = re.search(r'^MAVEN_CENTRAL_URL = "([^"]+)"', constants.read_text(), re.MULTILINE)
+        if found is not None:
+            return found[1].rstrip("/")
+    return None
+
+
 def _pip(python: Path, requirements: Path) -> None:
     arguments = ["install", "--require-hashes", "--no-deps", "-q", "-r", str(requirements)]
     uv = python.parent / "uv"
