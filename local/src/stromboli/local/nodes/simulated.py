@@ -5,6 +5,8 @@ since when stands in the pod's status. One task a pod; each waits for a time or 
 """
 
 import asyncio
+import contextlib
+import functools
 from collections import defaultdict
 from datetime import datetime
 
@@ -97,6 +99,7 @@ class Runner:
         self._cluster = cluster
         self._rules = rules
         self._clock = clock
+        self._health = runtime.Health("nodes")
         self._mine: dict[str, bool] = {}
         self._nodes_known = asyncio.Event()
         self._lives: dict[str, asyncio.Task[None]] = {}
@@ -186,42 +189,33 @@ class Runner:
     async def _write(self, pod: core.Pod, status: statuses.Status) -> bool:
         """Write a status; False if the pod is another or gone."""
         patch = msgspec.json.encode({"metadata": {"uid": pod.metadata.uid}, "status": status})
-        backoff = runtime.Backoff()
-        while True:
-            try:
-                await self._cluster.patch(
-                    kinds.PODS,
-                    pod.metadata.namespace,
-                    pod.metadata.name,
-                    patch,
-                    patch_type="merge",
-                    subresource="status",
-                )
-            except (errors.NotFoundError, errors.ConflictError):
-                return False
-            except errors.TransientError as error:
-                await asyncio.sleep(backoff.next_s(error.retry_after_s))
-            else:
-                return True
+        write = functools.partial(
+            self._cluster.patch,
+            kinds.PODS,
+            pod.metadata.namespace,
+            pod.metadata.name,
+            patch,
+            patch_type="merge",
+            subresource="status",
+        )
+        try:
+            await runtime.persist(write, "cluster", self._health)
+        except (errors.NotFoundError, errors.ConflictError):
+            return False
+        return True
 
     async def _remove(self, pod: core.Pod) -> None:
         """What a kubelet does once the containers of a deleted pod have ended."""
-        backoff = runtime.Backoff()
-        while True:
-            try:
-                await self._cluster.delete(
-                    kinds.PODS,
-                    pod.metadata.namespace,
-                    pod.metadata.name,
-                    uid=pod.metadata.uid,
-                    grace_seconds=0,
-                )
-            except (errors.NotFoundError, errors.ConflictError):
-                return
-            except errors.TransientError as error:
-                await asyncio.sleep(backoff.next_s(error.retry_after_s))
-            else:
-                return
+        remove = functools.partial(
+            self._cluster.delete,
+            kinds.PODS,
+            pod.metadata.namespace,
+            pod.metadata.name,
+            uid=pod.metadata.uid,
+            grace_seconds=0,
+        )
+        with contextlib.suppress(errors.NotFoundError, errors.ConflictError):
+            await runtime.persist(remove, "cluster", self._health)
 
 
 def _owner(pod: core.Pod) -> str:
