@@ -19,7 +19,7 @@ from stromboli.testkit import builders, objects, records
 
 CONFIG_MAPS = kinds.CONFIG_MAPS
 PODS = kinds.PODS
-DEPLOYMENTS = kinds.Kind("apps", "v1", "Deployment", "deployments", meta.Object)
+ROLES = kinds.Kind("rbac.authorization.k8s.io", "v1", "Role", "roles", meta.Object)
 
 WRITER = """
 import asyncio, sys
@@ -195,10 +195,10 @@ async def _two(stream: AsyncIterator[port.WatchEvent]) -> tuple[port.WatchEvent,
 
 async def test_what_is_not_embedded_is_named(cluster: EmbeddedCluster) -> None:
     """The verb and the kind stand in the error."""
-    with pytest.raises(errors.UnsupportedError, match="list Deployment"):
-        await cluster.list(DEPLOYMENTS)
-    with pytest.raises(errors.UnsupportedError, match="create Deployment default"):
-        await cluster.create(DEPLOYMENTS, "default", b"{}")
+    with pytest.raises(errors.UnsupportedError, match="list Role"):
+        await cluster.list(ROLES)
+    with pytest.raises(errors.UnsupportedError, match="create Role default"):
+        await cluster.create(ROLES, "default", b"{}")
     with pytest.raises(errors.UnsupportedError, match="delete Namespace default"):
         await cluster.delete(kinds.NAMESPACES, "", "default")
     await cluster.create(CONFIG_MAPS, "default", objects.config_map("c"))
@@ -306,7 +306,7 @@ async def test_an_owner_of_an_unknown_kind_is_not_taken_for_gone(
     cluster: EmbeddedCluster,
 ) -> None:
     """Unknown never means deletable. What is garbage for sure goes meanwhile."""
-    stranger = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "u"}
+    stranger = {"apiVersion": "apps.test/v1", "kind": "Stranger", "name": "d", "uid": "u"}
     absent = {"apiVersion": "v1", "kind": "ConfigMap", "name": "d", "uid": "u"}
     for name, owner in (("kept", stranger), ("garbage", absent)):
         body = objects.config_map(name, {"ownerReferences": [owner]})

@@ -9,6 +9,7 @@ from stromboli.controller.core.view import Item
 from stromboli.shared import topics
 from stromboli.shared.api import kinds, meta
 from stromboli.testkit.builders import (
+    NOON,
     garbled,
     gone,
     make_command,
@@ -108,15 +109,15 @@ def test_any_order_across_topics_gives_the_same_picture(order: list[str]) -> Non
 
 def test_queues_that_always_exist_are_made_and_empty_states_are_opened() -> None:
     picture = empty()
-    ((created,),) = queues.reconcile(picture, "root")
+    ((created,),) = queues.reconcile(picture, "root", NOON)
     assert isinstance(created, commands.Create)
     assert b'"reclaimable":false' in created.body
-    assert queues.reconcile(picture, "other") == ()
+    assert queues.reconcile(picture, "other", NOON) == ()
     picture.apply(make_record(observed(make_queue("q", state=""))))
-    ((patch,),) = queues.reconcile(picture, "q")
+    ((patch,),) = queues.reconcile(picture, "q", NOON)
     assert isinstance(patch, commands.Patch)
     assert b'"state":"Open"' in patch.patch
     picture.apply(make_record(observed(make_queue("q", state="Closed", version=2))))
-    assert queues.reconcile(picture, "q") == ()
+    assert queues.reconcile(picture, "q", NOON) == ()
     picture.apply(garbled(topics.QUEUES, "root"))
-    assert queues.reconcile(picture, "root") == ()
+    assert queues.reconcile(picture, "root", NOON) == ()

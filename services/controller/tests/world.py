@@ -15,13 +15,11 @@ import msgspec
 
 from stromboli.controller.core import (
     commands,
-    group_status,
     history,
-    jobs,
+    items,
     lifecycle,
     manifest,
     queues,
-    user_commands,
     view,
 )
 from stromboli.shared import envelope, topics
@@ -101,15 +99,7 @@ class World:
         self.dirty |= dict.fromkeys(self.picture.apply(record).items)
 
     def plan(self, item: view.Item) -> commands.Plan:
-        match item.kind:
-            case "job":
-                return jobs.reconcile(self.picture, item.key, self.now)
-            case "podgroup":
-                return group_status.reconcile(self.picture, item.key, self.now)
-            case "queue":
-                return queues.reconcile(self.picture, item.key)
-            case "command":
-                return user_commands.reconcile(self.picture, item.key, self.now)
+        return items.plan(self.picture, item, self.now)
 
     def step(self, item: view.Item) -> bool:
         """One step of an item; whether there was anything to do."""
@@ -360,8 +350,7 @@ class World:
 
     def due(self, item: view.Item) -> datetime | None:
         """When an item has to be looked at without a change."""
-        of = {"job": jobs.due, "podgroup": group_status.due, "command": user_commands.due}
-        return of[item.kind](self.picture, item.key) if item.kind in of else None
+        return items.due(self.picture, item)
 
     # What is
 

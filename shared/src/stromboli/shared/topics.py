@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from stromboli.shared.api import batch as batch_api
-from stromboli.shared.api import core, kinds, scheduling
+from stromboli.shared.api import core, flow, kinds, scheduling
 from stromboli.shared.messages import admission, batch, cluster, log
 from stromboli.shared.messages import scheduling as messages
 
@@ -68,11 +68,15 @@ def _snapshot(name: str, struct: type[msgspec.Struct], key: str = "namespace/nam
 
 NODES = _snapshot("nodes", core.Node, key="name")
 PODS = _snapshot("pods", core.Pod)
+NAMESPACES = _snapshot("namespaces", core.Namespace, key="name")
 PRIORITY_CLASSES = _snapshot("priorityclasses", core.PriorityClass, key="name")
 POD_GROUPS = _snapshot("podgroups", scheduling.PodGroup)
 QUEUES = _snapshot("queues", scheduling.Queue, key="name")
 JOBS = _snapshot("jobs", batch_api.Job)
 COMMANDS = _snapshot("commands", batch_api.Command)
+JOB_TEMPLATES = _snapshot("jobtemplates", flow.JobTemplate)
+JOB_FLOWS = _snapshot("jobflows", flow.JobFlow)
+CRON_JOBS = _snapshot("cronjobs", flow.CronJob)
 SYNC = Topic(
     "cluster.sync",
     "plural of the kind",
@@ -127,8 +131,12 @@ DEAD_LETTERS = Topic("dead.letters", "original topic", (log.Parked,), _KEPT_14_D
 
 SNAPSHOTS: Mapping[kinds.Kind, Topic] = {  # type: ignore[type-arg]  # kinds of any object
     kinds.NODES: NODES,
+    kinds.NAMESPACES: NAMESPACES,
     kinds.PRIORITY_CLASSES: PRIORITY_CLASSES,
     kinds.QUEUES: QUEUES,
+    kinds.JOB_TEMPLATES: JOB_TEMPLATES,
+    kinds.JOB_FLOWS: JOB_FLOWS,
+    kinds.CRON_JOBS: CRON_JOBS,
     kinds.POD_GROUPS: POD_GROUPS,
     kinds.JOBS: JOBS,
     kinds.COMMANDS: COMMANDS,

@@ -6,19 +6,16 @@ waiting for the cluster.
 
 import asyncio
 import contextlib
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import structlog
 
 from stromboli.controller.core import (
     commands,
     failures,
-    group_status,
     history,
-    jobs,
+    items,
     lifecycle,
-    queues,
-    user_commands,
     view,
 )
 from stromboli.controller.execution import Execution
@@ -208,10 +205,13 @@ class Controller:
 
     async def _step(self, item: view.Item, cause: str) -> None:
         """Plan one item's next step and carry it out. Raises OutsideError."""
+        reason = self._view.unknown_reason(item.key) if item.kind == "job" else ""
+        if reason:
+            _log.warning("job frozen", job=item.key, reason=reason)
         loop = asyncio.get_running_loop()
         now, begun = self._clock(), loop.time()
         try:
-            plan = self._plan(item, now)
+            plan = items.plan(self._view, item, now)
         except lifecycle.IllegalMoveError as error:
             await self._freeze(item, str(error))
             return
@@ -222,7 +222,7 @@ class Controller:
                 await self._carry_out(plan, item, cause)
         if took_s > LONG_PLAN_S:
             await asyncio.sleep(took_s * REST_AFTER_LONG)
-        at = self._due(item)
+        at = items.due(self._view, item)
         if at is not None:
             wait_s = (at - self._clock()).total_seconds()
             self._lanes.touch_later(item, min(max(wait_s, SHORTEST_SLEEP_S), LONGEST_SLEEP_S))
@@ -250,31 +250,6 @@ class Controller:
             self._lanes.touch_later(item, CALM_S)
         else:
             self._lanes.touch(item, cause)
-
-    def _plan(self, item: view.Item, now: datetime) -> commands.Plan:
-        match item.kind:
-            case "job":
-                reason = self._view.unknown_reason(item.key)
-                if reason:
-                    _log.warning("job frozen", job=item.key, reason=reason)
-                return jobs.reconcile(self._view, item.key, now)
-            case "podgroup":
-                return group_status.reconcile(self._view, item.key, now)
-            case "queue":
-                return queues.reconcile(self._view, item.key)
-            case "command":
-                return user_commands.reconcile(self._view, item.key, now)
-
-    def _due(self, item: view.Item) -> datetime | None:
-        match item.kind:
-            case "job":
-                return jobs.due(self._view, item.key)
-            case "podgroup":
-                return group_status.due(self._view, item.key)
-            case "command":
-                return user_commands.due(self._view, item.key)
-            case _:
-                return None
 
     async def _carry_out(self, plan: commands.Plan, item: view.Item, cause: str) -> None:
         try:

@@ -214,6 +214,7 @@ class PodStatus(Part, frozen=True, kw_only=True):
     phase: str = ""
     reason: str = ""
     start_time: datetime | None = None
+    pod_ip: str = msgspec.field(default="", name="podIP")
     nominated_node_name: str = ""
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
@@ -271,6 +272,10 @@ class PriorityClass(Object, frozen=True, kw_only=True):
     value: int = 0
     global_default: bool = False
     preemption_policy: str = ""
+
+
+class Namespace(Object, frozen=True, kw_only=True):
+    """Where objects of users stand; its annotations say what holds for all of them."""
 
 
 class ResourceQuotaSpec(Part, frozen=True, kw_only=True):

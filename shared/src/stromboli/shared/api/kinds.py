@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from stromboli.shared.api import batch, core, meta, scheduling
+from stromboli.shared.api import batch, core, flow, meta, scheduling
 
 T = TypeVar("T", bound=meta.Object)
 
@@ -73,8 +73,12 @@ JOBS = Kind("batch.volcano.sh", "v1alpha1", "Job", "jobs", batch.Job)
 COMMANDS = Kind(
     "bus.volcano.sh", "v1alpha1", "Command", "commands", batch.Command, status_subresource=False
 )
+JOB_TEMPLATES = Kind("flow.volcano.sh", "v1alpha1", "JobTemplate", "jobtemplates", flow.JobTemplate)
+JOB_FLOWS = Kind("flow.volcano.sh", "v1alpha1", "JobFlow", "jobflows", flow.JobFlow)
+CRON_JOBS = Kind("batch.volcano.sh", "v1alpha1", "CronJob", "cronjobs", flow.CronJob)
 
-NAMESPACES = Kind("", "v1", "Namespace", "namespaces", meta.Object, namespaced=False)
+NAMESPACES = Kind("", "v1", "Namespace", "namespaces", core.Namespace, namespaced=False)
+SECRETS = Kind("", "v1", "Secret", "secrets", meta.Object, status_subresource=False)
 CONFIG_MAPS = Kind("", "v1", "ConfigMap", "configmaps", meta.Object, status_subresource=False)
 SERVICES = Kind("", "v1", "Service", "services", meta.Object)
 EVENTS = Kind("", "v1", "Event", "events", meta.Object, status_subresource=False)
@@ -86,11 +90,21 @@ NETWORK_POLICIES = Kind(
     meta.Object,
     status_subresource=False,
 )
+INGRESSES = Kind("networking.k8s.io", "v1", "Ingress", "ingresses", meta.Object)
+DEPLOYMENTS = Kind("apps", "v1", "Deployment", "deployments", meta.Object)
+REPLICA_SETS = Kind("apps", "v1", "ReplicaSet", "replicasets", meta.Object)
+STATEFUL_SETS = Kind("apps", "v1", "StatefulSet", "statefulsets", meta.Object)
+DAEMON_SETS = Kind("apps", "v1", "DaemonSet", "daemonsets", meta.Object)
+KUBERNETES_JOBS = Kind("batch", "v1", "Job", "jobs", meta.Object)
 
 WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind is read-only in T
     NODES,
+    NAMESPACES,
     PRIORITY_CLASSES,
     QUEUES,
+    JOB_TEMPLATES,
+    JOB_FLOWS,
+    CRON_JOBS,
     POD_GROUPS,
     JOBS,
     COMMANDS,
@@ -99,16 +113,26 @@ WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind i
 """What the monitor watches, in the order in which it lists them at first."""
 
 WRITTEN: tuple[Kind[meta.Object], ...] = (
-    NAMESPACES,
     CONFIG_MAPS,
+    SECRETS,
     SERVICES,
     EVENTS,
     NETWORK_POLICIES,
+    INGRESSES,
 )
 """What services only write."""
 
+WORKLOADS: tuple[Kind[meta.Object], ...] = (
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    DAEMON_SETS,
+    KUBERNETES_JOBS,
+)
+"""Kubernetes' own owners of pods: read by name when their pods name our scheduler."""
+
 BY_NAME: dict[tuple[str, str], Kind[meta.Object]] = {
-    (kind.api_version, kind.kind): kind for kind in (*WATCHED, *WRITTEN)
+    (kind.api_version, kind.kind): kind for kind in (*WATCHED, *WRITTEN, *WORKLOADS)
 }
 """(apiVersion, kind) as a manifest has them -> Kind."""
 

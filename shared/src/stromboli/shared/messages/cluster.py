@@ -7,7 +7,7 @@ value whose uid and resourceVersion stand in its headers.
 from datetime import datetime
 from typing import Literal
 
-from stromboli.shared.api import batch, core, scheduling
+from stromboli.shared.api import batch, core, flow, scheduling
 from stromboli.shared.messages.base import Message, register
 
 register("stromboli.cluster.node_observed.v1")(core.Node)
@@ -17,6 +17,10 @@ register("stromboli.cluster.pod_group_observed.v1")(scheduling.PodGroup)
 register("stromboli.cluster.queue_observed.v1")(scheduling.Queue)
 register("stromboli.cluster.job_observed.v1")(batch.Job)
 register("stromboli.cluster.command_observed.v1")(batch.Command)
+register("stromboli.cluster.namespace_observed.v1")(core.Namespace)
+register("stromboli.cluster.job_template_observed.v1")(flow.JobTemplate)
+register("stromboli.cluster.job_flow_observed.v1")(flow.JobFlow)
+register("stromboli.cluster.cron_job_observed.v1")(flow.CronJob)
 
 GONE = "stromboli.cluster.object_gone.v1"
 """Type of a tombstone."""

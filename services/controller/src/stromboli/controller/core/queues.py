@@ -4,6 +4,7 @@ Source: spec/scheduling.md 2 (``root`` and ``default`` are made if missing) and 
 empty state is Open).
 """
 
+from datetime import datetime
 from typing import Any
 
 from stromboli.controller.core import commands, manifest, view
@@ -18,7 +19,7 @@ ALWAYS: dict[str, dict[str, Any]] = {
 OPEN = "Open"
 
 
-def reconcile(picture: view.View, name: str) -> commands.Plan:
+def reconcile(picture: view.View, name: str, now: datetime) -> commands.Plan:
     """Make the queue if it always exists; open it if it has no state."""
     state = picture.state(kinds.QUEUES, name)
     if isinstance(state, snapshot.Unknown):

@@ -1,0 +1,51 @@
+"""Which module takes an item's next step, and which says when it is due."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from stromboli.controller.core import (
+    commands,
+    group_status,
+    jobs,
+    queues,
+    user_commands,
+    view,
+)
+
+Plan = Callable[[view.View, str, datetime], commands.Plan]
+Due = Callable[[view.View, str], datetime | None]
+
+
+def _never(picture: view.View, key: str) -> None:
+    """Nothing is due without a change."""
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """What is to do for a key now, and when it needs a look although nothing changed."""
+
+    plan: Plan
+    due: Due = _never
+
+
+STEPS: Mapping[str, Steps] = {
+    "job": Steps(jobs.reconcile, jobs.due),
+    "podgroup": Steps(group_status.reconcile, group_status.due),
+    "queue": Steps(queues.reconcile),
+    "command": Steps(user_commands.reconcile, user_commands.due),
+}
+"""Kind of item -> its steps."""
+
+
+def plan(picture: view.View, item: view.Item, now: datetime) -> commands.Plan:
+    """The item's next step, without what was said already. Raises IllegalMoveError for a job in
+    a phase that is none."""
+    found = STEPS[item.kind].plan(picture, item.key, now)
+    news = (tuple(it for it in stage if not picture.was_said(it)) for stage in found)
+    return tuple(stage for stage in news if stage)
+
+
+def due(picture: view.View, item: view.Item) -> datetime | None:
+    """When the item needs a look although nothing changed."""
+    return STEPS[item.kind].due(picture, item.key)
