@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CORES = sorted((ROOT / "services").glob("*/src/stromboli/*/core/**/*.py"))
+CORES = sorted(
+    (
+        *(ROOT / "services").glob("*/src/stromboli/*/core/**/*.py"),
+        *(ROOT / "shared/src/stromboli/shared/admission").glob("*.py"),
+    )
+)
 
 # Whole modules, and single names of modules that are otherwise welcome.
 IMPURE = (

@@ -5,16 +5,16 @@ Reads ``cluster.queues``, ``cluster.sync`` and ``scheduling.explanations``; writ
 """
 
 import asyncio
-import base64
 import secrets
 from typing import Any
 
 import msgspec
 
-from stromboli.admission.core import patch, review
-from stromboli.admission.core.patch import Document
+from stromboli.admission.core import wire
 from stromboli.admission.settings import DoorSettings
 from stromboli.shared import envelope, errors, runtime, snapshot, telemetry, topics
+from stromboli.shared.admission import patch, review
+from stromboli.shared.admission.patch import Document
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.scheduling import Queue
@@ -118,23 +118,23 @@ class Door:
 
         Raises ValueError if ``body`` is no AdmissionReview.
         """
-        request = _decode_review(body)
+        request = wire.decode(body)
         kind = kinds.BY_NAME.get((request.kind.api_version, request.kind.kind))
         if kind is None:
             refusal = Violation(path="kind", reason=f"{request.kind.kind} has no rules here")
-            return _answer(request.uid, (refusal,), ())
+            return wire.answer(request.uid, (refusal,), ())
         if path.endswith("/mutate"):
             with telemetry.span("admit", kind=kind.kind) as traceparent:
                 document = request.object or {}
                 additions = review.completed(kind, document, self.policy, traceparent)
-            return _answer(request.uid, (), additions)
+            return wire.answer(request.uid, (), additions)
         document = (request.old_object if request.operation == "DELETE" else request.object) or {}
         before = request.old_object if request.operation == "UPDATE" else None
         found = await self._violations(kind, request.operation, document, before, {})
         self._record(
             kind, document, request.operation, request.user_info.username, "webhook", found
         )
-        return _answer(request.uid, found, ())
+        return wire.answer(request.uid, found, ())
 
     async def submit(self, documents: list[Document], user: str) -> list[Applied]:
         """Create or change objects, all or none as far as they can be judged beforehand.
@@ -305,53 +305,6 @@ _SUFFIXES = "bcdfghjklmnpqrstvwxz2456789"
 
 def _suffix() -> str:
     return "".join(secrets.choice(_SUFFIXES) for _ in range(5))
-
-
-class _GroupKind(msgspec.Struct, frozen=True):
-    group: str
-    version: str
-    kind: str
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-
-class _User(msgspec.Struct, frozen=True):
-    username: str = ""
-
-
-class _Request(msgspec.Struct, frozen=True, rename="camel"):
-    uid: str
-    kind: _GroupKind
-    operation: review.Operation
-    object: Document | None = None
-    old_object: Document | None = None
-    user_info: _User = _User()
-
-
-class _Review(msgspec.Struct, frozen=True):
-    request: _Request
-
-
-def _decode_review(body: bytes) -> _Request:
-    try:
-        return msgspec.json.decode(body, type=_Review).request
-    except msgspec.DecodeError as error:
-        raise ValueError(f"not an AdmissionReview: {error}") from None
-
-
-def _answer(uid: str, found: tuple[Violation, ...], additions: tuple[patch.Add, ...]) -> bytes:
-    response: dict[str, Any] = {"uid": uid, "allowed": not found}
-    if found:
-        message = "; ".join(violation.message for violation in found)
-        response["status"] = {"code": 422, "reason": "Invalid", "message": message}
-    if additions:
-        response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(msgspec.json.encode(additions)).decode()
-    return msgspec.json.encode(
-        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-    )
 
 
 def _is_readable(submission: Submission) -> bool:

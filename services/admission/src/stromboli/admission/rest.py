@@ -13,9 +13,9 @@ from litestar.openapi import OpenAPIConfig
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ControllerRouterHandler
 
-from stromboli.admission.core.policies import ACTIONS
 from stromboli.admission.door import Applied, Door, RefusedError
 from stromboli.shared import errors, keys
+from stromboli.shared.admission.policies import ACTIONS
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.cluster import port as cluster_port

@@ -10,8 +10,8 @@ from litestar import Litestar, Request, Response, post
 from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 
-from stromboli.admission.core.review import Operation
 from stromboli.admission.door import Door
+from stromboli.shared.admission.review import Operation
 from stromboli.shared.api import kinds
 
 BODY_LIMIT_BYTES = 3 * 1024 * 1024

@@ -1,4 +1,3 @@
-"""What the door completes and refuses: plain functions of the object and the folded picture.
-
-The same functions answer webhooks, REST and manifests.
+"""The wire format of reviews. The rules themselves stand in ``stromboli.shared.admission``, where
+the controller reads them, too.
 """

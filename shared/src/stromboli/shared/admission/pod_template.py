@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from stromboli.admission.core import naming
 from stromboli.shared import units
+from stromboli.shared.admission import naming
 from stromboli.shared.api.core import ResourceRequirements
 from stromboli.shared.api.meta import Part
 from stromboli.shared.messages.admission import Violation

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from stromboli.admission.core import defaults, jobs, queues
-from stromboli.admission.core.patch import Add, Document
 from stromboli.shared import crds
+from stromboli.shared.admission import defaults, jobs, queues
+from stromboli.shared.admission.patch import Add, Document
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.scheduling import Queue

@@ -1,8 +1,8 @@
 """What the door fills in. Behaviour: admission reference 2.1 (jobs) and 6 (queues)."""
 
-from stromboli.admission.core import pod_template
-from stromboli.admission.core.patch import Add, pointer
 from stromboli.shared import keys
+from stromboli.shared.admission import pod_template
+from stromboli.shared.admission.patch import Add, pointer
 from stromboli.shared.api import batch, scheduling
 
 DEFAULT_MAX_RETRY = 3

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from stromboli.admission.core import naming
 from stromboli.shared import keys, units
+from stromboli.shared.admission import naming
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.messages.admission import Violation
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from stromboli.admission.core import patch, review
 from stromboli.shared import keys
+from stromboli.shared.admission import patch, review
 from stromboli.shared.api import kinds, scheduling
 from stromboli.shared.api.meta import ObjectMeta
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.admission.core import patch, review
 from stromboli.shared import keys
+from stromboli.shared.admission import patch, review
 from stromboli.shared.api import kinds
 from stromboli.shared.api.meta import ObjectMeta
 from stromboli.shared.api.scheduling import Queue, QueueSpec, QueueStatus

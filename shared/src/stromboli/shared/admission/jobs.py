@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from stromboli.admission.core import naming, pod_template, policies
-from stromboli.admission.core.defaults import min_available
+from stromboli.shared.admission import naming, pod_template, policies
+from stromboli.shared.admission.defaults import min_available
 from stromboli.shared.api import batch
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.messages.admission import Violation

@@ -1,0 +1,82 @@
+"""``AdmissionReview`` (``admission.k8s.io/v1``) as bytes: a request in, an answer out."""
+
+import base64
+from typing import Any
+
+import msgspec
+
+from stromboli.shared.admission import patch
+from stromboli.shared.admission.review import Operation
+from stromboli.shared.messages.admission import Violation
+
+LONGEST_MESSAGE = 8 * 1024
+"""Characters of a refusal: a job with a thousand mistakes is still told in one screenful."""
+
+
+class GroupKind(msgspec.Struct, frozen=True):
+    """What kind of object the request is about."""
+
+    group: str
+    version: str
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        """As a manifest has it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+class User(msgspec.Struct, frozen=True):
+    """Who asks."""
+
+    username: str = ""
+
+
+class Request(msgspec.Struct, frozen=True, rename="camel"):
+    """What an API server asks. ``object`` is null for a deletion, ``old_object`` for a creation."""
+
+    uid: str
+    kind: GroupKind
+    operation: Operation
+    object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+    namespace: str = ""
+    user_info: User = User()
+
+
+class _Review(msgspec.Struct, frozen=True):
+    request: Request
+
+
+_DECODER = msgspec.json.Decoder(_Review)
+
+
+def decode(body: bytes) -> Request:
+    """The request. Raises ValueError, with the path, if ``body`` is no AdmissionReview."""
+    try:
+        return _DECODER.decode(body).request
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"not an AdmissionReview: {error}") from None
+
+
+def answer(
+    uid: str,
+    found: tuple[Violation, ...] = (),
+    additions: tuple[patch.Add, ...] = (),
+    *,
+    code: int = 422,
+) -> bytes:
+    """The response: refused with all violations in one message, or allowed with a patch."""
+    response: dict[str, Any] = {"uid": uid, "allowed": not found}
+    if found:
+        message = "; ".join(violation.message for violation in found)
+        if len(message) > LONGEST_MESSAGE:
+            message = f"{message[:LONGEST_MESSAGE]} ... ({len(found)} violations in all)"
+        reason = "Invalid" if code == 422 else "ServiceUnavailable"
+        response["status"] = {"code": code, "reason": reason, "message": message}
+    if additions:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(msgspec.json.encode(additions)).decode()
+    return msgspec.json.encode(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+    )
