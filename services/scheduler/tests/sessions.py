@@ -78,6 +78,7 @@ def queue(
     deserved: Mapping[str, core.Quantity] | None = None,
     guarantee: Mapping[str, core.Quantity] | None = None,
     affinity: scheduling.QueueAffinity | None = None,
+    dequeue: str = "",
     annotations: Mapping[str, str] | None = None,
 ) -> scheduling.Queue:
     """A queue with what it may have."""
@@ -91,6 +92,7 @@ def queue(
             deserved=dict(deserved) if deserved else None,
             guarantee=scheduling.Guarantee(resource=dict(guarantee) if guarantee else None),
             affinity=affinity,
+            dequeue_strategy=dequeue,
         ),
         status=scheduling.QueueStatus(state=state),
     )

@@ -174,6 +174,7 @@ class PodSpec(Part, frozen=True, kw_only=True):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     volumes: tuple[Volume, ...] = ()
     termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
 
 
 class ContainerTerminated(Part, frozen=True, kw_only=True):

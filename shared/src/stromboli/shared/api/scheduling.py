@@ -77,6 +77,7 @@ class QueueSpec(Part, frozen=True, kw_only=True):
     parent: str = ""
     priority: int = 0
     affinity: QueueAffinity | None = None
+    dequeue_strategy: str = ""
 
 
 class QueueStatus(Part, frozen=True, kw_only=True):

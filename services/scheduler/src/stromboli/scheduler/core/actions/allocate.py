@@ -31,7 +31,15 @@ def run(within: session.Session) -> None:
             del waiting[queue.name]
             continue
         sheet = heap.pop()
-        if _serve(within, queue, sheet) and sheet.tasks:
+        if within.job_moved(sheet.job):
+            heap.push(sheet)
+            continue
+        sheet.job.fit_error = within.held_back(sheet.job)
+        if sheet.job.fit_error:
+            continue
+        if not _serve(within, queue, sheet):
+            within.job_blocked(sheet.job)
+        elif sheet.tasks:
             heap.push(sheet)
 
 
@@ -48,6 +56,7 @@ def _sheet(within: session.Session, job: model.Job) -> Sheet | None:
     invalid = within.job_valid(job)
     if invalid is not None:
         job.fit_error = invalid.message
+        within.job_blocked(job)
         return None
     tasks = within.ordered_tasks(
         task for task in job.pending if not task.is_gated and not task.is_best_effort

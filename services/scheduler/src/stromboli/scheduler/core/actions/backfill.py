@@ -18,7 +18,7 @@ def _waiting(within: session.Session) -> Iterator[model.Task]:
     queues = ordering.Heap(within.compare_queues, within.queues.values())
     by_queue: dict[str, list[model.Job]] = {}
     for job in within.jobs.values():
-        if not job.is_pending and within.job_valid(job) is None:
+        if not job.is_pending and within.job_valid(job) is None and not within.held_back(job):
             by_queue.setdefault(job.queue, []).append(job)
     while queues:
         for job in within.ordered_jobs(by_queue.get(queues.pop().name, ())):

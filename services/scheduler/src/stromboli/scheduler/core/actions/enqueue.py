@@ -17,10 +17,13 @@ def run(within: session.Session) -> None:
         # Closed means closed, also for a job that does not say what it needs.
         if not queue.is_open:
             job.fit_error = f"queue {queue.name} is {queue.state}"
+        elif held_back := within.held_back(job):
+            job.fit_error = held_back
         elif job.min_resources is None or within.job_enqueueable(job):
             within.job_enqueued(job)
             job.phase = "Inqueue"
         else:
             job.fit_error = f"queue {queue.name} has no room for its minResources"
+            within.job_blocked(job)
         if not heap:
             del waiting[queue.name]

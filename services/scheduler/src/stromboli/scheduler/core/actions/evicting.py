@@ -94,7 +94,7 @@ def room_on(
 
     None if plugins leave too few. The session is as before when this returns.
     """
-    chosen = choose(task, candidates)
+    chosen = choose(task, within.evictable(within.job_of(task), candidates))
     row = within.nodes.rows[node]
     future = within.nodes.future_idle_of(row)
     freed = sum((victim.request for victim in chosen), np.zeros_like(future))
@@ -198,7 +198,9 @@ def starving(within: session.Session) -> dict[str, list[model.Job]]:
     found: dict[str, list[model.Job]] = {}
     for job in within.jobs.values():
         is_tried = not job.is_pending and within.job_valid(job) is None
-        if is_tried and job.queue in within.queues and within.job_starving(job):
+        is_tried = is_tried and job.queue in within.queues and within.job_starving(job)
+        # Whoever may not pass the job in front may not evict others for it either.
+        if is_tried and not within.held_back(job):
             found.setdefault(job.queue, []).append(job)
     return {queue: within.ordered_jobs(jobs) for queue, jobs in found.items()}
 

@@ -6,7 +6,10 @@ decide whether and when it is heard.
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import Any
+
+import numpy as np
 
 from stromboli.scheduler.core.framework import configuration, model, points
 
@@ -138,6 +141,26 @@ class Extensions:
         """The job has passed the door."""
         self._add("job_enqueued", note)
 
+    def add_job_blocked(self, note: points.JobBlocked) -> None:
+        """Hear of jobs that were tried and cannot start now; say whether others may pass."""
+        self._add("job_blocked", note)
+
+    def add_job_moved(self, look: points.JobMoved) -> None:
+        """Say that a job has moved back in the order because others of its kind were served."""
+        self._add("job_moved", look)
+
+    def add_evictable(self, test: points.Evictable) -> None:
+        """A veto: what any plugin refuses is no candidate for any other, in whatever tier."""
+        self._add("evictable", test)
+
+    def add_eviction_notice(self, tell: points.EvictionNotice) -> None:
+        """How long before its end an evicted task is told; the longest holds."""
+        self._add("eviction_notice", tell)
+
+    def add_openness(self, test: points.Openness) -> None:
+        """Nodes that are open to a task from its start to its end."""
+        self._add("openness", test)
+
     def add_event_handler(
         self,
         allocate: points.TaskEvent | None = None,
@@ -157,8 +180,9 @@ class Extensions:
 
     def victim_tasks(self, tasks: Sequence[model.Task]) -> list[model.Task]:
         """The union of a tier's choices; the first tier with any decides."""
+        candidates = self.evictable(None, tasks)
         for tier in self.functions("victim_tasks", "enabledVictim"):
-            found = {task.uid: task for choose in tier for task in choose(tasks)}
+            found = {task.uid: task for choose in tier for task in choose(candidates)}
             if found:
                 return list(found.values())
         return []
@@ -177,11 +201,35 @@ class Extensions:
         tiers = self.functions("reclaimable", "enableReclaimable")
         return _agreed(tiers, candidates, reclaimer)
 
+    def evictable(
+        self, job: model.Job | None, candidates: Sequence[model.Task]
+    ) -> Sequence[model.Task]:
+        """The candidates that nobody refuses to have evicted for the job."""
+        tests = list(self.flat("evictable", ""))
+        if not tests:
+            return candidates
+        return [task for task in candidates if all(test(job, task) for test in tests)]
+
+    def eviction_notice(self, task: model.Task) -> timedelta:
+        """How long before its end the evicted task is told."""
+        told = (tell(task) for tell in self.flat("eviction_notice", ""))
+        return max(told, default=timedelta())
+
+    def is_open(
+        self, start: datetime, run_time: timedelta | None, rows: points.Rows, size: int
+    ) -> points.Mask:
+        """Nodes, ``size`` many asked for, where nothing disturbs a task from start to end."""
+        mask = np.ones(size, np.bool_)
+        for test in self.flat("openness", ""):
+            mask &= test(start, run_time, rows)
+        return mask
+
     def unified_evictable(
         self, action: str, job: model.Job, candidates: Sequence[model.Task]
     ) -> list[model.Task]:
         """Victims all plugins of the deciding tier agree on."""
-        return _agreed(self.functions("unified_evictable", ""), candidates, action, job)
+        left = self.evictable(job, candidates)
+        return _agreed(self.functions("unified_evictable", ""), left, action, job)
 
     def overused(self, queue: model.Queue) -> bool:
         """Any plugin says so."""

@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Callable, Hashable, Sequence
+from datetime import datetime, timedelta
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -97,3 +98,16 @@ Preparation: TypeAlias = Callable[[model.Task], Sequence[str]]
 """What must be done before the task's bind, such as binding a volume's claim."""
 Distinction: TypeAlias = Callable[[model.Task], Hashable]
 """What a plugin looks at besides the task's class."""
+JobBlocked: TypeAlias = Callable[[model.Job], str]
+"""Told of a job that was tried and cannot start now: why nothing behind it in its queue may start
+before it, or empty if others may."""
+JobMoved: TypeAlias = Callable[[model.Job], bool]
+"""Whether what others were given has moved the job back in its order since it was last asked about.
+Until it is asked, the order stays as it was: a queue of jobs is kept by it."""
+Evictable: TypeAlias = Callable[[model.Job | None, model.Task], bool]
+"""(for whose job, candidate) -> whether it may be evicted; None for evictions for nobody."""
+EvictionNotice: TypeAlias = Callable[[model.Task], timedelta]
+"""How long before its end an evicted task is told."""
+Openness: TypeAlias = Callable[[datetime, "timedelta | None", Rows], Mask]
+"""(start, run time, rows) -> nodes where a task that starts then is not disturbed before it ends;
+no run time: it never ends by itself."""

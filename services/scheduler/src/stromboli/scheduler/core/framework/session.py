@@ -5,6 +5,7 @@ write their last words. A session is a pure function of what it is given.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from datetime import timedelta
 from functools import cmp_to_key
 from typing import Any, Protocol
 
@@ -37,10 +38,15 @@ class Plugin(Protocol):
 
 
 class Eviction(msgspec.Struct, frozen=True):
-    """A task to be evicted, and the action that wants it."""
+    """A task to be evicted, and the action that wants it.
+
+    ``job``: for whom, empty for nobody. ``notice``: how long before its end the task is told.
+    """
 
     task: str
     reason: str
+    job: str = ""
+    notice: timedelta = timedelta()
 
 
 class Decisions(msgspec.Struct):
@@ -82,6 +88,7 @@ class Session(extensions.Extensions):
         self.complaints: list[str] = []
         self.events: dict[str, list[str]] = {}
         self.remember: dict[str, str] = {}
+        self._blocked: dict[str, tuple[model.Job, str]] = {}
         self.finder = placing.Finder(self)
         self._board: neighbours.Board | None = None
         self._plugins: list[Plugin] = []
@@ -160,6 +167,9 @@ class Session(extensions.Extensions):
 
     def ordered_jobs(self, jobs: Iterable[model.Job]) -> list[model.Job]:
         """Jobs as they are to be served."""
+        jobs = list(jobs)
+        for job in jobs:
+            self.job_moved(job)
         return sorted(jobs, key=cmp_to_key(self.compare_jobs))
 
     def ordered_victims(
@@ -197,6 +207,31 @@ class Session(extensions.Extensions):
             if answer:
                 return answer
         return 0
+
+    def job_moved(self, job: model.Job) -> bool:
+        """Whether the job goes later than when it was last asked about, through what others got."""
+        # Every plugin looks: each keeps its own place for the job.
+        moved = [look(job) for look in self.flat("job_moved", "enableJobOrder")]
+        return any(moved)
+
+    # Heads of queues ------------------------------------------------------------------------
+
+    def job_blocked(self, job: model.Job) -> None:
+        """The job was tried and cannot start now. Plugins hear of it, and may keep its queue for
+        it: ``held_back`` then says so of all jobs behind it."""
+        for note in self.flat("job_blocked", ""):
+            why = note(job)
+            first = self._blocked.get(job.queue)
+            if why and (first is None or self.compare_jobs(job, first[0]) < 0):
+                self._blocked[job.queue] = (job, why)
+
+    def held_back(self, job: model.Job) -> str:
+        """Why the job may not start now although it might fit: its queue waits for the job in
+        front. Empty if nothing holds it."""
+        first = self._blocked.get(job.queue)
+        if first is None or first[0] is job or self.compare_jobs(first[0], job) > 0:
+            return ""
+        return first[1]
 
     # Change ---------------------------------------------------------------------------------
 
@@ -256,9 +291,10 @@ class Session(extensions.Extensions):
         if before:
             self.decisions.preparations[task.key] = before
 
-    def decide_eviction(self, task: model.Task, reason: str) -> None:
-        """The task is to be evicted."""
-        self.decisions.evictions.append(Eviction(task.key, reason))
+    def decide_eviction(self, task: model.Task, reason: str, job: str = "") -> None:
+        """The task is to be evicted, for the job if it is for one."""
+        notice = self.eviction_notice(task)
+        self.decisions.evictions.append(Eviction(task.key, reason, job, notice))
 
     def tell_user(self, job: model.Job, text: str) -> None:
         """An Event on the PodGroup."""

@@ -45,13 +45,14 @@ class Statement:
         self._session.tell_deallocated(task)
 
     def commit(self) -> None:
-        """The session decides all of it."""
+        """The session decides all of it. Evictions are for the job that is promised room."""
+        served = next((each.task.job for each in self.operations if each.kind == "pipeline"), "")
         for operation in self.operations:
             operation.task.last_status = None
             if operation.kind == "allocate":
                 self._session.decide_bind(operation.task)
             elif operation.kind == "evict":
-                self._session.decide_eviction(operation.task, operation.reason)
+                self._session.decide_eviction(operation.task, operation.reason, served)
         self.operations.clear()
 
     def discard(self) -> None:
