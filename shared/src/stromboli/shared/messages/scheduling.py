@@ -20,12 +20,16 @@ class Bind(Message, frozen=True, kw_only=True):
 
 
 class Eviction(Message, frozen=True, kw_only=True):
-    """Remove one pod, because of ``reason`` (``preempt``, ``reclaim`` ...)."""
+    """Remove one pod, because of ``reason`` (``preempt``, ``reclaim`` ...).
+
+    ``notice_s``: it is told so many seconds before.
+    """
 
     namespace: str
     pod: str
     uid: str
     reason: str
+    notice_s: float = 0.0
 
 
 @register("stromboli.scheduling.statement_decided.v1")
