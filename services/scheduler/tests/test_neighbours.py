@@ -13,9 +13,9 @@ from stromboli.scheduler.core.framework import (
     model,
     neighbours,
     opening,
-    points,
     session,
     spread,
+    views,
 )
 from stromboli.shared.api import core
 from stromboli.testkit import builders
@@ -81,6 +81,12 @@ def task_of(within: session.Session, name: str = "new") -> model.Task:
     return next(task for task in tasks if task.name == name)
 
 
+def asked(within: session.Session) -> tuple[model.Task, views.View]:
+    """The task ``new`` and all nodes, to be asked about."""
+    task = task_of(within)
+    return task, views.View(within.nodes, task)
+
+
 def board(within: session.Session) -> neighbours.Board:
     return neighbours.Board(within.nodes, within.cluster.namespace_labels)
 
@@ -88,7 +94,7 @@ def board(within: session.Session) -> neighbours.Board:
 def passing(pods: Sequence[core.Pod], labels: Mapping[str, Mapping[str, str]] | None = None) -> str:
     """The numbers of the nodes that take the task ``new``."""
     within = opened(pods, labels)
-    checks = affinity.Affinity(board(within)).checks(task_of(within), points.ALL)
+    checks = affinity.Affinity(board(within)).checks(*asked(within))
     return "".join(
         name[1:]
         for row, name in enumerate(within.nodes.names)
@@ -141,12 +147,12 @@ def test_preferences_score_from_0_to_100_among_candidates() -> None:
     liked = core.Affinity(pod_affinity=likes(10, term(app="a")))
     within = opened([OTHER, lies("more", "n2", app="a"), new(liked)])
     rules = affinity.Affinity(board(within))
-    scores = rules.scores(task_of(within), points.ALL)
+    scores = rules.scores(*asked(within))
     assert scores is not None
     assert scores.tolist() == [100, 100, 0, 0]
     shunned = core.Affinity(pod_anti_affinity=likes(10, term(app="a")))
     within = opened([OTHER, new(shunned)])
-    scores = affinity.Affinity(board(within)).scores(task_of(within), points.ALL)
+    scores = affinity.Affinity(board(within)).scores(*asked(within))
     assert scores is not None
     assert scores.tolist() == [0, 0, 100, 100]
 
@@ -160,14 +166,14 @@ def test_what_the_session_places_and_takes_away_counts_at_once() -> None:
     other = task_of(within, "p")
 
     def free() -> list[bool]:
-        checks = rules.checks(task_of(within), points.ALL)
+        checks = rules.checks(*asked(within))
         return [all(check.passed[row] for check in checks) for row in range(4)]
 
     assert all(free())
     other.node = "n3"
-    counted.put(other)
+    counted.put([other])
     assert free() == [True, True, False, True]
-    counted.take(other)
+    counted.take([other])
     assert all(free())
 
 
@@ -210,7 +216,7 @@ def test_hard_spread_keeps_zones_within_the_skew(
     pods: list[core.Pod], constraint: dict[str, object], nodes: str
 ) -> None:
     rules, within = spread_over(pods, **constraint)
-    checks = rules.checks(task_of(within), points.ALL)
+    checks = rules.checks(*asked(within))
     passed = [all(check.passed[row] for check in checks) for row in range(4)]
     assert "".join(str(row + 1) for row in range(4) if passed[row]) == nodes
 
@@ -218,12 +224,12 @@ def test_hard_spread_keeps_zones_within_the_skew(
 def test_pods_being_deleted_do_not_count_for_spread() -> None:
     leaving = builders.make_pod("old", node="n1", labels={"app": "a"}, deleting=builders.NOON)
     rules, within = spread_over([leaving])
-    passed = rules.checks(task_of(within), points.ALL)[1].passed
+    passed = rules.checks(*asked(within))[1].passed
     assert passed.all()
 
 
 def test_soft_spread_likes_the_emptiest_zone_and_gives_nothing_outside() -> None:
     rules, within = spread_over([OTHER], whenUnsatisfiable="ScheduleAnyway")
-    scores = rules.scores(task_of(within), points.ALL)
+    scores = rules.scores(*asked(within))
     assert scores is not None
     assert scores.tolist() == [0, 0, 100, 0]

@@ -28,7 +28,10 @@ def refused(within: session.Session, group: str = "g1") -> list[str]:
     """The first reason against each node, empty where there is none."""
     task = within.jobs[f"default/{group}"].pending[0]
     verdict = within.finder.verdict(task)
-    return [next(iter(verdict.reasons(row)), "") for row in range(len(within.nodes))]
+    masks = np.eye(len(within.nodes), dtype=np.bool_)
+    return [
+        next((reason for reason, count in verdict.refusals(mask) if count), "") for mask in masks
+    ]
 
 
 def test_binpack_likes_the_node_that_is_fuller_afterwards() -> None:

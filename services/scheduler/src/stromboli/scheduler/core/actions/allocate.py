@@ -80,38 +80,71 @@ def _serve(within: session.Session, queue: model.Queue, sheet: Sheet) -> bool:
 def _place(
     within: session.Session, queue: model.Queue, sheet: Sheet, trial: statement.Statement
 ) -> None:
-    """Place tasks until the job is ready or must wait."""
-    while sheet.tasks:
-        task = sheet.tasks.pop()
-        if not within.allocatable(queue, task):
-            sheet.job.fit_errors[task.uid] = model.FitError(
-                message=f"queue {queue.name} has no room for the task"
-            )
-            continue
-        if task.role and task.role in sheet.failed_roles:
-            sheet.job.fit_errors[task.uid] = model.FitError(
-                message=f"Task {task.name} with role spec {task.role} "
-                "has already predicated failed, skip"
-            )
-            continue
-        error = _place_task(within, task, trial)
-        if error is not None:
-            sheet.job.fit_errors[task.uid] = error
-            sheet.failed_roles.add(task.role)
-            if not _goes_on(sheet):
-                return
-        elif within.job_ready(sheet.job):
-            return
+    """Place tasks until the job is ready or must wait.
+
+    Equal tasks go together: as many as the queue may hold, and no more than the job lacks at
+    least, so that all is as if it had been asked after each of them.
+    """
+    job, tasks = sheet.job, sheet.tasks
+    while tasks:
+        task = tasks[-1]
+        run = _run(within, tasks, within.lacking(job, task))
+        room = within.room(queue, task, len(run))
+        if not room:
+            _refuse(sheet, run, f"queue {queue.name} has no room for the task")
+        elif task.role and task.role in sheet.failed_roles:
+            for each in run[:room]:
+                _refuse(
+                    sheet,
+                    [each],
+                    f"Task {each.name} with role spec {each.role} "
+                    "has already predicated failed, skip",
+                )
+        else:
+            placed = _place_run(within, run[:room], trial)
+            if isinstance(placed, model.FitError):
+                job.fit_errors[task.uid] = placed
+                sheet.failed_roles.add(task.role)
+                tasks.pop()
+                if not _goes_on(sheet):
+                    return
+            else:
+                del tasks[-placed:]
+                if within.job_ready(job):
+                    return
 
 
-def _place_task(
-    within: session.Session, task: model.Task, trial: statement.Statement
-) -> model.FitError | None:
-    """Place or promise the task; else why not."""
-    finder = within.finder
+def _run(within: session.Session, tasks: list[model.Task], most: int) -> list[model.Task]:
+    """The next tasks that nobody can tell apart, the next one first."""
+    first = tasks[-1]
+    run = [first]
+    if not within.counts_room() or first.pod.status.nominated_node_name:
+        return run
+    for task in tasks[-2 : -most - 1 : -1]:
+        if (
+            task.role != first.role
+            or task.pod.status.nominated_node_name
+            or not within.finder.is_equal(task, first)
+        ):
+            break
+        run.append(task)
+    return run
+
+
+def _refuse(sheet: Sheet, run: list[model.Task], message: str) -> None:
+    for task in run:
+        sheet.job.fit_errors[task.uid] = model.FitError(message=message)
+    del sheet.tasks[-len(run) :]
+
+
+def _place_run(
+    within: session.Session, run: list[model.Task], trial: statement.Statement
+) -> int | model.FitError:
+    """Place equal tasks, or promise the first its place: how many; else why not even one."""
+    finder, task = within.finder, run[0]
     reason = finder.pre_predicate(task)
     if reason is not None:
-        return model.FitError(message=reason, unresolvable=None)
+        return model.FitError(message=reason)
     verdict = finder.verdict(task)
     fits = finder.fits_future(task)
     candidates = verdict.passed & fits
@@ -122,15 +155,16 @@ def _place_task(
             trial.allocate(task, node)
         else:
             trial.pipeline(task, node)
-        return None
+        return 1
     idle = candidates & finder.fits_idle(task)
     if idle.any():
-        trial.allocate(task, finder.best(task, idle))
-    elif candidates.any():
+        nodes = finder.best_for_run(task, verdict, idle, len(run))
+        trial.allocate_run(run[: len(nodes)], nodes)
+        return len(nodes)
+    if candidates.any():
         trial.pipeline(task, finder.best(task, candidates))
-    else:
-        return finder.fit_error(task, verdict, fits)
-    return None
+        return 1
+    return finder.fit_error(task, verdict, fits)
 
 
 def _goes_on(sheet: Sheet) -> bool:

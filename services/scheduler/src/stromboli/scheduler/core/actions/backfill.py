@@ -33,7 +33,7 @@ def _release_promises(within: session.Session, job: model.Job) -> None:
     for task in job.with_status(model.Status.PIPELINED):
         if task.is_best_effort:
             within.change(task, model.Status.PENDING, task.node)
-            within.tell_deallocated(task)
+            within.tell_deallocated((task,))
             task.node = ""
             task.eviction_occurred = False
 
@@ -42,7 +42,7 @@ def _place(within: session.Session, task: model.Task) -> model.FitError | None:
     finder = within.finder
     reason = finder.pre_predicate(task)
     if reason is not None:
-        return model.FitError(message=reason, unresolvable=None)
+        return model.FitError(message=reason)
     verdict = finder.verdict(task)
     candidates = verdict.passed & within.nodes.labelled.usable
     if not candidates.any():

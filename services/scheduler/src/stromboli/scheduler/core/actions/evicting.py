@@ -125,7 +125,7 @@ def settle(
     most valuable, are spared first; tasks of one ``inseparable`` group all or none.
     """
     saved = whole.save()
-    evicted = [each.task for each in saved if each.kind == "evict"]
+    evicted = [task for each in saved if each.kind == "evict" for task in each.tasks]
     groups = [list(group) for group in inseparable]
     grouped = {task.uid for group in groups for task in group}
     groups += [[task] for task in reversed(evicted) if task.uid not in grouped]
@@ -134,15 +134,18 @@ def settle(
         return
     whole.discard()
     for each in saved:
-        if each.kind == "evict" and each.task.uid not in spared:
-            whole.evict(each.task, each.reason)
+        for task in each.tasks:
+            if each.kind == "evict" and task.uid not in spared:
+                whole.evict(task, each.reason)
     for each in saved:
-        if each.kind == "pipeline":
-            if not _fits(within, each.task, each.node):
+        for task, node in zip(each.tasks, each.nodes, strict=True):
+            if each.kind != "pipeline":
+                continue
+            if not _fits(within, task, node):
                 whole.discard()
                 whole.recover(saved)
                 return
-            whole.pipeline(each.task, each.node, each.eviction_occurred)
+            whole.pipeline(task, node, each.eviction_occurred)
 
 
 def _spareable(

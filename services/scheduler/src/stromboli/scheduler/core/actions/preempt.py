@@ -13,7 +13,14 @@ import msgspec
 import numpy as np
 
 from stromboli.scheduler.core.actions import evicting
-from stromboli.scheduler.core.framework import configuration, model, points, session, statement
+from stromboli.scheduler.core.framework import (
+    configuration,
+    model,
+    points,
+    session,
+    statement,
+    views,
+)
 
 NAME = "preempt"
 
@@ -148,7 +155,7 @@ class _Attempt:
         }
         for test in within.flat("predicate", "enablePredicate"):
             if test not in moved and within.scopes[test] is points.Scope.GLOBAL:
-                for check in test(task, points.ALL):
+                for check in test(task, views.View(within.nodes, task)):
                     mask &= check.passed
         return mask
 

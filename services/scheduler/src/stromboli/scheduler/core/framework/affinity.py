@@ -8,7 +8,7 @@ that shun it. Other than the field's scheduler we see what the session itself ha
 
 import numpy as np
 
-from stromboli.scheduler.core.framework import model, neighbours, points
+from stromboli.scheduler.core.framework import model, neighbours, points, views
 
 NOT_NEAR = "node(s) didn't match pod affinity rules"
 NOT_AWAY = "node(s) didn't match pod anti-affinity rules"
@@ -24,7 +24,7 @@ class Affinity:
         self._shunned_by: dict[int, tuple[int, list[neighbours.Term]]] = {}
         self._liked_by: dict[int, tuple[int, list[tuple[int, neighbours.Term]]]] = {}
 
-    def checks(self, task: model.Task, rows: points.Rows) -> list[points.Check]:
+    def checks(self, task: model.Task, view: views.View) -> list[points.Check]:
         """What required terms say of nodes, the task's own and those of pods that lie there.
 
         Only what excludes anything can be told is checked: no entry where no term applies.
@@ -34,21 +34,21 @@ class Affinity:
         found = []
         if wishes.near:
             near = self._is_near(task.task_class, wishes.near)
-            found.append(points.Check(NOT_NEAR, unresolvable, near[rows]))
+            found.append(points.Check(NOT_NEAR, unresolvable, near[view.rows]))
         if wishes.away:
             away = np.ones(len(self._board.table), np.bool_)
             for term in wishes.away:
                 away &= self._sums(term, self._board.counts(term.pods)) <= 0
-            found.append(points.Check(NOT_AWAY, unschedulable, away[rows]))
+            found.append(points.Check(NOT_AWAY, unschedulable, away[view.rows]))
         shunning = self._shunning(task.task_class)
         if shunning:
             free = np.ones(len(self._board.table), np.bool_)
             for term in shunning:
                 free &= self._sums(term, self._board.carried_away[term]) <= 0
-            found.append(points.Check(SHUNNED, unschedulable, free[rows]))
+            found.append(points.Check(SHUNNED, unschedulable, free[view.rows]))
         return found
 
-    def scores(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+    def scores(self, task: model.Task, view: views.View) -> points.Scores | None:
         """0 to 100 among the rows: how well preferred terms are met, the task's and its
         neighbours'. None where no term applies."""
         total = np.zeros(len(self._board.table), np.int64)
@@ -60,7 +60,7 @@ class Affinity:
             total += weight * self._sums(term, self._board.carried_likes[weight, term])
         if not likes and not liking:
             return None
-        return normalised(total[rows])
+        return normalised(total[view.rows])
 
     def _is_near(
         self, task_class: model.TaskClass, near: tuple[neighbours.Term, ...]

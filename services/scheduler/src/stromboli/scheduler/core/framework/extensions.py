@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stromboli.scheduler.core.framework import configuration, model, points
+from stromboli.scheduler.core.framework import configuration, model, points, views
 
 _Tiers = list[list[Callable[..., Any]]]
 
@@ -25,6 +25,9 @@ class Extensions:
         self._asked: dict[tuple[str, str], _Tiers] = {}
         self._opening: tuple[int, int] = (0, 0)
         self.scopes: dict[Callable[..., Any], points.Scope] = {}
+        self._keys: dict[Callable[..., Any], points.Key[Any]] = {}
+        self._room: dict[Callable[..., Any], points.Room] = {}
+        self._lacking: dict[Callable[..., Any], points.Lacking] = {}
         self.allocate_events: list[points.TaskEvent] = []
         self.deallocate_events: list[points.TaskEvent] = []
         self.preparations: list[points.Preparation] = []
@@ -46,8 +49,12 @@ class Extensions:
         """Which queue first."""
         self._add("queue_order", compare)
 
-    def add_task_order(self, compare: points.Order[model.Task]) -> None:
-        """Which task of a job first."""
+    def add_task_order(
+        self, compare: points.Order[model.Task], key: points.Key[model.Task] | None = None
+    ) -> None:
+        """Which task of a job first. ``key`` sorts alike, and faster."""
+        if key is not None:
+            self._keys[compare] = key
         self._add("task_order", compare)
 
     def add_subjob_order(self, compare: points.Order[model.SubJob]) -> None:
@@ -105,12 +112,16 @@ class Extensions:
         """The queue may reclaim for these tasks."""
         self._add("preemptive", test)
 
-    def add_allocatable(self, test: points.Allocatable) -> None:
-        """The queue may hold this task as well."""
+    def add_allocatable(self, test: points.Allocatable, room: points.Room | None = None) -> None:
+        """The queue may hold this task as well. Without ``room`` it is asked for task by task."""
+        if room is not None:
+            self._room[test] = room
         self._add("allocatable", test)
 
-    def add_job_ready(self, test: points.JobTest) -> None:
-        """The job may be bound."""
+    def add_job_ready(self, test: points.JobTest, lacking: points.Lacking | None = None) -> None:
+        """The job may be bound. Without ``lacking`` it is asked after every task."""
+        if lacking is not None:
+            self._lacking[test] = lacking
         self._add("job_ready", test)
 
     def add_subjob_ready(self, test: points.SubJobTest) -> None:
@@ -166,7 +177,8 @@ class Extensions:
         allocate: points.TaskEvent | None = None,
         deallocate: points.TaskEvent | None = None,
     ) -> None:
-        """Hear of tasks that were placed or promised, and of those evicted or taken back."""
+        """Hear of runs of tasks that were placed or promised, and of those evicted or taken back:
+        together they are of one class and job."""
         if allocate:
             self.allocate_events.append(allocate)
         if deallocate:
@@ -216,7 +228,7 @@ class Extensions:
         return max(told, default=timedelta())
 
     def is_open(
-        self, start: datetime, run_time: timedelta | None, rows: points.Rows, size: int
+        self, start: datetime, run_time: timedelta | None, rows: views.Rows, size: int
     ) -> points.Mask:
         """Nodes, ``size`` many asked for, where nothing disturbs a task from start to end."""
         mask = np.ones(size, np.bool_)
@@ -242,6 +254,28 @@ class Extensions:
     def allocatable(self, queue: model.Queue, task: model.Task) -> bool:
         """All plugins agree."""
         return all(test(queue, task) for test in self.flat("allocatable", "enabledAllocatable"))
+
+    def counts_room(self) -> bool:
+        """Whether every plugin can say how many tasks a queue may hold."""
+        return all(test in self._room for test in self.flat("allocatable", "enabledAllocatable"))
+
+    def room(self, queue: model.Queue, task: model.Task, most: int) -> int:
+        """How many tasks like this one, up to ``most``, all plugins agree on; 1 at most where one
+        of them cannot count."""
+        for test in self.flat("allocatable", "enabledAllocatable"):
+            count = self._room.get(test)
+            most = min(most, int(test(queue, task)) if count is None else count(queue, task, most))
+            if most <= 0:
+                return 0
+        return most
+
+    def lacking(self, job: model.Job, task: model.Task) -> int:
+        """How many tasks like this one must at least be placed before the job can be ready."""
+        least = 1
+        for test in self.flat("job_ready", "enableJobReady"):
+            count = self._lacking.get(test)
+            least = least if count is None else max(least, count(job, task))
+        return least
 
     def job_ready(self, job: model.Job) -> bool:
         """All plugins agree; without any, every job is ready."""

@@ -124,6 +124,7 @@ def join(found: model.Job, member: model.Task) -> None:
     """The task belongs to the job."""
     found.tasks[member.uid] = member
     found.by_status.setdefault(member.status, {})[member.uid] = member
+    found.tally((member,), member.status, 1)
     found.total_request = found.total_request + member.request
     if member.status in model.ALLOCATED:
         found.allocated = found.allocated + member.request

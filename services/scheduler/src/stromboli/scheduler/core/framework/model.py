@@ -6,7 +6,7 @@ change statuses and places, and they keep the sums here right.
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -92,14 +92,10 @@ class Task(msgspec.Struct, eq=False):
 
 
 class FitError(msgspec.Struct, frozen=True):
-    """Why a task found no node: what nodes said (reason -> nodes), or why none was asked.
-
-    ``blocked``: rows on which eviction cannot help either; None stands for all.
-    """
+    """Why a task found no node: what nodes said (reason -> nodes), or why none was asked."""
 
     refusals: Mapping[str, int] = {}
     message: str = ""
-    unresolvable: frozenset[str] | None = frozenset()
 
     def __str__(self) -> str:
         if self.message:
@@ -155,6 +151,10 @@ class Job(msgspec.Struct, eq=False):
     tasks: dict[str, Task] = {}
     """By uid, in the order of namespace and name."""
     by_status: dict[Status, dict[str, Task]] = {}
+    role_counts: dict[str, dict[Status, int]] = {}
+    """Role -> tasks by status, and below ``best_effort`` how many of the pending ask for nothing.
+    Kept by ``tally``."""
+    best_effort: dict[str, int] = {}
     fit_errors: dict[str, FitError] = {}
     """Task uid -> why it found no node."""
     fit_error: str = ""
@@ -194,8 +194,7 @@ class Job(msgspec.Struct, eq=False):
     @property
     def pending_best_effort(self) -> int:
         """Pending tasks that ask for nothing: they count as ready."""
-        pending = self.by_status.get(Status.PENDING, {}).values()
-        return sum(task.is_best_effort for task in pending)
+        return sum(self.best_effort.values())
 
     @property
     def valid(self) -> int:
@@ -225,17 +224,37 @@ class Job(msgspec.Struct, eq=False):
     @property
     def roles_valid(self) -> bool:
         """Every role has enough valid tasks."""
-        return self._roles_reach(lambda task: task.status in VALID)
+        return all(self.role_count(role, VALID) >= least for role, least in self.role_minimums)
 
     @property
     def roles_ready(self) -> bool:
         """Every role has enough tasks with a place."""
-        return self._roles_reach(_is_ready)
+        return all(self.role_lacks(role) <= 0 for role, _ in self.role_minimums)
 
     @property
     def roles_pipelined(self) -> bool:
         """Every role has enough tasks with a place or a promise."""
-        return self._roles_reach(lambda task: task.status is Status.PIPELINED or _is_ready(task))
+        return all(
+            self.role_count(role, {Status.PIPELINED}) >= self.role_lacks(role)
+            for role, _ in self.role_minimums
+        )
+
+    @property
+    def role_minimums(self) -> Collection[tuple[str, int]]:
+        """Roles with their minimums: they bind only where they do not sum to more than the job's
+        own minimum."""
+        wanted = self.task_min_available
+        return wanted.items() if self.min_available >= sum(wanted.values()) else ()
+
+    def role_lacks(self, role: str) -> int:
+        """How many tasks the role lacks to be ready."""
+        has = self.role_count(role, READY) + self.best_effort.get(role, 0)
+        return self.task_min_available.get(role, 0) - has
+
+    def role_count(self, role: str, statuses: Collection[Status]) -> int:
+        """How many tasks of the role have one of the statuses."""
+        found = self.role_counts.get(role, {})
+        return sum(found.get(status, 0) for status in statuses)
 
     @property
     def elastic(self) -> amounts.Vector:
@@ -267,30 +286,29 @@ class Job(msgspec.Struct, eq=False):
             return f"{text}. Origin reason is {failed[0]}: {self.fit_errors[failed[1]]}"
         return text
 
-    def move(self, task: Task, status: Status) -> None:
-        """The task takes on the status, and the sums follow."""
-        before = task.status
+    def move(self, tasks: Sequence[Task], status: Status) -> None:
+        """Tasks of one class and status are about to take on another; the sums follow."""
+        before = tasks[0].status
         if before is status:
             return
-        del self.by_status[before][task.uid]
-        self.by_status.setdefault(status, {})[task.uid] = task
-        task.status = status
+        leaves, enters = self.by_status[before], self.by_status.setdefault(status, {})
+        for task in tasks:
+            del leaves[task.uid]
+            enters[task.uid] = task
+        self.tally(tasks, before, -1)
+        self.tally(tasks, status, 1)
         if before in ALLOCATED and status not in ALLOCATED:
-            self.allocated = self.allocated - task.request
+            self.allocated = self.allocated - tasks[0].request * len(tasks)
         elif status in ALLOCATED and before not in ALLOCATED:
-            self.allocated = self.allocated + task.request
+            self.allocated = self.allocated + tasks[0].request * len(tasks)
 
-    def _roles_reach(self, counts: Callable[[Task], bool]) -> bool:
-        """Role minimums bind only where they do not sum to more than the job's own minimum."""
-        wanted = self.task_min_available
-        if self.min_available < sum(wanted.values()):
-            return True
-        found = Counter(task.role for task in self.tasks.values() if counts(task))
-        return all(found[role] >= minimum for role, minimum in wanted.items())
-
-
-def _is_ready(task: Task) -> bool:
-    return task.status in READY or (task.status is Status.PENDING and task.is_best_effort)
+    def tally(self, tasks: Sequence[Task], status: Status, sign: int) -> None:
+        """Count the tasks in or out as of this status."""
+        for task in tasks:
+            counts = self.role_counts.setdefault(task.role, {})
+            counts[status] = counts.get(status, 0) + sign
+            if status is Status.PENDING and task.is_best_effort:
+                self.best_effort[task.role] = self.best_effort.get(task.role, 0) + sign
 
 
 class Queue(msgspec.Struct, eq=False):

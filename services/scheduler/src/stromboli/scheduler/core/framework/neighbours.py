@@ -5,7 +5,7 @@ nodes, made at the first question and kept up to date by every placement after i
 costs as many additions as there are terms that mean it, whatever the number of nodes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -87,17 +87,13 @@ class Board:
             for task in tasks.values():
                 self._count(task, row, 1)
 
-    def put(self, task: model.Task) -> None:
-        """The task lies on its node."""
-        row = self.table.rows.get(task.node)
-        if row is not None:
-            self._count(task, row, 1)
+    def put(self, tasks: Sequence[model.Task]) -> None:
+        """The tasks lie on their nodes."""
+        self._count_all(tasks, 1)
 
-    def take(self, task: model.Task) -> None:
-        """It does not any more, or is on its way out."""
-        row = self.table.rows.get(task.node)
-        if row is not None:
-            self._count(task, row, -1)
+    def take(self, tasks: Sequence[model.Task]) -> None:
+        """They do not any more, or are on their way out."""
+        self._count_all(tasks, -1)
 
     def wishes(self, task_class: model.TaskClass) -> Wishes:
         """What pods of the class want of their neighbours."""
@@ -135,6 +131,12 @@ class Board:
         sums = np.bincount(codes[has], counts[has], size + 1).astype(np.int64)
         result: Counts = sums[codes]
         return result
+
+    def _count_all(self, tasks: Sequence[model.Task], change: int) -> None:
+        for task in tasks:
+            row = self.table.rows.get(task.node)
+            if row is not None:
+                self._count(task, row, change)
 
     def _count(self, task: model.Task, row: int, change: int) -> None:
         placed = Placed(task.task_class, task.pod.metadata.deletion_timestamp is None)

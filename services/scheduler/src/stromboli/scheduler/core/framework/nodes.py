@@ -4,7 +4,8 @@ Arrays are ``resources x nodes``. Rows are in the order of names, so that the fi
 the one with the lowest name.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from stromboli.shared.api import core
 
 
 class Nodes:
-    """Rows of nodes; placing or removing a task costs O(resources).
+    """Rows of nodes; placing or removing a run of equal tasks costs O(resources x rows).
 
     ``idle`` = allocatable less ``used`` (may be negative where a node shrank). ``releasing``: of
     ``used``, what tasks hold that go away. ``pipelined``: what is promised of it. ``touched`` lists
@@ -57,26 +58,31 @@ class Nodes:
         future: amounts.Vector = self.idle[:, row] + self.releasing[:, row] - self.pipelined[:, row]
         return future
 
-    def add(self, task: model.Task, row: int) -> None:
-        """The task is on the node with the status it has."""
-        self._charge(task, row, 1)
-        self.tasks[row][task.key] = task
+    def add(self, tasks: Sequence[model.Task], rows: Sequence[int]) -> None:
+        """The tasks, of one class and status, are on their nodes with the status they have."""
+        self._charge(tasks[0], rows, 1)
+        for task, row in zip(tasks, rows, strict=True):
+            self.tasks[row][task.key] = task
 
-    def remove(self, task: model.Task, row: int) -> None:
-        """It is not any more. Call before its status changes."""
-        self._charge(task, row, -1)
-        del self.tasks[row][task.key]
+    def remove(self, tasks: Sequence[model.Task], rows: Sequence[int]) -> None:
+        """They are not any more. Call before their status changes."""
+        self._charge(tasks[0], rows, -1)
+        for task, row in zip(tasks, rows, strict=True):
+            del self.tasks[row][task.key]
 
-    def _charge(self, task: model.Task, row: int, sign: int) -> None:
-        request = task.request if sign > 0 else -task.request
-        if task.status is model.Status.PIPELINED:
-            self.pipelined[:, row] += request
+    def _charge(self, like: model.Task, rows: Sequence[int], sign: int) -> None:
+        counts = Counter(rows)
+        at = np.fromiter(counts, np.intp, len(counts))
+        times = np.fromiter(counts.values(), np.int64, len(counts)) * sign
+        request = like.request[:, np.newaxis] * times
+        if like.status is model.Status.PIPELINED:
+            self.pipelined[:, at] += request
         else:
-            self.idle[:, row] -= request
-            self.used[:, row] += request
-            if task.status is model.Status.RELEASING:
-                self.releasing[:, row] += request
-        shape = task.task_class.shape
-        self.assumed_used[0, row] += sign * shape.assumed_cpu
-        self.assumed_used[1, row] += sign * shape.assumed_memory
-        self.touched.append(row)
+            self.idle[:, at] -= request
+            self.used[:, at] += request
+            if like.status is model.Status.RELEASING:
+                self.releasing[:, at] += request
+        shape = like.task_class.shape
+        self.assumed_used[0, at] += shape.assumed_cpu * times
+        self.assumed_used[1, at] += shape.assumed_memory * times
+        self.touched.extend(counts)

@@ -117,7 +117,7 @@ def _place(
         return
     task = jobs.task(pod, task_class, table.resources)
     if row is not None and task.status in model.ON_NODE:
-        table.add(task, row)
+        table.add((task,), (row,))
     job = found.get(task.job)
     if job is not None:
         jobs.join(job, task)

@@ -1,47 +1,53 @@
-"""Finding a node for a task: what predicates refuse, what node orders like, what fits.
+"""Finding nodes for tasks: what predicates refuse, what node orders like, what fits.
 
 Answers are kept by class of tasks, and by what plugins look at besides. After a change only the
 touched rows are asked again; what compares pods of different nodes with each other
 (``Scope.GLOBAL``) is asked again as a whole. So a task of a class seen before costs O(touched) plus
-a few passes over masks of all nodes.
+a few passes over masks of all nodes, and a run of equal tasks little more than one of them.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.framework import amounts, model, points
+from stromboli.scheduler.core.framework import ladders, model, points, views
 
 if TYPE_CHECKING:
     from stromboli.scheduler.core.framework import session
 
 FEW = 4
 """Above a quarter of all rows touched, all are asked: one long question is cheaper."""
+UNREADABLE = "node(s) could not be read"
 
 
 class Verdict:
     """What predicates say of all nodes, resources aside. ``passed``: all checks; ``resolvable``:
-    no check refuses for good, so that evicting may make room."""
+    no check refuses for good, so that evicting may make room; ``is_alone``: some check hangs on
+    tasks of any node, so that each placement may change it."""
 
     def __init__(
-        self, passed: points.Mask, resolvable: points.Mask, checks: Sequence[points.Check]
+        self,
+        passed: points.Mask,
+        resolvable: points.Mask,
+        checks: Sequence[points.Check],
+        is_alone: bool,
     ) -> None:
         self.passed = passed
         self.resolvable = resolvable
         self.checks = checks
+        self.is_alone = is_alone
 
-    def reasons(self, row: int) -> list[str]:
-        """Why the row is refused: all mild reasons up to the first grave one."""
-        found = []
+    def refusals(self, asked: points.Mask) -> Iterator[tuple[str, int]]:
+        """Why these nodes are refused: for each all mild reasons up to the first grave one."""
+        undecided = asked & ~self.passed
         for check in self.checks:
-            if not check.passed[row]:
-                found.append(check.reason)
-                if check.code is not points.Code.UNSCHEDULABLE:
-                    break
-        return found
+            refused = undecided & ~check.passed
+            yield check.reason, int(np.count_nonzero(refused))
+            if check.code is not points.Code.UNSCHEDULABLE:
+                undecided = undecided & check.passed
 
 
 class _Kept:
@@ -52,6 +58,8 @@ class _Kept:
         self.checks: list[list[points.Check]] = []
         self.passed: points.Mask = np.ones(size, np.bool_)
         self.resolvable: points.Mask = np.ones(size, np.bool_)
+        self.fixed: points.Scores = np.zeros(size, np.int64)
+        """The part of the score that never changes."""
         self.score: points.Scores = np.zeros(size, np.int64)
         self.fits_idle: points.Mask = np.ones(size, np.bool_)
         self.fits_future: points.Mask = np.ones(size, np.bool_)
@@ -73,19 +81,26 @@ class Finder:
                 return reason
         return None
 
+    def is_equal(self, task: model.Task, other: model.Task) -> bool:
+        """Whether predicates and scores cannot tell the tasks apart."""
+        return task.task_class is other.task_class and all(
+            tell(task) == tell(other) for tell in self._session.distinctions
+        )
+
     def verdict(self, task: model.Task) -> Verdict:
         """What predicates say of all nodes, as they are now."""
         kept = self._fresh(task)
         checks = [check for some in kept.checks for check in some]
-        passed, resolvable = kept.passed, kept.resolvable
-        for test in self._session.flat("predicate", "enablePredicate"):
-            if self._session.scopes[test] is points.Scope.GLOBAL:
-                for check in test(task, points.ALL):
-                    checks.append(check)
-                    passed = passed & check.passed
-                    if check.code is not points.Code.UNSCHEDULABLE:
-                        resolvable = resolvable & check.passed
-        return Verdict(passed, resolvable, checks)
+        passed, resolvable, is_alone = kept.passed, kept.resolvable, False
+        view = views.View(self._nodes, task)
+        for test in self._predicates(points.Scope.GLOBAL):
+            for check in test(task, view):
+                checks.append(check)
+                passed = passed & check.passed
+                is_alone = True
+                if check.code is not points.Code.UNSCHEDULABLE:
+                    resolvable = resolvable & check.passed
+        return Verdict(passed, resolvable, checks, is_alone)
 
     def fits_idle(self, task: model.Task) -> points.Mask:
         """Nodes where the task fits into what is idle now. Not to be changed by the caller."""
@@ -98,18 +113,42 @@ class Finder:
     def scores(self, task: model.Task, rows: npt.NDArray[np.intp]) -> points.Scores:
         """The sum of what node orders say of candidates, in ``points.SCORE_UNIT``."""
         total: points.Scores = self._fresh(task).score[rows]
-        for score in self._session.flat("node_order", "enableNodeOrder"):
-            if self._session.scopes[score] is points.Scope.GLOBAL:
-                answer = score(task, rows)
-                if answer is not None:
-                    total = total + answer
-        return total
+        compared = self._compared(task, rows)
+        return total if compared is None else total + compared
 
     def best(self, task: model.Task, candidates: points.Mask) -> str:
         """The candidate with the best score, of equals the first by name. At least one is given."""
         rows = np.flatnonzero(candidates)
         best = 0 if len(rows) == 1 else int(np.argmax(self.scores(task, rows)))
         return self._nodes.names[int(rows[best])]
+
+    def best_for_run(
+        self, task: model.Task, verdict: Verdict, candidates: points.Mask, count: int
+    ) -> list[str]:
+        """Nodes for up to ``count`` tasks like this one, each placed on what is idle by then as
+        ``best`` would place it: one at least. Fewer come where fewer fit, or where each placement
+        may change what others are told.
+
+        ``candidates``: with room for one of the tasks.
+        """
+        rows = np.flatnonzero(candidates)
+        compared = None if len(rows) == 1 and count == 1 else self._compared(task, rows)
+        kept = self._fresh(task)
+        if verdict.is_alone or compared is not None or count == 1:
+            scores = kept.score[rows] if compared is None else kept.score[rows] + compared
+            return [self._nodes.names[int(rows[np.argmax(scores)])]]
+
+        def ask(asked: ladders.Indices, added: views.Counts) -> tuple[points.Mask, points.Scores]:
+            view = views.View(self._nodes, task, asked, added)
+            takes = np.ones(len(asked), np.bool_)
+            for test in self._predicates(points.Scope.LOCAL):
+                for check in test(task, view):
+                    takes &= check.passed
+            return takes, kept.fixed[asked] + self._local(task, view)
+
+        room = self._room(task, rows, count)
+        picked = ladders.climb(rows, kept.score[rows], room, count, ask)
+        return [self._nodes.names[row] for row in picked]
 
     def ranked(self, task: model.Task, candidates: points.Mask) -> list[str]:
         """Candidates, the best first, equals by name."""
@@ -125,21 +164,63 @@ class Finder:
         ``fits``: nodes with room; None if room was not asked about. O(nodes).
         """
         counts: Counter[str] = Counter()
-        unresolvable = set()
-        for row, name in enumerate(self._nodes.names):
-            if fits is not None and not fits[row]:
-                counts[self._shortage(task, row)] += 1
-                continue
-            counts.update(verdict.reasons(row))
-            if not verdict.resolvable[row]:
-                unresolvable.add(name)
-        return model.FitError(counts, unresolvable=frozenset(unresolvable))
+        asked = np.ones(len(self._nodes), np.bool_)
+        if fits is not None:
+            asked = fits
+            counts.update(self._shortages(task, ~fits))
+        for reason, count in verdict.refusals(asked):
+            counts[reason] += count
+        return model.FitError({reason: count for reason, count in counts.items() if count})
 
-    def _shortage(self, task: model.Task, row: int) -> str:
-        future = self._nodes.future_idle_of(row)
-        columns = range(len(future))
-        short = amounts.short_names(self._session.resources, task.request, future, columns)
-        return f"Insufficient {short[0]}" if short else "node(s) could not be read"
+    def _shortages(self, task: model.Task, undecided: points.Mask) -> dict[str, int]:
+        """What nodes are short of first: cpu, memory, others by name."""
+        names, future = self._session.resources.names, self._nodes.future_idle
+        order = sorted(range(2, len(names)), key=names.__getitem__)
+        counts = {}
+        for column in (0, 1, *order):
+            short = undecided & (task.request[column] > future[column])
+            counts[f"Insufficient {names[column]}"] = int(np.count_nonzero(short))
+            undecided = undecided & ~short
+        counts[UNREADABLE] = int(np.count_nonzero(undecided))
+        return counts
+
+    def _room(self, task: model.Task, rows: npt.NDArray[np.intp], count: int) -> views.Counts:
+        """How many tasks like this one fit into what is idle on nodes, up to ``count``."""
+        asked = np.flatnonzero(task.request > 0)
+        if not asked.size:
+            return np.full(len(rows), count, np.int64)
+        idle = self._nodes.idle[asked][:, rows]
+        room: views.Counts = (idle // task.request[asked, np.newaxis]).min(axis=0)
+        return np.minimum(room, count)
+
+    def _predicates(self, scope: points.Scope) -> Iterator[points.Predicate]:
+        for test in self._session.flat("predicate", "enablePredicate"):
+            if self._session.scopes[test] is scope:
+                yield test
+
+    def _compared(self, task: model.Task, rows: npt.NDArray[np.intp]) -> points.Scores | None:
+        """What scores say that compare candidates with each other; None for nothing."""
+        total: points.Scores | None = None
+        view = views.View(self._nodes, task, rows)
+        for score in self._session.flat("node_order", "enableNodeOrder"):
+            if self._session.scopes[score] is points.Scope.GLOBAL:
+                answer = score(task, view)
+                if answer is not None:
+                    total = answer if total is None else total + answer
+        return total
+
+    def _local(self, task: model.Task, view: views.View) -> points.Scores:
+        """The part of the score that changes with the nodes' own tasks."""
+        return self._summed(task, view, points.Scope.LOCAL)
+
+    def _summed(self, task: model.Task, view: views.View, scope: points.Scope) -> points.Scores:
+        total: points.Scores = np.zeros(view.size, np.int64)
+        for score in self._session.flat("node_order", "enableNodeOrder"):
+            if self._session.scopes[score] is scope:
+                answer = score(task, view)
+                if answer is not None:
+                    total += answer
+        return total
 
     def _fresh(self, task: model.Task) -> _Kept:
         kind = (task.task_class, *(tell(task) for tell in self._session.distinctions))
@@ -149,31 +230,34 @@ class Finder:
             kept = self._kept[kind] = _Kept(len(self._nodes))
             self._ask(task, kept)
         elif kept.position < len(log):
-            rows = np.unique(np.array(log[kept.position :], np.intp))
-            if len(rows) * FEW > len(self._nodes):
-                self._refresh(task, kept, points.ALL)
-            else:
-                self._refresh(task, kept, rows)
+            is_touched = np.zeros(len(self._nodes), np.bool_)
+            is_touched[log[kept.position :]] = True
+            rows = np.flatnonzero(is_touched)
+            is_few = len(rows) * FEW <= len(self._nodes)
+            self._refresh(task, kept, rows if is_few else views.ALL)
         kept.position = len(log)
         return kept
 
     def _ask(self, task: model.Task, kept: _Kept) -> None:
+        view = views.View(self._nodes, task)
         for test in self._session.flat("predicate", "enablePredicate"):
             is_kept = self._session.scopes[test] is not points.Scope.GLOBAL
-            kept.checks.append(_own(test(task, points.ALL)) if is_kept else [])
-        self._judge(kept, points.ALL)
-        self._sum_up(task, kept, points.ALL)
+            kept.checks.append(_own(test(task, view)) if is_kept else [])
+        kept.fixed = self._summed(task, view, points.Scope.STATIC)
+        self._judge(kept, views.ALL)
+        self._sum_up(task, kept, view)
 
-    def _refresh(self, task: model.Task, kept: _Kept, rows: points.Rows) -> None:
-        tests = list(self._session.flat("predicate", "enablePredicate"))
+    def _refresh(self, task: model.Task, kept: _Kept, rows: views.Rows) -> None:
+        view = views.View(self._nodes, task, rows)
+        tests = self._session.flat("predicate", "enablePredicate")
         for test, checks in zip(tests, kept.checks, strict=True):
             if self._session.scopes[test] is points.Scope.LOCAL:
-                for check, answer in zip(checks, test(task, rows), strict=True):
+                for check, answer in zip(checks, test(task, view), strict=True):
                     check.passed[rows] = answer.passed
         self._judge(kept, rows)
-        self._sum_up(task, kept, rows)
+        self._sum_up(task, kept, view)
 
-    def _judge(self, kept: _Kept, rows: points.Rows) -> None:
+    def _judge(self, kept: _Kept, rows: views.Rows) -> None:
         kept.passed[rows] = True
         kept.resolvable[rows] = True
         for checks in kept.checks:
@@ -182,19 +266,18 @@ class Finder:
                 if check.code is not points.Code.UNSCHEDULABLE:
                     kept.resolvable[rows] &= check.passed[rows]
 
-    def _sum_up(self, task: model.Task, kept: _Kept, rows: points.Rows) -> None:
-        kept.score[rows] = 0
-        for score in self._session.flat("node_order", "enableNodeOrder"):
-            if self._session.scopes[score] is not points.Scope.GLOBAL:
-                answer = score(task, rows)
-                if answer is not None:
-                    kept.score[rows] += answer
-        nodes, request = self._nodes, task.request[:, np.newaxis]
-        usable = nodes.labelled.usable[rows]
-        idle = nodes.idle[:, rows]
-        future = idle + nodes.releasing[:, rows] - nodes.pipelined[:, rows]
-        kept.fits_idle[rows] = np.all((request <= idle) | (request == 0), axis=0) & usable
-        kept.fits_future[rows] = np.all((request <= future) | (request == 0), axis=0) & usable
+    def _sum_up(self, task: model.Task, kept: _Kept, view: views.View) -> None:
+        rows = view.rows
+        kept.score[rows] = kept.fixed[rows] + self._local(task, view)
+        usable = self._nodes.labelled.usable[rows]
+        kept.fits_idle[rows] = _covers(view.idle, task) & usable
+        kept.fits_future[rows] = _covers(view.future_idle, task) & usable
+
+
+def _covers(amount: "npt.NDArray[np.int64]", task: model.Task) -> points.Mask:
+    request = task.request[:, np.newaxis]
+    mask: points.Mask = np.all((request <= amount) | (request == 0), axis=0)
+    return mask
 
 
 def _own(checks: Sequence[points.Check]) -> list[points.Check]:

@@ -3,12 +3,12 @@
 import enum
 from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.framework import model
+from stromboli.scheduler.core.framework import model, views
 
 PERMIT, ABSTAIN, REJECT = 1, 0, -1
 """Votes."""
@@ -18,10 +18,6 @@ SCORE_UNIT = 10**6
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Scores: TypeAlias = npt.NDArray[np.int64]
-Rows: TypeAlias = "slice | npt.NDArray[np.intp]"
-"""Which nodes a function is asked about: an index for the second axis of ``Nodes`` tables, either
-``slice(None)`` for all or rows in ascending order. The answer has one entry per node asked for."""
-ALL = slice(None)
 
 
 class Scope(enum.Enum):
@@ -30,9 +26,12 @@ class Scope(enum.Enum):
     STATIC = "static"
     """Always: labels, taints."""
     LOCAL = "local"
-    """Until that node's tasks change: ports, pod count, what is used."""
+    """Until that node's tasks change: ports, pod count, what is used. The function answers for
+    what the view supposes (``View.added``), so that runs of equal tasks are placed at once."""
     GLOBAL = "global"
-    """Until any node's tasks change: affinity between pods, spread."""
+    """Until any node's tasks change: affinity between pods, spread. A class about which it says
+    something is placed task by task. One about which it says nothing (no checks, None) stays
+    so while tasks of that class alone are placed."""
 
 
 class Code(enum.IntEnum):
@@ -71,10 +70,12 @@ class Victims(NamedTuple):
 T = TypeVar("T")
 Order: TypeAlias = Callable[[T, T], int]
 """Negative: left first; zero: no opinion."""
-Predicate: TypeAlias = Callable[[model.Task, Rows], Sequence[Check]]
+Key: TypeAlias = Callable[[T], Any]
+"""What sorts as the order does; its values compare with each other."""
+Predicate: TypeAlias = Callable[[model.Task, views.View], Sequence[Check]]
 PrePredicate: TypeAlias = Callable[[model.Task], str | None]
-"""Why the task fits nowhere at all, or None."""
-NodeOrder: TypeAlias = Callable[[model.Task, Rows], Scores | None]
+"""Why tasks of this class fit nowhere at all, or None."""
+NodeOrder: TypeAlias = Callable[[model.Task, views.View], Scores | None]
 """Scores in ``SCORE_UNIT``; None stands for zeros."""
 JobTest: TypeAlias = Callable[[model.Job], bool]
 JobVote: TypeAlias = Callable[[model.Job], int]
@@ -83,6 +84,11 @@ SubJobVote: TypeAlias = Callable[[model.Job, model.SubJob], int]
 JobValidity: TypeAlias = Callable[[model.Job], Invalid | None]
 QueueTest: TypeAlias = Callable[[model.Queue], bool]
 Allocatable: TypeAlias = Callable[[model.Queue, model.Task], bool]
+Room: TypeAlias = Callable[[model.Queue, model.Task, int], int]
+"""(queue, task, most) -> how many tasks like this one, up to ``most``, the queue may hold as well:
+as many as ``Allocatable`` would let in, one after another."""
+Lacking: TypeAlias = Callable[[model.Job, model.Task], int]
+"""How many tasks like this one must at least be placed before the job can be ready."""
 Preemptive: TypeAlias = Callable[[model.Queue, Sequence[model.Task]], bool]
 VictimChoice: TypeAlias = Callable[[model.Task, Sequence[model.Task]], Victims]
 """(preemptor or reclaimer, candidates) -> victims."""
@@ -92,8 +98,8 @@ VictimOrder: TypeAlias = Callable[[model.Queue, model.Queue, model.Queue], int]
 """(left, right, preemptor's queue); negative: left's tasks are evicted first."""
 VictimSource: TypeAlias = Callable[[Sequence[model.Task]], Sequence[model.Task]]
 """All running tasks -> those to be shuffled."""
-TaskEvent: TypeAlias = Callable[[model.Task], None]
-"""Called after the statement's change is applied to job and node."""
+TaskEvent: TypeAlias = Callable[[Sequence[model.Task]], None]
+"""Called with tasks of one class and job, after the change is applied to job and nodes."""
 Preparation: TypeAlias = Callable[[model.Task], Sequence[str]]
 """What must be done before the task's bind, such as binding a volume's claim."""
 Distinction: TypeAlias = Callable[[model.Task], Hashable]
@@ -108,6 +114,6 @@ Evictable: TypeAlias = Callable[[model.Job | None, model.Task], bool]
 """(for whose job, candidate) -> whether it may be evicted; None for evictions for nobody."""
 EvictionNotice: TypeAlias = Callable[[model.Task], timedelta]
 """How long before its end an evicted task is told."""
-Openness: TypeAlias = Callable[[datetime, "timedelta | None", Rows], Mask]
+Openness: TypeAlias = Callable[[datetime, "timedelta | None", views.Rows], Mask]
 """(start, run time, rows) -> nodes where a task that starts then is not disturbed before it ends;
 no run time: it never ends by itself."""

@@ -4,7 +4,7 @@ Open it with ``opening.open_session``; actions then run one after another; ``clo
 write their last words. A session is a pure function of what it is given.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 from functools import cmp_to_key
 from typing import Any, Protocol
@@ -252,44 +252,59 @@ class Session(extensions.Extensions):
 
         Only statements and the session call it.
         """
-        row = self.nodes.rows.get(node)
-        if row is not None and task.status in model.ON_NODE:
-            self.nodes.remove(task, row)
-        job = self.jobs.get(task.job)
-        if job is None:
+        self.change_run((task,), status, (node,))
+
+    def change_run(
+        self, tasks: Sequence[model.Task], status: model.Status, nodes: Sequence[str]
+    ) -> None:
+        """The same for tasks of one class, job and status."""
+        before = tasks[0].status
+        placed = [
+            (task, row)
+            for task, node in zip(tasks, nodes, strict=True)
+            if (row := self.nodes.rows.get(node)) is not None
+        ]
+        moved, rows = [task for task, _ in placed], [row for _, row in placed]
+        # What holds its place before and after leaves the nodes as they are.
+        stays = before in model.ALLOCATED and status in model.ALLOCATED
+        if rows and not stays and before in model.ON_NODE:
+            self.nodes.remove(moved, rows)
+        job = self.jobs.get(tasks[0].job)
+        if job is not None:
+            job.move(tasks, status)
+        for task, node in zip(tasks, nodes, strict=True):
             task.status = status
-        else:
-            job.move(task, status)
-        task.node = node
-        if row is not None and status in model.ON_NODE:
-            self.nodes.add(task, row)
+            task.node = node
+        if rows and not stays and status in model.ON_NODE:
+            self.nodes.add(moved, rows)
 
-    def tell_allocated(self, task: model.Task) -> None:
-        """Plugins hear that the task was placed or promised."""
+    def tell_allocated(self, tasks: Sequence[model.Task]) -> None:
+        """Plugins hear that tasks of one class and job were placed or promised."""
         for handle in self.allocate_events:
-            handle(task)
+            handle(tasks)
 
-    def tell_deallocated(self, task: model.Task) -> None:
-        """Plugins hear that it was evicted or taken back."""
+    def tell_deallocated(self, tasks: Sequence[model.Task]) -> None:
+        """Plugins hear that they were evicted or taken back."""
         for handle in self.deallocate_events:
-            handle(task)
+            handle(tasks)
 
     def allocate(self, task: model.Task, node: str) -> None:
         """Place one task for good; once its job is ready, all that it was allocated is bound."""
         self.change(task, model.Status.ALLOCATED, node)
-        self.tell_allocated(task)
+        self.tell_allocated((task,))
         job = self.jobs[task.job]
         if self.job_ready(job):
             for placed in list(job.with_status(model.Status.ALLOCATED)):
-                self.decide_bind(placed)
+                self.decide_binds((placed,))
 
-    def decide_bind(self, task: model.Task) -> None:
-        """The task is to be bound where it was placed."""
-        self.change(task, model.Status.BINDING, task.node)
-        self.decisions.binds[task.key] = task.node
-        before = [step for prepare in self.preparations for step in prepare(task)]
-        if before:
-            self.decisions.preparations[task.key] = before
+    def decide_binds(self, tasks: Sequence[model.Task]) -> None:
+        """The tasks, of one class and job, are to be bound where they were placed."""
+        self.change_run(tasks, model.Status.BINDING, [task.node for task in tasks])
+        for task in tasks:
+            self.decisions.binds[task.key] = task.node
+            before = [step for prepare in self.preparations for step in prepare(task)]
+            if before:
+                self.decisions.preparations[task.key] = before
 
     def decide_eviction(self, task: model.Task, reason: str, job: str = "") -> None:
         """The task is to be evicted, for the job if it is for one."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.framework import model, neighbours, points
+from stromboli.scheduler.core.framework import model, neighbours, points, views
 from stromboli.shared.api import core
 
 UNEVEN = "node(s) didn't match pod topology spread constraints"
@@ -45,7 +45,7 @@ class Spread:
         self._tolerated = tolerated
         self._constraints: dict[int, tuple[Constraint, ...]] = {}
 
-    def checks(self, task: model.Task, rows: points.Rows) -> list[points.Check]:
+    def checks(self, task: model.Task, view: views.View) -> list[points.Check]:
         """Nodes without a place, and nodes whose place would be too far ahead of the emptiest."""
         hard = [each for each in self._of(task.task_class) if each.is_hard]
         if not hard:
@@ -56,23 +56,23 @@ class Spread:
             eligible = placed & self._counted(each, task)
             even &= ~placed | self._is_even(each, task.task_class, eligible)
         return [
-            points.Check(NO_PLACE, points.Code.UNRESOLVABLE, placed[rows]),
-            points.Check(UNEVEN, points.Code.UNSCHEDULABLE, even[rows]),
+            points.Check(NO_PLACE, points.Code.UNRESOLVABLE, placed[view.rows]),
+            points.Check(UNEVEN, points.Code.UNSCHEDULABLE, even[view.rows]),
         ]
 
-    def scores(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+    def scores(self, task: model.Task, view: views.View) -> points.Scores | None:
         """0 to 100 among the rows, most where fewest pods lie. None without soft constraints."""
         soft = [each for each in self._of(task.task_class) if not each.is_hard]
         if not soft:
             return None
         asked = np.zeros(len(self._board.table), np.bool_)
-        asked[rows] = True
+        asked[view.rows] = True
         placed = self._have_places(soft)
         raw = np.zeros(len(self._board.table), np.float64)
         for each in soft:
             raw += self._crowd(each, task, placed, asked & placed)
         # Half up, as the field rounds; scores are whole numbers from here on.
-        return _turned(np.floor(raw + 0.5).astype(np.int64)[rows], placed[rows])
+        return _turned(np.floor(raw + 0.5).astype(np.int64)[view.rows], placed[view.rows])
 
     def _crowd(
         self, each: Constraint, task: model.Task, placed: points.Mask, among: points.Mask

@@ -12,11 +12,15 @@ if TYPE_CHECKING:
 
 
 class Operation(msgspec.Struct, frozen=True, eq=False):
-    """One change. ``kind``: allocate, pipeline or evict; ``before``: the status it replaced."""
+    """One change to tasks of one class, job and status.
+
+    ``kind``: allocate, pipeline or evict; ``before``: the status it replaced. ``nodes``: one per
+    task.
+    """
 
     kind: str
-    task: model.Task
-    node: str
+    tasks: Sequence[model.Task]
+    nodes: Sequence[str]
     before: model.Status
     reason: str = ""
     eviction_occurred: bool = False
@@ -32,39 +36,49 @@ class Statement:
 
     def allocate(self, task: model.Task, node: str) -> None:
         """Place the task on what is idle."""
-        self._place(task, node, model.Status.ALLOCATED, "allocate", eviction_occurred=False)
+        self.allocate_run((task,), (node,))
+
+    def allocate_run(self, tasks: Sequence[model.Task], nodes: Sequence[str]) -> None:
+        """Place pending tasks of one class and job on what is idle."""
+        self._place("allocate", tasks, nodes, model.Status.ALLOCATED, eviction_occurred=False)
 
     def pipeline(self, task: model.Task, node: str, eviction_occurred: bool = False) -> None:
         """Promise the task what is being released."""
-        self._place(task, node, model.Status.PIPELINED, "pipeline", eviction_occurred)
+        self._place("pipeline", (task,), (node,), model.Status.PIPELINED, eviction_occurred)
 
     def evict(self, task: model.Task, reason: str) -> None:
         """Take the task's place away; its node keeps it as releasing."""
-        self.operations.append(Operation("evict", task, task.node, task.status, reason))
+        self.operations.append(Operation("evict", (task,), (task.node,), task.status, reason))
         self._session.change(task, model.Status.RELEASING, task.node)
-        self._session.tell_deallocated(task)
+        self._session.tell_deallocated((task,))
 
     def commit(self) -> None:
         """The session decides all of it. Evictions are for the job that is promised room."""
-        served = next((each.task.job for each in self.operations if each.kind == "pipeline"), "")
+        served = next(
+            (each.tasks[0].job for each in self.operations if each.kind == "pipeline"), ""
+        )
         for operation in self.operations:
-            operation.task.last_status = None
+            for task in operation.tasks:
+                task.last_status = None
             if operation.kind == "allocate":
-                self._session.decide_bind(operation.task)
+                self._session.decide_binds(operation.tasks)
             elif operation.kind == "evict":
-                self._session.decide_eviction(operation.task, operation.reason, served)
+                for task in operation.tasks:
+                    self._session.decide_eviction(task, operation.reason, served)
         self.operations.clear()
 
     def discard(self) -> None:
         """Nothing of it happened; tasks remember where they had been tried."""
         for operation in reversed(self.operations):
-            task = operation.task
-            task.last_status, task.last_node = task.status, task.node
-            self._session.change(task, operation.before, operation.node)
+            tasks = operation.tasks
+            for task in tasks:
+                task.last_status, task.last_node = task.status, task.node
+            self._session.change_run(tasks, operation.before, operation.nodes)
             if operation.kind == "evict":
-                self._session.tell_allocated(task)
-            else:
-                self._session.tell_deallocated(task)
+                self._session.tell_allocated(tasks)
+                continue
+            self._session.tell_deallocated(tasks)
+            for task in tasks:
                 task.node = ""
                 task.eviction_occurred = False
         self.operations.clear()
@@ -80,25 +94,29 @@ class Statement:
 
     def recover(self, operations: Sequence[Operation]) -> None:
         """Do again what was saved."""
-        for operation in operations:
-            if operation.kind == "evict":
-                self.evict(operation.task, operation.reason)
-            elif operation.kind == "allocate":
-                self.allocate(operation.task, operation.node)
+        for each in operations:
+            if each.kind == "evict":
+                for task in each.tasks:
+                    self.evict(task, each.reason)
+            elif each.kind == "allocate":
+                self.allocate_run(each.tasks, each.nodes)
             else:
-                self.pipeline(operation.task, operation.node, operation.eviction_occurred)
+                for task, node in zip(each.tasks, each.nodes, strict=True):
+                    self.pipeline(task, node, each.eviction_occurred)
 
     def _place(
         self,
-        task: model.Task,
-        node: str,
-        status: model.Status,
         kind: str,
+        tasks: Sequence[model.Task],
+        nodes: Sequence[str],
+        status: model.Status,
         eviction_occurred: bool,
     ) -> None:
+        before = tasks[0].status
         self.operations.append(
-            Operation(kind, task, node, task.status, eviction_occurred=eviction_occurred)
+            Operation(kind, tasks, nodes, before, eviction_occurred=eviction_occurred)
         )
-        self._session.change(task, status, node)
-        task.eviction_occurred = eviction_occurred
-        self._session.tell_allocated(task)
+        self._session.change_run(tasks, status, nodes)
+        for task in tasks:
+            task.eviction_occurred = eviction_occurred
+        self._session.tell_allocated(tasks)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stromboli.scheduler.core.framework import configuration, model, points, session
+from stromboli.scheduler.core.framework import configuration, model, points, session, views
 
 BEST = 100
 
@@ -24,7 +24,6 @@ class Plugin:
 
     def open(self, within: session.Session) -> None:
         """Register, unless the plugin has no weight."""
-        self._nodes = within.nodes
         within.complaints.extend(self._arguments.complaints)
         self._columns = {
             column: weight
@@ -37,7 +36,7 @@ class Plugin:
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
 
-    def _score(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+    def _score(self, task: model.Task, view: views.View) -> points.Scores | None:
         """Zero where anything asked for overflows: such a node is kept only for what it releases.
 
         A resource that a node has none of counts as unused.
@@ -46,8 +45,8 @@ class Plugin:
         total_weight = sum(self._columns[column] for column in asked)
         if total_weight == 0:
             return None
-        allocatable = self._nodes.allocatable[asked][:, rows]
-        used = self._nodes.used[asked][:, rows] + task.request[asked][:, np.newaxis]
+        allocatable = view.allocatable[asked]
+        used = view.used[asked] + task.request[asked][:, np.newaxis]
         weights = np.array([[self._columns[column]] for column in asked], np.float64)
         counts = (allocatable > 0) & (weights > 0)
         parts = np.divide(used * weights, allocatable, out=np.zeros(used.shape), where=counts)

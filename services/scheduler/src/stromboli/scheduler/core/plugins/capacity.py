@@ -44,7 +44,7 @@ class Plugin:
             within, self._accounts, self._above, self._demands, self._level
         )
         within.add_queue_order(self._compare_queues)
-        within.add_allocatable(self._is_allocatable)
+        within.add_allocatable(self._is_allocatable, self._room)
         within.add_preemptive(self._is_preemptive)
         within.add_reclaimable(self._victims.for_task)
         within.add_unified_evictable(self._victims.for_job)
@@ -133,6 +133,13 @@ class Plugin:
             shares.fits(account.allocated, demand, account.real_capability) for account in chain
         )
 
+    def _room(self, queue: model.Queue, task: model.Task, most: int) -> int:
+        demand = self._demands.of(task)
+        chain = self._chain(queue)
+        for account in chain:
+            most = shares.room(account.allocated, demand, account.real_capability, most)
+        return most if chain else 0
+
     def _is_preemptive(self, queue: model.Queue, tasks: Sequence[model.Task]) -> bool:
         """The queue can reach it, and it or a queue close above deserves some of it."""
         together = [0] * len(self._session.resources.names)
@@ -170,17 +177,17 @@ class Plugin:
 
     # Events ---------------------------------------------------------------------------------
 
-    def _take(self, task: model.Task) -> None:
-        self._charge(task, 1)
+    def _take(self, tasks: Sequence[model.Task]) -> None:
+        self._charge(tasks[0], len(tasks))
 
-    def _give_back(self, task: model.Task) -> None:
-        self._charge(task, -1)
+    def _give_back(self, tasks: Sequence[model.Task]) -> None:
+        self._charge(tasks[0], -len(tasks))
 
-    def _charge(self, task: model.Task, times: int) -> None:
-        job = self._session.job_of(task)
+    def _charge(self, like: model.Task, times: int) -> None:
+        job = self._session.job_of(like)
         if job is None or job.queue not in self._accounts:
             return
-        demand = self._demands.of(task)
+        demand = self._demands.of(like)
         for account in (self._accounts[job.queue], *self._above[job.queue]):
             account.take(demand, times)
             _update_share(account)

@@ -84,17 +84,17 @@ class Plugin:
             queues = self._session.queues
             return self._tree.compare(queues[reclaimer.queue], queues[job.queue]) < 0
 
-    def _take(self, task: model.Task) -> None:
-        self._charge(task, 1)
+    def _take(self, tasks: Sequence[model.Task]) -> None:
+        self._charge(tasks[0], len(tasks))
 
-    def _give_back(self, task: model.Task) -> None:
-        self._charge(task, -1)
+    def _give_back(self, tasks: Sequence[model.Task]) -> None:
+        self._charge(tasks[0], -len(tasks))
 
-    def _charge(self, task: model.Task, times: int) -> None:
-        job = self._session.job_of(task)
+    def _charge(self, like: model.Task, times: int) -> None:
+        job = self._session.job_of(like)
         if job is None:
             return
-        demand = self._demands.of(task)
+        demand = self._demands.of(like)
         allocated = self._allocated[job.key]
         shares.add(allocated, demand, times)
         self._shares[job.key] = shares.share(allocated, self._total)

@@ -29,7 +29,7 @@ class Plugin:
         within.add_reclaimable(surplus)
         within.add_unified_evictable(lambda action, job, candidates: points.Victims(candidates))
         within.add_job_order(lambda left, right: left.is_ready - right.is_ready)
-        within.add_job_ready(lambda job: job.roles_ready and job.is_ready)
+        within.add_job_ready(lambda job: job.roles_ready and job.is_ready, _lacking)
         within.add_job_pipelined(_pipelined)
         within.add_job_starving(lambda job: job.is_starving)
         within.add_subjob_ready(lambda job, subjob: _reaches(subjob, model.READY))
@@ -80,6 +80,14 @@ def _surplus(within: session.Session, candidates: Sequence[model.Task]) -> point
             left[job.key] = remaining - 1
             victims.append(task)
     return points.Victims(victims)
+
+
+def _lacking(job: model.Job, task: model.Task) -> int:
+    """What the job lacks, or the task's role if its minimum binds."""
+    lacking = job.min_available - job.ready - job.pending_best_effort
+    if job.role_minimums:
+        lacking = max(lacking, job.role_lacks(task.role))
+    return lacking
 
 
 def _pipelined(job: model.Job) -> int:

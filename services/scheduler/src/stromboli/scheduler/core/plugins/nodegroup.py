@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from stromboli.scheduler.core import shapes
-from stromboli.scheduler.core.framework import configuration, model, points, session
+from stromboli.scheduler.core.framework import configuration, model, points, session, views
 from stromboli.scheduler.core.plugins import hierarchy, shares
 from stromboli.shared.api import core, scheduling
 
@@ -90,11 +90,11 @@ class Plugin:
         job = self._session.job_of(task)
         return job.queue if job else ""
 
-    def _check(self, task: model.Task, rows: points.Rows) -> Sequence[points.Check]:
+    def _check(self, task: model.Task, view: views.View) -> Sequence[points.Check]:
         queue = self._queue(task)
         affinity = self._affinities.get(queue, _NO_TERMS)
         limits = self._limits.get(queue)
-        groups = self._group_of[rows]
+        groups = self._group_of[view.rows]
         is_labelled = groups > 0
         everywhere = np.ones(len(groups), np.bool_)
         has_affinity = affinity != _NO_TERMS
@@ -120,10 +120,10 @@ class Plugin:
             for column, limit in limits.by_group[group].items()
         )
 
-    def _score(self, task: model.Task, rows: points.Rows) -> points.Scores:
+    def _score(self, task: model.Task, view: views.View) -> points.Scores:
         affinity = self._affinities.get(self._queue(task), _NO_TERMS)
         by_group = np.array([self._points(affinity, group) for group in self._groups], np.int64)
-        scores: points.Scores = by_group[self._group_of[rows]]
+        scores: points.Scores = by_group[self._group_of[view.rows]]
         return scores
 
     def _points(self, affinity: scheduling.QueueAffinity, group: str) -> int:
@@ -140,11 +140,13 @@ class Plugin:
             total += PREFERRED_POINTS * points.SCORE_UNIT * (len(liked) - place) // len(liked)
         return total
 
-    def _take(self, task: model.Task) -> None:
-        self._charge(task, 1)
+    def _take(self, tasks: Sequence[model.Task]) -> None:
+        for task in tasks:
+            self._charge(task, 1)
 
-    def _give_back(self, task: model.Task) -> None:
-        self._charge(task, -1)
+    def _give_back(self, tasks: Sequence[model.Task]) -> None:
+        for task in tasks:
+            self._charge(task, -1)
 
     def _charge(self, task: model.Task, times: int) -> None:
         limits = self._limits.get(self._queue(task))

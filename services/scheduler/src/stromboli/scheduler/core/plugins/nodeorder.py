@@ -18,6 +18,7 @@ from stromboli.scheduler.core.framework import (
     points,
     session,
     spread,
+    views,
 )
 from stromboli.shared.api import core
 
@@ -26,7 +27,7 @@ _PREFER = "PreferNoSchedule"
 _SMALL_IMAGE, _LARGE_IMAGE = 23 * 2**20, 1000 * 2**20
 """Bytes below which an image counts nothing, and per container where it counts most."""
 
-Part = Callable[[model.Task, points.Rows], "points.Scores | None"]
+Part = Callable[[model.Task, views.View], "points.Scores | None"]
 
 
 class Plugin:
@@ -63,12 +64,10 @@ class Plugin:
         return [(weight, part) for weight, part in weights if weight]
 
 
-def _sum(
-    parts: list[tuple[int, Part]], task: model.Task, rows: points.Rows
-) -> points.Scores | None:
+def _sum(parts: list[tuple[int, Part]], task: model.Task, view: views.View) -> points.Scores | None:
     total: points.Scores | None = None
     for weight, part in parts:
-        answer = part(task, rows)
+        answer = part(task, view)
         if answer is not None:
             scored = answer * (weight * points.SCORE_UNIT)
             total = scored if total is None else total + scored
@@ -88,33 +87,32 @@ class _Single:
                     sizes = self._sizes.setdefault(name, np.zeros(len(within.nodes), np.int64))
                     sizes[row] = image.size_bytes
 
-    def least(self, task: model.Task, rows: points.Rows) -> points.Scores:
+    def least(self, task: model.Task, view: views.View) -> points.Scores:
         return scores.least(
             task.task_class.shape,
-            self._nodes.allocatable[:, rows],
-            self._nodes.assumed_used[:, rows],
+            view.allocatable,
+            view.assumed_used,
         )
 
-    def most(self, task: model.Task, rows: points.Rows) -> points.Scores:
+    def most(self, task: model.Task, view: views.View) -> points.Scores:
         shape = task.task_class.shape
         total = parts = np.zeros(1, np.int64)
         for column, request in ((0, shape.assumed_cpu), (1, shape.assumed_memory)):
-            has = self._nodes.allocatable[column, rows]
-            asked = np.minimum(self._nodes.assumed_used[column, rows] + request, has)
+            has = view.allocatable[column]
+            asked = np.minimum(view.assumed_used[column] + request, has)
             total = total + asked * _MOST // np.maximum(has, 1)
             parts = parts + (has > 0)
         score: points.Scores = total // np.maximum(parts, 1)
         return score
 
-    def balanced(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+    def balanced(self, task: model.Task, view: views.View) -> points.Scores | None:
         shape = task.task_class.shape
         if shape.is_best_effort:
             return None
         among = scores.balanced_columns(shape, self._resources)
-        used = self._nodes.used[:, rows] + self._nodes.pipelined[:, rows]
-        return scores.even(shape, among, self._nodes.allocatable[:, rows], used)
+        return scores.even(shape, among, view.allocatable, view.used + view.pipelined)
 
-    def images(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+    def images(self, task: model.Task, view: views.View) -> points.Scores | None:
         """Bytes of the task's images that lie there, those on few nodes counting little."""
         wanted = [container.image for container in task.task_class.spec.containers]
         known = [self._sizes[name] for name in map(_tagged, wanted) if name in self._sizes]
@@ -125,7 +123,7 @@ class _Single:
             start=np.zeros(len(self._nodes), np.int64),
         )
         most = _LARGE_IMAGE * len(wanted)
-        bounded = np.clip(size[rows], _SMALL_IMAGE, most)
+        bounded = np.clip(size[view.rows], _SMALL_IMAGE, most)
         score: points.Scores = _MOST * (bounded - _SMALL_IMAGE) // (most - _SMALL_IMAGE)
         return score
 
@@ -152,21 +150,21 @@ class _Among:
             taint.effect == _PREFER for taints in self._labelled.taint_sets for taint in taints
         )
 
-    def near(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
-        return self._near.scores(task, rows)
+    def near(self, task: model.Task, view: views.View) -> points.Scores | None:
+        return self._near.scores(task, view)
 
-    def even(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
-        return self._even.scores(task, rows)
+    def even(self, task: model.Task, view: views.View) -> points.Scores | None:
+        return self._even.scores(task, view)
 
-    def preferred(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+    def preferred(self, task: model.Task, view: views.View) -> points.Scores | None:
         """Sum of the weights of matching terms, the best candidate at 100."""
         number = task.task_class.number
         if number not in self._wishes:
             self._wishes[number] = self._matching_weights(task.task_class)
         weights = self._wishes[number]
-        return None if weights is None else _scaled(weights[rows])
+        return None if weights is None else _scaled(weights[view.rows])
 
-    def tolerated(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+    def tolerated(self, task: model.Task, view: views.View) -> points.Scores | None:
         """How few taints with a mere wish the task does not tolerate, the worst at 0."""
         if not self._has_mild_taints:
             return None
@@ -174,7 +172,7 @@ class _Among:
         if shape not in self._taints:
             self._taints[shape] = self._intolerable(shape)
         counts = self._taints[shape]
-        return None if counts is None else _MOST - _scaled(counts[rows])
+        return None if counts is None else _MOST - _scaled(counts[view.rows])
 
     def _matching_weights(self, task_class: model.TaskClass) -> points.Scores | None:
         wanted = task_class.spec.affinity.node_affinity if task_class.spec.affinity else None

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.framework import model, points
+from stromboli.scheduler.core.framework import model, points, views
 
 TAKEN = "node(s) didn't have free ports for the requested pod ports"
 ANY = "0.0.0.0"
@@ -28,7 +28,7 @@ class Ports:
                 self._held[port] = np.zeros(self._size, np.int64)
             self._held[port][row] += change
 
-    def checks(self, task_class: model.TaskClass, rows: points.Rows) -> list[points.Check]:
+    def checks(self, task_class: model.TaskClass, view: views.View) -> list[points.Check]:
         """Nodes where all the ports that a pod of the class wants are free."""
         wanted = self._ports(task_class)
         if not wanted:
@@ -38,7 +38,10 @@ class Ports:
             for held, counts in self._held.items():
                 if _collide(port, held):
                     free &= counts <= 0
-        return [points.Check(TAKEN, points.Code.UNSCHEDULABLE, free[rows])]
+        passed = free[view.rows]
+        if view.added is not None:
+            passed = passed & (view.added == 0)  # An equal pod wants the same ports.
+        return [points.Check(TAKEN, points.Code.UNSCHEDULABLE, passed)]
 
     def _ports(self, task_class: model.TaskClass) -> tuple[Port, ...]:
         found = self._of.get(task_class.number)

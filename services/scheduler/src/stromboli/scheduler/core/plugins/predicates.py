@@ -4,7 +4,7 @@ Selector, affinity and taints never change in a session; pod count and host port
 node's own tasks; affinity between pods and spread with any node's. Each is asked as often as that.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from stromboli.scheduler.core.framework import (
     points,
     session,
     spread,
+    views,
 )
 from stromboli.scheduler.core.plugins import ports, volumes
 
@@ -67,9 +68,9 @@ class _Static:
         self._checks = constraints.Checks(within.nodes.labelled)
         self._off = {reason for reason, name in _SWITCHED.items() if not is_on(name)}
 
-    def checks(self, task: model.Task, rows: points.Rows) -> list[points.Check]:
+    def checks(self, task: model.Task, view: views.View) -> list[points.Check]:
         return [
-            points.Check(reason, points.Code.UNRESOLVABLE, passed[rows])
+            points.Check(reason, points.Code.UNRESOLVABLE, passed[view.rows])
             for reason, passed in self._checks.of(task.task_class.shape).checks
             if reason not in self._off
         ]
@@ -98,24 +99,28 @@ class _Local:
                 if self._ports is not None:
                     self._ports.count(task.task_class, row, 1)
 
-    def checks(self, task: model.Task, rows: points.Rows) -> list[points.Check]:
-        return list(self._checks(task, rows))
+    def checks(self, task: model.Task, view: views.View) -> list[points.Check]:
+        return list(self._checks(task, view))
 
-    def _checks(self, task: model.Task, rows: points.Rows) -> Iterator[points.Check]:
-        room = self._pods[rows] < self._nodes.allocatable[shapes.PODS, rows]
+    def _checks(self, task: model.Task, view: views.View) -> Iterator[points.Check]:
+        pods = self._pods[view.rows]
+        if view.added is not None:
+            pods = pods + view.added
+        room = pods < view.allocatable[shapes.PODS]
         yield points.Check(TOO_MANY_PODS, points.Code.UNSCHEDULABLE, room)
         if self._ports is not None:
-            yield from self._ports.checks(task.task_class, rows)
+            yield from self._ports.checks(task.task_class, view)
 
-    def put(self, task: model.Task) -> None:
-        self._count(task, 1)
+    def put(self, tasks: Sequence[model.Task]) -> None:
+        self._count(tasks, 1)
 
-    def take(self, task: model.Task) -> None:
-        self._count(task, -1)
+    def take(self, tasks: Sequence[model.Task]) -> None:
+        self._count(tasks, -1)
 
-    def _count(self, task: model.Task, change: int) -> None:
-        row = self._nodes.rows.get(task.node)
-        if row is not None:
-            self._pods[row] += change
-            if self._ports is not None:
-                self._ports.count(task.task_class, row, change)
+    def _count(self, tasks: Sequence[model.Task], change: int) -> None:
+        for task in tasks:
+            row = self._nodes.rows.get(task.node)
+            if row is not None:
+                self._pods[row] += change
+                if self._ports is not None:
+                    self._ports.count(task.task_class, row, change)

@@ -14,7 +14,9 @@ class Plugin:
     def open(self, within: session.Session) -> None:
         """Order jobs, subjobs and tasks; choose victims of lower priority."""
         self._jobs = within.jobs
-        within.add_task_order(lambda left, right: right.priority - left.priority)
+        within.add_task_order(
+            lambda left, right: right.priority - left.priority, lambda task: -task.priority
+        )
         within.add_job_order(lambda left, right: right.priority - left.priority)
         within.add_subjob_order(lambda left, right: right.priority - left.priority)
         within.add_preemptable(self._preemptable)

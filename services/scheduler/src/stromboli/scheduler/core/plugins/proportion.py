@@ -42,7 +42,7 @@ class Plugin:
         _fill(list(self._accounts.values()), within.total.tolist())
         within.add_queue_order(self._compare_queues)
         within.add_overused(self._is_overused)
-        within.add_allocatable(self._is_allocatable)
+        within.add_allocatable(self._is_allocatable, self._room)
         within.add_preemptive(self._is_preemptive)
         within.add_reclaimable(self._choose_reclaimable)
         within.add_job_enqueueable(self._vote_enqueueable)
@@ -68,6 +68,12 @@ class Plugin:
 
     def _is_allocatable(self, queue: model.Queue, task: model.Task) -> bool:
         return self._deserves(queue, self._demands.of(task))
+
+    def _room(self, queue: model.Queue, task: model.Task, most: int) -> int:
+        account = self._accounts.get(queue.name)
+        if account is None or not queue.is_open:
+            return 0
+        return shares.room(account.allocated, self._demands.of(task), account.deserved, most)
 
     def _is_preemptive(self, queue: model.Queue, tasks: Sequence[model.Task]) -> bool:
         together = [0] * len(self._session.resources.names)
@@ -105,17 +111,17 @@ class Plugin:
     def _note_enqueued(self, job: model.Job) -> None:
         accounts.note_admitted(job, [self._accounts[job.queue]])
 
-    def _take(self, task: model.Task) -> None:
-        self._charge(task, 1)
+    def _take(self, tasks: Sequence[model.Task]) -> None:
+        self._charge(tasks[0], len(tasks))
 
-    def _give_back(self, task: model.Task) -> None:
-        self._charge(task, -1)
+    def _give_back(self, tasks: Sequence[model.Task]) -> None:
+        self._charge(tasks[0], -len(tasks))
 
-    def _charge(self, task: model.Task, times: int) -> None:
-        job = self._session.job_of(task)
+    def _charge(self, like: model.Task, times: int) -> None:
+        job = self._session.job_of(like)
         if job is not None:
             account = self._accounts[job.queue]
-            account.take(self._demands.of(task), times)
+            account.take(self._demands.of(like), times)
             account.share = shares.share(account.allocated, account.deserved)
 
 

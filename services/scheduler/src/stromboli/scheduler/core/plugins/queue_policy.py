@@ -12,7 +12,7 @@ Annotations of a Queue under ``stromboli.sh/`` (else the plugin's arguments of t
 queue's door nor by evicting others.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -140,16 +140,16 @@ class Plugin:
         level = self._levels[job.key] = self._books[job.queue].level(job)
         return before is not None and level > before
 
-    def _take(self, task: model.Task) -> None:
-        self._charge(task, 1)
+    def _take(self, tasks: Sequence[model.Task]) -> None:
+        self._charge(tasks[0], len(tasks))
 
-    def _give_back(self, task: model.Task) -> None:
-        self._charge(task, -1)
+    def _give_back(self, tasks: Sequence[model.Task]) -> None:
+        self._charge(tasks[0], -len(tasks))
 
-    def _charge(self, task: model.Task, times: int) -> None:
-        job = self._session.job_of(task)
+    def _charge(self, like: model.Task, times: int) -> None:
+        job = self._session.job_of(like)
         if job is not None and job.queue in self._books:
-            self._books[job.queue].charge(job, self._demands.of(task), times)
+            self._books[job.queue].charge(job, self._demands.of(like), times)
 
     # Strict queues --------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stromboli.scheduler.core import shapes
-from stromboli.scheduler.core.framework import configuration, model, nodes, points, session
+from stromboli.scheduler.core.framework import configuration, model, points, session, views
 
 MOST, LEAST = "MostAllocated", "LeastAllocated"
 TYPE_ANNOTATION = "volcano.sh/resource-strategy-scoring-type"
@@ -65,7 +65,6 @@ class Plugin:
 
     def open(self, within: session.Session) -> None:
         """Register what is configured."""
-        self._nodes = within.nodes
         self._names = within.resources.names
         within.complaints.extend(self._arguments.complaints)
         within.add_distinction(_annotations)
@@ -92,13 +91,13 @@ class Plugin:
             found[name] = Strategy(entry.text("type", LEAST) == MOST, max(weight, 1))
         return found
 
-    def _score(self, task: model.Task, rows: points.Rows) -> points.Scores:
-        fit = self._fit(task, rows) * (BEST * self._weight)
-        rare = self._rarity.points(task, rows, self._nodes, self._names)
+    def _score(self, task: model.Task, view: views.View) -> points.Scores:
+        fit = self._fit(task, view) * (BEST * self._weight)
+        rare = self._rarity.points(task, view, self._names)
         scores: points.Scores = np.rint((fit + rare) * points.SCORE_UNIT).astype(np.int64)
         return scores
 
-    def _fit(self, task: model.Task, rows: points.Rows) -> Points:
+    def _fit(self, task: model.Task, view: views.View) -> Points:
         """From 0 to 1; a node where anything counted would overflow has 0."""
         strategies = self._strategies_of(task)
         asked = [
@@ -106,12 +105,12 @@ class Plugin:
             for column, name in enumerate(self._names)
             if task.request[column] > 0 and (found := strategies.of(name)) is not None
         ]
-        total = np.zeros(_size(self._nodes, rows))
+        total = np.zeros(view.size)
         fits = np.ones(len(total), np.bool_)
         weight = sum(found.weight for _, found in asked)
         for column, found in asked:
-            has = self._nodes.allocatable[column, rows]
-            used = self._nodes.used[column, rows] + task.request[column]
+            has = view.allocatable[column]
+            used = view.used[column] + task.request[column]
             wanted = used if found.is_most else has - used
             total += found.weight * np.divide(wanted, has, out=np.zeros(len(total)), where=has > 0)
             fits &= used <= has
@@ -127,8 +126,8 @@ class Plugin:
             self._overrides[key] = Strategies(_own(kind, text))
         return self._overrides[key]
 
-    def _check(self, task: model.Task, rows: points.Rows) -> Sequence[points.Check]:
-        return self._proportion.checks(task, rows, self._nodes, self._names)
+    def _check(self, task: model.Task, view: views.View) -> Sequence[points.Check]:
+        return self._proportion.checks(task, view, self._names)
 
 
 class Rarity:
@@ -143,18 +142,16 @@ class Rarity:
             value = own.integer(name, 1)
             self._weights[name] = value if value >= 0 else 1
 
-    def points(
-        self, task: model.Task, rows: points.Rows, table: nodes.Nodes, names: Sequence[str]
-    ) -> Points:
+    def points(self, task: model.Task, view: views.View, names: Sequence[str]) -> Points:
         """From 0 to a hundred times the weight; 0 where the node lacks something asked for."""
-        size = _size(table, rows)
+        size = view.size
         total = sum(self._weights.values())
         if self._weight <= 0 or total == 0:
             return np.zeros(size)
         rare = np.zeros(size)
         has_all = np.ones(size, np.bool_)
         for column, name in enumerate(names):
-            has = table.allocatable[column, rows] > 0
+            has = view.allocatable[column] > 0
             rare += has * self._weights.get(name, 0)
             if task.request[column] > 0:
                 has_all &= has
@@ -173,7 +170,7 @@ class Proportion:
         }
 
     def checks(
-        self, task: model.Task, rows: points.Rows, table: nodes.Nodes, names: Sequence[str]
+        self, task: model.Task, view: views.View, names: Sequence[str]
     ) -> Sequence[points.Check]:
         """A task that asks for any of the accelerators takes what was kept for it."""
         columns = [column for column, name in enumerate(names) if name in self._rates]
@@ -182,13 +179,13 @@ class Proportion:
         checks = []
         for column in columns:
             cpu_rate, memory_rate = self._rates[names[column]]
-            idle = table.idle[column, rows]
-            cpu_left = table.idle[shapes.CPU, rows] - task.request[shapes.CPU]
-            memory_left = table.idle[shapes.MEMORY, rows] - task.request[shapes.MEMORY]
+            idle = view.idle[column]
+            cpu_left = view.idle[shapes.CPU] - task.request[shapes.CPU]
+            memory_left = view.idle[shapes.MEMORY] - task.request[shapes.MEMORY]
             is_kept = (cpu_left >= idle * cpu_rate) & (
                 memory_left >= idle * memory_rate * GIGABYTE_PER_MILLI
             )
-            passed = is_kept | (table.allocatable[column, rows] <= 0)
+            passed = is_kept | (view.allocatable[column] <= 0)
             reason = f"proportional of resource {names[column]} check failed"
             checks.append(points.Check(reason, points.Code.UNRESOLVABLE, passed))
         return checks
@@ -214,7 +211,3 @@ def _own(kind: str, text: str) -> dict[str, Strategy]:
 
 def _listed(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _size(table: nodes.Nodes, rows: points.Rows) -> int:
-    return len(table) if isinstance(rows, slice) else len(rows)

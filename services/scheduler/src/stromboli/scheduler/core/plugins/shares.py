@@ -6,6 +6,7 @@ is therefore kept as pairs of column and amount.
 """
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -80,6 +81,15 @@ def fits(used: Sequence[int], demand: Demand, limit: Sequence[float]) -> bool:
     return all(
         used[column] + amount <= limit[column] for column, amount in demand if column != shapes.PODS
     )
+
+
+def room(used: Sequence[int], demand: Demand, limit: Sequence[float], most: int) -> int:
+    """How many such requests, up to ``most``, fit on top of each other."""
+    for column, amount in demand:
+        if column != shapes.PODS:
+            # Limits may have fractions of a unit; whole units decide, as they do one by one.
+            most = min(most, (math.floor(limit[column]) - used[column]) // amount)
+    return max(most, 0)
 
 
 def short_names(

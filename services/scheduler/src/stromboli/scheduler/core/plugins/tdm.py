@@ -10,7 +10,14 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from stromboli.scheduler.core.framework import configuration, durations, model, points, session
+from stromboli.scheduler.core.framework import (
+    configuration,
+    durations,
+    model,
+    points,
+    session,
+    views,
+)
 from stromboli.scheduler.core.plugins import zones
 from stromboli.shared import keys
 
@@ -61,8 +68,8 @@ class Plugin:
             self._complaints.append(f"plugin tdm: arguments.tdm.evict.period: {error}")
             return PERIOD
 
-    def _check(self, task: model.Task, rows: points.Rows) -> Sequence[points.Check]:
-        zone_of = self._zone_of[rows]
+    def _check(self, task: model.Task, view: views.View) -> Sequence[points.Check]:
+        zone_of = self._zone_of[view.rows]
         checks = [
             points.Check(reason, points.Code.UNRESOLVABLE, zone_of != name)
             for name in self._found
@@ -80,10 +87,10 @@ class Plugin:
             return f"current time beyond revocable zone {name}:{self._zones[name].text}"
         return ""
 
-    def _score(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
+    def _score(self, task: model.Task, view: views.View) -> points.Scores | None:
         if not task.revocable_zone:
             return None
-        is_open = np.isin(self._zone_of[rows], sorted(self._active))
+        is_open = np.isin(self._zone_of[view.rows], sorted(self._active))
         scores: points.Scores = is_open.astype(np.int64) * (ELIGIBLE_POINTS * points.SCORE_UNIT)
         return scores
 

@@ -4,11 +4,13 @@ Measurements lag: pods that were placed or have started only lately are not in t
 estimate of what they will use is added. Nodes without a measurement pass and score nothing.
 """
 
+from collections.abc import Hashable, Sequence
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.framework import configuration, model, points, session
+from stromboli.scheduler.core.framework import configuration, model, points, session, views
 from stromboli.shared import units
 
 CPU_HIGH = "the CPU load of the node exceeds the upper limit."
@@ -32,9 +34,15 @@ class _Estimator(msgspec.Struct, frozen=True):
     risk_factor: float
     best_effort: tuple[float, float]
 
-    def estimate(self, task: model.Task, load: float) -> _Loads:
-        """A pod's likely use on a node with so much load (0 to 1)."""
-        risk = self.risk_factor if load >= self.risk_threshold else 1.0
+    def estimate(self, task: model.Task, loads: _Loads) -> _Loads:
+        """A pod's likely use (``2 x nodes``) on nodes with so much load (0 to 1) each."""
+        calm, risky = self._likely(task, 1.0), self._likely(task, self.risk_factor)
+        estimated: _Loads = np.where(
+            loads >= self.risk_threshold, risky[:, np.newaxis], calm[:, np.newaxis]
+        )
+        return estimated
+
+    def _likely(self, task: model.Task, risk: float) -> _Loads:
         if task.is_best_effort:
             return np.rint(np.array(self.best_effort) * risk)
         request = task.request[:2].astype(np.float64)
@@ -99,14 +107,16 @@ class Plugin:
             for task in tasks.values():
                 if _is_unmeasured(task, within):
                     self._count(within, task)
+        within.add_distinction(_stated_limits)
         within.add_predicate(self._checks, points.Scope.STATIC)
         within.add_node_order(self._scores)
-        within.add_event_handler(lambda task: self._count(within, task), self._uncount)
+        within.add_event_handler(lambda tasks: self._count_all(within, tasks), self._uncount_all)
 
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
 
-    def _checks(self, task: model.Task, rows: points.Rows) -> list[points.Check]:
+    def _checks(self, task: model.Task, view: views.View) -> list[points.Check]:
+        rows = view.rows
         return [
             points.Check(
                 reason,
@@ -116,31 +126,51 @@ class Plugin:
             for of, reason in enumerate((CPU_HIGH, MEMORY_HIGH))
         ]
 
-    def _scores(self, task: model.Task, rows: points.Rows) -> points.Scores | None:
-        total = float(self._weights.sum())
+    def _scores(self, task: model.Task, view: views.View) -> points.Scores | None:
+        rows, total = view.rows, float(self._weights.sum())
         if not total:
             return None
-        free = 1 - self._loads(rows)
+        shadow = self._shadow[:, rows]
+        if view.added is not None:
+            shadow = self._with_added(task, rows, view.added)
+        free = 1 - self._loads(rows, shadow)
         share = (free * self._weights[:, np.newaxis]).sum(axis=0) / total
         score = np.rint(share * _FULL * self._weight * points.SCORE_UNIT).astype(np.int64)
         return np.where(self._has_measured[rows], score, 0)
 
-    def _loads(self, rows: points.Rows) -> _Loads:
+    def _with_added(self, task: model.Task, rows: views.Rows, added: views.Counts) -> _Loads:
+        """The estimates with further tasks, one after another: each raises the next one's risk."""
+        shadow = self._shadow[:, rows].copy()
+        for step in range(int(added.max(initial=0))):
+            shadow += np.where(added > step, self._estimate(task, rows, shadow), 0)
+        return shadow
+
+    def _estimate(self, task: model.Task, rows: views.Rows, shadow: _Loads) -> _Loads:
+        total = float(self._weights.sum())
+        loads = self._loads(rows, shadow) * self._weights[:, np.newaxis]
+        weighed = loads.sum(axis=0) / total if total else np.zeros(shadow.shape[1])
+        return self._estimator.estimate(task, weighed)
+
+    def _loads(self, rows: views.Rows, shadow: _Loads) -> _Loads:
         """Measured and estimated load of nodes, 0 to 1."""
         capacity = self._capacity[:, rows]
-        shadow = np.divide(
-            self._shadow[:, rows], capacity, out=np.zeros_like(capacity), where=capacity > 0
-        )
-        return np.clip(self._measured[:, rows] / _FULL + shadow, 0, 1)
+        part = np.divide(shadow, capacity, out=np.zeros_like(capacity), where=capacity > 0)
+        return np.clip(self._measured[:, rows] / _FULL + part, 0, 1)
+
+    def _count_all(self, within: session.Session, tasks: Sequence[model.Task]) -> None:
+        for task in tasks:
+            self._count(within, task)
+
+    def _uncount_all(self, tasks: Sequence[model.Task]) -> None:
+        for task in tasks:
+            self._uncount(task)
 
     def _count(self, within: session.Session, task: model.Task) -> None:
         row = within.nodes.rows.get(task.node)
         if row is None or task.uid in self._counted:
             return
-        total = float(self._weights.sum())
-        loads = self._loads(np.array([row], np.intp))[:, 0]
-        load = float((loads * self._weights).sum() / total) if total else 0.0
-        estimated = self._estimator.estimate(task, load)
+        rows = np.array([row], np.intp)
+        estimated = self._estimate(task, rows, self._shadow[:, rows])[:, 0]
         self._shadow[:, row] += estimated
         self._counted[task.uid] = (row, estimated)
 
@@ -198,6 +228,12 @@ def _is_unmeasured(task: model.Task, within: session.Session) -> bool:
         return task.status in model.ALLOCATED
     started = task.pod.status.start_time
     return started is None or (within.now - started).total_seconds() < LAG_S
+
+
+def _stated_limits(task: model.Task) -> Hashable:
+    """What the containers may use at most, as it is written: the estimate hangs on it."""
+    limits = (container.resources.limits for container in task.pod.spec.containers)
+    return tuple(tuple(sorted((each or {}).items())) for each in limits)
 
 
 def _limits(task: model.Task) -> _Loads:

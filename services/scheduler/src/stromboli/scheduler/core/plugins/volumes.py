@@ -7,7 +7,7 @@ consumer is bound once a node is chosen, before the pod is: that is a preparatio
 import numpy as np
 
 from stromboli.scheduler.core import constraints, shapes
-from stromboli.scheduler.core.framework import model, points, session
+from stromboli.scheduler.core.framework import model, points, session, views
 from stromboli.shared import units
 from stromboli.shared.api import core
 
@@ -37,7 +37,7 @@ class Claims:
                 return "pod has unbound immediate PersistentVolumeClaims"
         return None
 
-    def checks(self, task: model.Task, rows: points.Rows) -> list[points.Check]:
+    def checks(self, task: model.Task, view: views.View) -> list[points.Check]:
         """Nodes that reach the bound volumes, and where the others could be had."""
         found = []
         for key in _keys(task):
@@ -46,10 +46,10 @@ class Claims:
                 continue
             if claim.spec.volume_name:
                 reached = self._reach(self._volumes.get(claim.spec.volume_name))
-                found.append(points.Check(CONFLICT, points.Code.UNRESOLVABLE, reached[rows]))
+                found.append(points.Check(CONFLICT, points.Code.UNRESOLVABLE, reached[view.rows]))
             elif not self._is_provisioned(claim):
                 free = self._free(claim)
-                found.append(points.Check(NONE_FREE, points.Code.UNRESOLVABLE, free[rows]))
+                found.append(points.Check(NONE_FREE, points.Code.UNRESOLVABLE, free[view.rows]))
         return found
 
     def preparations(self, task: model.Task) -> list[str]:
