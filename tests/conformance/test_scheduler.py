@@ -5,6 +5,7 @@ beside the repository). Without them there is nothing to compare with, and the t
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tests.conformance import deviations
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("STROM_SHARED", ROOT.parent / "shared"))
 CASES = SHARED / "conformance" / "scheduler"
-CORE = 59
+CASES_RECORDED = {"core": 59, "sharding": 4, "dra": 4}
 
 
 class Check(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,14 +43,11 @@ class Case(msgspec.Struct):
         return {key: phase for key, phase in phases.items() if key in gangs}
 
 
-def core_cases() -> list[Path]:
-    """Cases that need nothing but the core."""
-    needs = msgspec.json.Decoder(Case)
-    return [path for path in sorted(CASES.glob("*.json")) if _is_core(needs, path)]
-
-
-def _is_core(needs: msgspec.json.Decoder[Case], path: Path) -> bool:
-    return needs.decode(path.read_bytes()).needs == "core"
+def cases() -> dict[Path, str]:
+    """The recorded cases that are compared, and what each needs."""
+    decoder = msgspec.json.Decoder(Case)
+    needs = {path: decoder.decode(path.read_bytes()).needs for path in sorted(CASES.glob("*.json"))}
+    return {path: need for path, need in needs.items() if need in CASES_RECORDED}
 
 
 def compared(case: Case, outcome: simulate.Outcome) -> Iterator[tuple[str, object, object]]:
@@ -74,13 +72,14 @@ def _plain(nested: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]
 
 
 def test_the_cases_are_all_there() -> None:
-    """As many core cases are compared as were recorded."""
+    """As many cases of each kind are compared as were recorded."""
     if not CASES.is_dir():
         pytest.skip(f"no recorded cases in {CASES}; STROM_SHARED names their folder")
-    assert len(core_cases()) >= CORE
+    found = Counter(cases().values())
+    assert all(found[need] >= count for need, count in CASES_RECORDED.items())
 
 
-@pytest.mark.parametrize("path", core_cases(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", cases(), ids=lambda path: path.stem)
 def test_a_session_decides_as_recorded(path: Path) -> None:
     """Binds, evictions, promises, phases and counts agree, but for listed deviations."""
     raw = path.read_bytes()
@@ -97,7 +96,7 @@ def test_every_deviation_is_of_a_case_and_they_are_few() -> None:
     """A deviation whose case is gone, or a fourth one, is an error of ours."""
     if not CASES.is_dir():
         pytest.skip(f"no recorded cases in {CASES}; STROM_SHARED names their folder")
-    names = [path.stem for path in core_cases()]
+    names = [path.stem for path in cases()]
     for known in deviations.DEVIATIONS:
         assert any(name.startswith(known) for name in names)
     assert len(deviations.DEVIATIONS) <= 3

@@ -8,7 +8,7 @@ import msgspec
 
 from stromboli.scheduler.core import actions, plugins, simulate
 from stromboli.scheduler.core.framework import cluster, configuration, opening, reading, session
-from stromboli.shared.api import core, meta, scheduling
+from stromboli.shared.api import core, meta, resource, scheduling, shard
 from stromboli.testkit import builders
 
 FIELDS: Mapping[type[meta.Object], str] = {
@@ -18,6 +18,13 @@ FIELDS: Mapping[type[meta.Object], str] = {
     scheduling.Queue: "queues",
     core.PriorityClass: "priority_classes",
     core.ResourceQuota: "resource_quotas",
+    core.PersistentVolume: "volumes",
+    core.PersistentVolumeClaim: "claims",
+    core.StorageClass: "storage_classes",
+    resource.ResourceClaim: "resource_claims",
+    resource.DeviceClass: "device_classes",
+    resource.ResourceSlice: "resource_slices",
+    shard.NodeShard: "node_shards",
 }
 Tier = Sequence[Mapping[str, Any]]
 

@@ -149,6 +149,14 @@ class Volume(Part, frozen=True, kw_only=True):
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
 
 
+class PodResourceClaim(Part, frozen=True, kw_only=True):
+    """Devices of a pod: a claim by name, or one made for the pod from a template."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+
+
 class SchedulingGate(Part, frozen=True, kw_only=True):
     """Something a pod waits for before it may be scheduled."""
 
@@ -173,6 +181,7 @@ class PodSpec(Part, frozen=True, kw_only=True):
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     volumes: tuple[Volume, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
 
@@ -209,6 +218,13 @@ class Condition(Part, frozen=True, kw_only=True):
     last_transition_time: datetime | None = None
 
 
+class PodResourceClaimStatus(Part, frozen=True, kw_only=True):
+    """The claim that was made from a template; no name: none is needed."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+
+
 class PodStatus(Part, frozen=True, kw_only=True):
     """What became of the pod."""
 
@@ -219,6 +235,7 @@ class PodStatus(Part, frozen=True, kw_only=True):
     nominated_node_name: str = ""
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
 
 
 class Pod(Object, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.shared.api.core import Quantity
+from stromboli.shared.api.core import LabelSelector, Quantity
 from stromboli.shared.api.meta import Object, Part
 
 
@@ -19,6 +19,18 @@ class PodGroupCondition(Part, frozen=True, kw_only=True):
     message: str = ""
 
 
+class SubGroupPolicy(Part, frozen=True, kw_only=True):
+    """Divides a gang: pods that the selector matches form a group for each combination of values
+    of the labels. A group needs ``sub_group_size`` pods (1 if unset), the gang ``min_sub_groups``
+    whole groups."""
+
+    name: str = ""
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    sub_group_size: int | None = None
+    min_sub_groups: int | None = None
+
+
 class PodGroupSpec(Part, frozen=True, kw_only=True):
     """The gang: how many members, of which queue, with which priority."""
 
@@ -27,6 +39,7 @@ class PodGroupSpec(Part, frozen=True, kw_only=True):
     queue: str = "default"
     priority_class_name: str = ""
     min_resources: dict[str, Quantity] | None = None
+    sub_group_policy: tuple[SubGroupPolicy, ...] = ()
 
 
 class PodGroupStatus(Part, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
 """One session as a pure function: a cluster's objects and a configuration in, decisions out.
 
 The case document is that of the conformance cases: ``name``, ``now``, ``config`` (as the
-configuration file has it) and ``objects`` (Kubernetes manifests). What it says besides is ignored.
+configuration file has it), ``objects`` (Kubernetes manifests) and ``shard`` (mode, name, nodes).
+What it says besides is ignored.
 """
 
 from collections import defaultdict
@@ -21,7 +22,8 @@ from stromboli.scheduler.core.framework import (
     reading,
     session,
 )
-from stromboli.shared.api import core, meta, scheduling
+from stromboli.scheduler.core.plugins import sharding, volumes
+from stromboli.shared.api import core, meta, resource, scheduling, shard
 
 
 class Outcome(msgspec.Struct, frozen=True, rename="camel"):
@@ -40,11 +42,20 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     explanations: Mapping[str, str]
 
 
+class Shard(msgspec.Struct, frozen=True):
+    """The nodes that the session is to serve, and whether hard or soft."""
+
+    mode: str
+    name: str
+    nodes: tuple[str, ...] = ()
+
+
 class _Case(msgspec.Struct):
     now: datetime
     objects: list[dict[str, Any]]
     name: str = ""
     config: dict[str, Any] = {}
+    shard: Shard | None = None
 
 
 FIELDS: Mapping[str, tuple[str, type[meta.Object]]] = {
@@ -58,6 +69,10 @@ FIELDS: Mapping[str, tuple[str, type[meta.Object]]] = {
     "PersistentVolume": ("volumes", core.PersistentVolume),
     "PersistentVolumeClaim": ("claims", core.PersistentVolumeClaim),
     "StorageClass": ("storage_classes", core.StorageClass),
+    "ResourceClaim": ("resource_claims", resource.ResourceClaim),
+    "DeviceClass": ("device_classes", resource.DeviceClass),
+    "ResourceSlice": ("resource_slices", resource.ResourceSlice),
+    "NodeShard": ("node_shards", shard.NodeShard),
 }
 """Kind -> field of the cluster and how it is read; other kinds are ignored."""
 
@@ -69,7 +84,10 @@ def simulate(document: bytes | str) -> Outcome:
     """
     case = msgspec.json.decode(document, type=_Case)
     configured = reading.configured(case.config, actions.NAMES, plugins.NAMES)
-    return outcome(case.name, run(configured, _cluster(case)))
+    given = _cluster(case)
+    if case.shard is not None:
+        configured, given = _sharded(configured, given, case.shard)
+    return outcome(case.name, run(configured, given))
 
 
 def run(configured: configuration.Configuration, given: cluster.Cluster) -> session.Session:
@@ -95,7 +113,7 @@ def outcome(name: str, closed: session.Session) -> Outcome:
         binds={
             task: node
             for task, node in sorted(decided.binds.items())
-            if task not in decided.preparations
+            if not any(volumes.is_binding(step) for step in decided.preparations.get(task, ()))
         },
         evictions=tuple(sorted(eviction.task for eviction in decided.evictions)),
         pipelined={job.key: promised for job in jobs if (promised := _promised(job))},
@@ -111,6 +129,23 @@ def _promised(job: model.Job) -> dict[str, str]:
 
 def _waits(job: model.Job) -> bool:
     return job.count(model.Status.PENDING, model.Status.PIPELINED) > 0
+
+
+def _sharded(
+    configured: configuration.Configuration, given: cluster.Cluster, which: Shard
+) -> tuple[configuration.Configuration, cluster.Cluster]:
+    """The same with a shard of nodes and the plugin that keeps to it."""
+    options = configuration.PluginOptions(
+        sharding.NAME, arguments={"sharding.mode": which.mode, "sharding.name": which.name}
+    )
+    own = shard.NodeShard(
+        metadata=meta.ObjectMeta(name=which.name),
+        spec=shard.NodeShardSpec(nodes_desired=which.nodes),
+    )
+    return (
+        msgspec.structs.replace(configured, tiers=(*configured.tiers, (options,))),
+        msgspec.structs.replace(given, node_shards=(*given.node_shards, own)),
+    )
 
 
 def _cluster(case: _Case) -> cluster.Cluster:

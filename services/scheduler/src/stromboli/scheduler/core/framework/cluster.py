@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.shared.api import core, scheduling
+from stromboli.shared.api import core, resource, scheduling, shard
 
 
 class NodeUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +29,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     volumes: tuple[core.PersistentVolume, ...] = ()
     claims: tuple[core.PersistentVolumeClaim, ...] = ()
     storage_classes: tuple[core.StorageClass, ...] = ()
+    resource_claims: tuple[resource.ResourceClaim, ...] = ()
+    device_classes: tuple[resource.DeviceClass, ...] = ()
+    resource_slices: tuple[resource.ResourceSlice, ...] = ()
+    node_shards: tuple[shard.NodeShard, ...] = ()
     namespace_labels: Mapping[str, Mapping[str, str]] = {}
     usage: Mapping[str, NodeUsage] = {}
     """Node -> measured use; a node that is absent has no measurement."""

@@ -27,6 +27,7 @@ NAMES = frozenset(
         "usage",
         "cdp",
         "queue-policy",
+        "sharding",
     }
 )
 

@@ -16,6 +16,7 @@ from stromboli.scheduler.core.plugins import (
     account_tree,
     accounts,
     capacity_victims,
+    device_quotas,
     hierarchy,
     shares,
 )
@@ -28,7 +29,14 @@ class Plugin:
         self._is_tree = options.is_enabled("enableHierarchy")
         self._arguments = options.typed()
         self._level = max(self._arguments.integer("ancestorReclaimLevel", 0), 0)
+        self._counts_devices = self._arguments.boolean(
+            "capacity.DynamicResourceAllocationEnable", default=True
+        )
+        self._sums_device_capacity = self._arguments.boolean(
+            "capacity.DRAConsumableCapacityEnable", default=False
+        )
         self._demands = shares.Demands()
+        self._devices: device_quotas.Books | None = None
 
     def open(self, within: session.Session) -> None:
         """Open the accounts and register."""
@@ -51,6 +59,12 @@ class Plugin:
         within.add_job_enqueueable(self._vote_enqueueable)
         within.add_job_enqueued(self._note_enqueued)
         within.add_event_handler(self._take, self._give_back)
+        limits = [name for queue in within.queues.values() for name in queue.capability]
+        if self._counts_devices and device_quotas.is_needed(within, limits):
+            self._devices = device_quotas.Books(
+                within, self._names, with_capacity=self._sums_device_capacity
+            )
+            within.add_event_handler(self._devices.take, self._devices.give_back)
 
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
@@ -126,11 +140,19 @@ class Plugin:
             return []
         return [self._accounts[queue.name], *self._above[queue.name]]
 
+    def _names(self, queue: str) -> list[str]:
+        """The queue and those above it."""
+        return [queue, *(account.queue.name for account in self._above.get(queue, ()))]
+
     def _is_allocatable(self, queue: model.Queue, task: model.Task) -> bool:
         demand = self._demands.of(task)
         chain = self._chain(queue)
-        return bool(chain) and all(
-            shares.fits(account.allocated, demand, account.real_capability) for account in chain
+        return (
+            bool(chain)
+            and all(
+                shares.fits(account.allocated, demand, account.real_capability) for account in chain
+            )
+            and (self._devices is None or self._devices.fits(task, queue.name))
         )
 
     def _room(self, queue: model.Queue, task: model.Task, most: int) -> int:
@@ -169,11 +191,18 @@ class Plugin:
             if problem:
                 self._session.tell_user(job, problem)
             return points.REJECT
+        if self._devices is not None and not self._devices.admits(job):
+            self._session.tell_user(
+                job, f"queue resource quota insufficient: insufficient {device_quotas.EXCEEDED}"
+            )
+            return points.REJECT
         return accounts.admit(self._session, job, chain)
 
     def _note_enqueued(self, job: model.Job) -> None:
         if job.queue in self._accounts:
             accounts.note_admitted(job, [self._accounts[job.queue], *self._above[job.queue]])
+        if self._devices is not None:
+            self._devices.note_enqueued(job)
 
     # Events ---------------------------------------------------------------------------------
 

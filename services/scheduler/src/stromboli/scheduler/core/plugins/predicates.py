@@ -18,7 +18,7 @@ from stromboli.scheduler.core.framework import (
     spread,
     views,
 )
-from stromboli.scheduler.core.plugins import ports, volumes
+from stromboli.scheduler.core.plugins import devices, ports, volumes
 
 TOO_MANY_PODS = "node(s) pod number exceeded"
 _SWITCHED = {
@@ -52,6 +52,17 @@ class Plugin:
             within.add_pre_predicate(claims.missing)
             within.add_predicate(claims.checks, points.Scope.STATIC)
             within.add_preparation(claims.preparations)
+        if within.cluster.resource_claims:
+            self._open_devices(within)
+
+    def _open_devices(self, within: session.Session) -> None:
+        """No argument turns it off: Volcano declares one and never reads it."""
+        owned = devices.Devices(within)
+        within.add_distinction(owned.tell)
+        within.add_pre_predicate(owned.missing)
+        within.add_predicate(owned.checks, owned.scope)
+        within.add_event_handler(owned.put, owned.take)
+        within.add_preparation(lambda task: list(owned.preparations(task)))
 
     def close(self, within: session.Session) -> None:
         """Pass on what was wrong with the arguments."""

@@ -13,6 +13,7 @@ from stromboli.shared.api import core
 
 CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 NONE_FREE = "node(s) didn't find available persistent volumes to bind"
+_BIND = "bind claim "
 _LATE = "WaitForFirstConsumer"
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
@@ -55,7 +56,7 @@ class Claims:
     def preparations(self, task: model.Task) -> list[str]:
         """Claims to be bound before the pod is."""
         return [
-            f"bind claim {key}"
+            f"{_BIND}{key}"
             for key in _keys(task)
             if key in self._claims and not self._claims[key].spec.volume_name
         ]
@@ -92,6 +93,11 @@ class Claims:
             ):
                 free |= self._reach(volume)
         return free
+
+
+def is_binding(step: str) -> bool:
+    """The preparation binds a volume."""
+    return step.startswith(_BIND)
 
 
 def _keys(task: model.Task) -> list[str]:

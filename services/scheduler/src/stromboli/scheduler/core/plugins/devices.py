@@ -1,0 +1,193 @@
+"""Dynamic resource allocation: a pod goes where the devices it claims can be had (spec/plugins 7).
+
+The rules are those of Kubernetes' DynamicResources for whole devices: class and request selectors,
+counts, all of a node, the first of several, attributes that must agree, claims shared by pods.
+What a task is given belongs to its claim until no task of the session uses it any more; a claim
+that already has its devices ties its pods to the nodes that reach them.
+"""
+
+from collections.abc import Hashable, Iterator
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core.framework import claims, model, points, session
+from stromboli.scheduler.core.plugins import inventory, selectors
+from stromboli.shared.api import resource
+
+NOT_ENOUGH = "cannot allocate all claims"
+ELSEWHERE = "resourceclaim not available on the node"
+
+
+class _Held(msgspec.Struct, eq=False):
+    """A claim with devices. ``users``: tasks that lie or are to lie on a node with it, of which
+    ``first`` did when the session opened."""
+
+    identities: tuple[inventory.Identity, ...]
+    reached: points.Mask
+    users: set[str]
+    first: frozenset[str] = frozenset()
+    given: inventory.Given | None = None
+    """What this session gave it."""
+
+
+class Devices:
+    """Devices and claims of a session."""
+
+    def __init__(self, within: session.Session) -> None:
+        self._session = within
+        given = within.cluster
+        self._classes = {each.metadata.name: each for each in given.device_classes}
+        self._claims = claims.Claims(given)
+        self._stock = inventory.Inventory(given.resource_slices, self._classes, within.nodes)
+        self._held: dict[str, _Held] = {}
+        for key, claim in sorted(self._claims.by_key.items()):
+            if claim.status.allocation is not None:
+                self._held[key] = self._allocated(claim.status.allocation)
+        for tasks in within.nodes.tasks:
+            for task in tasks.values():
+                for claim in self._claims.of(task).claims:
+                    if claim.metadata.key in self._held:
+                        self._held[claim.metadata.key].users.add(task.uid)
+        for held in self._held.values():
+            held.first = frozenset(held.users)
+        self._wishes: dict[str, inventory.Wish] = {}
+
+    @property
+    def scope(self) -> points.Scope:
+        """How far a change on one node reaches."""
+        return points.Scope.GLOBAL if self._stock.has_wide else points.Scope.LOCAL
+
+    def missing(self, task: model.Task) -> str | None:
+        """Why no node can help."""
+        needed = self._claims.of(task)
+        if needed.problem:
+            return needed.problem
+        for claim in needed.claims:
+            try:
+                wants = [want for request in self._wish(claim).requests for want in request]
+            except ValueError as error:
+                return f"resourceclaim {claim.metadata.key}: {error}"
+            for want in wants:
+                if want.class_name not in self._classes:
+                    return f"request {want.name}: device class {want.class_name} does not exist"
+        return None
+
+    def tell(self, task: model.Task) -> Hashable:
+        """What the answers hang on besides the task's class: its claims, as they are now."""
+        if not task.pod.spec.resource_claims:
+            return None
+        needed = self._claims.of(task)
+        shared = {each.resource_claim_name for each in task.pod.spec.resource_claims} - {""}
+        kinds: list[Hashable] = [needed.problem]
+        for claim in needed.claims:
+            held = self._held.get(claim.metadata.key)
+            if held is not None:
+                kinds.append((claim.metadata.key, held.identities))
+            elif claim.metadata.name in shared:
+                # The next task that shares it must follow this one: they are never alike.
+                kinds.append((claim.metadata.key, task.uid))
+            else:
+                kinds.append(msgspec.msgpack.encode(claim.spec))
+        return tuple(kinds)
+
+    def checks(self, task: model.Task, rows: points.Rows) -> list[points.Check]:
+        """Nodes that reach what its claims have and can give what they lack."""
+        found = self._claims.of(task).claims
+        if not found:
+            return []
+        reached = np.ones(len(self._session.nodes), np.bool_)
+        for claim in found:
+            held = self._held.get(claim.metadata.key)
+            if held is not None:
+                reached &= held.reached
+        wishes = self._lacking(found)
+        enough, unclear = reached.copy(), {}
+        for row in np.arange(len(reached))[rows].tolist() if wishes else ():
+            try:
+                enough[row] = self._stock.match(wishes, row) is not None
+            except selectors.UnclearError as error:
+                enough[row] = False
+                unclear[row] = str(error)
+        certain = np.ones(len(reached), np.bool_)
+        certain[list(unclear)] = False
+        reason = min(unclear.values(), default="a selector of devices fails")
+        return [
+            points.Check(ELSEWHERE, points.Code.UNSCHEDULABLE, reached[rows]),
+            points.Check(reason, points.Code.ERROR, certain[rows]),
+            points.Check(NOT_ENOUGH, points.Code.UNSCHEDULABLE, (enough | ~certain)[rows]),
+        ]
+
+    def put(self, task: model.Task) -> None:
+        """The task was placed, or stays after all: its claims have what they need there."""
+        found = self._claims.of(task).claims
+        if not found:
+            return
+        self._give([claim for claim in found if claim.metadata.key not in self._held], task)
+        for claim in found:
+            held = self._held.get(claim.metadata.key)
+            if held is not None:
+                if not held.users:
+                    self._stock.taken.update(held.identities)
+                held.users.add(task.uid)
+
+    def take(self, task: model.Task) -> None:
+        """The task goes: claims that nobody uses any more leave their devices to others."""
+        for claim in self._claims.of(task).claims:
+            held = self._held.get(claim.metadata.key)
+            if held is None or task.uid not in held.users:
+                continue
+            held.users.discard(task.uid)
+            if held.users:
+                continue
+            if held.given is not None:
+                del self._held[claim.metadata.key]
+            elif task.uid not in held.first:
+                continue  # It was not placed after all, and the claim keeps what it has.
+            self._stock.taken.difference_update(held.identities)
+
+    def preparations(self, task: model.Task) -> Iterator[str]:
+        """Claims to be given their devices before the pod is bound."""
+        for claim in self._claims.of(task).claims:
+            held = self._held.get(claim.metadata.key)
+            if held is not None and held.given is not None:
+                named = [f"{want.name}={'/'.join(device.identity)}" for want, device in held.given]
+                yield f"allocate resourceclaim {claim.metadata.key}: {', '.join(named)}"
+
+    def _wish(self, claim: resource.ResourceClaim) -> inventory.Wish:
+        found = self._wishes.get(claim.metadata.key)
+        if found is None:
+            found = self._wishes[claim.metadata.key] = inventory.wish(claim)
+        return found
+
+    def _lacking(self, found: tuple[resource.ResourceClaim, ...]) -> list[inventory.Wish]:
+        return [self._wish(claim) for claim in found if claim.metadata.key not in self._held]
+
+    def _give(self, lacking: list[resource.ResourceClaim], task: model.Task) -> None:
+        """Devices of the task's node for claims; none if a check was off and there are not enough
+        of them."""
+        row = self._session.nodes.rows.get(task.node)
+        try:
+            wishes = [self._wish(claim) for claim in lacking]
+            given = None if row is None or not wishes else self._stock.match(wishes, row)
+        except ValueError:
+            given = None
+        for claim, each in zip(lacking, given or (), strict=False):
+            devices = [device for _, device in each]
+            identities = tuple(device.identity for want, device in each if not want.is_admin)
+            self._held[claim.metadata.key] = _Held(
+                identities, self._stock.reached(devices), set(), given=each
+            )
+
+    def _allocated(self, allocation: resource.Allocation) -> _Held:
+        identities = tuple(
+            (each.driver, each.pool, each.device)
+            for each in allocation.devices.results
+            if not each.admin_access
+        )
+        self._stock.taken.update(identities)
+        selector = allocation.node_selector
+        table = self._session.nodes
+        everywhere = np.ones(len(table), np.bool_)
+        reached = everywhere if selector is None else inventory.selected(table, selector)
+        return _Held(identities, reached, set())

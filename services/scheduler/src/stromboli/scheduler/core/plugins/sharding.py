@@ -1,0 +1,64 @@
+"""The plugin ``sharding``: several schedulers share out a cluster's nodes (spec/scheduling 10).
+
+A NodeShard names the nodes that a scheduler is to serve, less those that another one still uses.
+Mode ``hard`` keeps tasks off all other nodes, ``soft`` takes other nodes only where none of the
+shard will do. Volcano says both with flags of the process; here they are arguments.
+"""
+
+import numpy as np
+
+from stromboli.scheduler.core.framework import configuration, model, points, session
+
+NAME = "sharding"
+OUTSIDE = "node isn't in scheduler node shard"
+MODES = ("none", "hard", "soft")
+PREFERRED = 2**55
+"""More than all other scores together."""
+
+
+class Plugin:
+    """Arguments ``sharding.mode`` (none, hard, soft) and ``sharding.name`` of the NodeShard."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._arguments = options.typed()
+        self._mode = self._arguments.text("sharding.mode", "none")
+        self._name = self._arguments.text("sharding.name", "volcano")
+
+    def open(self, within: session.Session) -> None:
+        """Find out which nodes are ours, and register."""
+        within.complaints.extend(self._arguments.complaints)
+        if self._mode not in MODES:
+            within.complaints.append(
+                f"plugin {NAME}: arguments.sharding.mode: {self._mode!r} is none of "
+                f"{', '.join(MODES)}; 'none' is used"
+            )
+            return
+        if self._mode == "none":
+            return
+        ours = self._nodes(within)
+        self._mask = np.array([name in ours for name in within.nodes.names], np.bool_)
+        if self._mode == "hard":
+            within.add_predicate(self._check, points.Scope.STATIC)
+        else:
+            within.add_node_order(self._score, points.Scope.STATIC)
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+    def _nodes(self, within: session.Session) -> set[str]:
+        """What the shard wants, without what others still use; nothing if there is no shard."""
+        shards = {shard.metadata.name: shard for shard in within.cluster.node_shards}
+        own = shards.pop(self._name, None)
+        if own is None:
+            within.complaints.append(f"plugin {NAME}: there is no NodeShard {self._name}")
+            return set()
+        used = {name for other in shards.values() for name in other.status.nodes_in_use}
+        return set(own.spec.nodes_desired) - used
+
+    def _check(self, task: model.Task, rows: points.Rows) -> list[points.Check]:
+        # Evicting there would help as little as waiting: the node is somebody else's.
+        return [points.Check(OUTSIDE, points.Code.ERROR, self._mask[rows])]
+
+    def _score(self, task: model.Task, rows: points.Rows) -> points.Scores:
+        scores: points.Scores = self._mask[rows].astype(np.int64) * PREFERRED
+        return scores

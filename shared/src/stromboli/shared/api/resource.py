@@ -1,0 +1,181 @@
+"""resource.k8s.io/v1: devices, where they are and who claims them."""
+
+import msgspec
+
+from stromboli.shared.api.core import NodeSelector, Quantity
+from stromboli.shared.api.meta import Object, Part
+
+
+class CelSelector(Part, frozen=True, kw_only=True):
+    """A condition on ``device`` in the Common Expression Language."""
+
+    expression: str = ""
+
+
+class DeviceSelector(Part, frozen=True, kw_only=True):
+    """Which devices are meant."""
+
+    cel: CelSelector | None = None
+
+
+class DeviceClassSpec(Part, frozen=True, kw_only=True):
+    """All selectors must hold."""
+
+    selectors: tuple[DeviceSelector, ...] = ()
+
+
+class DeviceClass(Object, frozen=True, kw_only=True):
+    """A kind of device under a name that claims use; cluster scoped."""
+
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class CapacityRequests(Part, frozen=True, kw_only=True):
+    """How much of each device's capacity is meant."""
+
+    requests: dict[str, Quantity] | None = None
+
+
+class ExactRequest(Part, frozen=True, kw_only=True):
+    """Devices of one class. ``count`` 0 means 1; mode ``All`` means every one of a node."""
+
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = "ExactCount"
+    count: int = 0
+    admin_access: bool = False
+    capacity: CapacityRequests = CapacityRequests()
+
+
+class SubRequest(Part, frozen=True, kw_only=True):
+    """One of several ways to satisfy a request."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = "ExactCount"
+    count: int = 0
+    capacity: CapacityRequests = CapacityRequests()
+
+
+class DeviceRequest(Part, frozen=True, kw_only=True):
+    """Devices under a name: exactly these, or the first of several that can be had."""
+
+    name: str = ""
+    exactly: ExactRequest | None = None
+    first_available: tuple[SubRequest, ...] = ()
+
+
+class DeviceConstraint(Part, frozen=True, kw_only=True):
+    """Devices of these requests (none named: of all) must agree on an attribute, or differ."""
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str = ""
+    distinct_attribute: str = ""
+
+
+class DeviceClaim(Part, frozen=True, kw_only=True):
+    """What is asked for, all of it on one node."""
+
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+
+
+class ResourceClaimSpec(Part, frozen=True, kw_only=True):
+    """A claim's wish."""
+
+    devices: DeviceClaim = DeviceClaim()
+
+
+class AllocatedDevice(Part, frozen=True, kw_only=True):
+    """A device that a claim has. With admin access it stays free for others."""
+
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool = False
+
+
+class AllocationDevices(Part, frozen=True, kw_only=True):
+    """All devices of a claim."""
+
+    results: tuple[AllocatedDevice, ...] = ()
+
+
+class Allocation(Part, frozen=True, kw_only=True):
+    """What a claim got, and the nodes that reach it; no selector means all nodes."""
+
+    devices: AllocationDevices = AllocationDevices()
+    node_selector: NodeSelector | None = None
+
+
+class ResourceClaimStatus(Part, frozen=True, kw_only=True):
+    """Absent allocation: the claim still waits."""
+
+    allocation: Allocation | None = None
+
+
+class ResourceClaim(Object, frozen=True, kw_only=True):
+    """Devices for one pod, or shared by several."""
+
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+
+class DeviceAttribute(Part, frozen=True, kw_only=True):
+    """A fact of a device; one of the fields is set."""
+
+    int_: int | None = msgspec.field(default=None, name="int")
+    bool_: bool | None = msgspec.field(default=None, name="bool")
+    string: str | None = None
+    version: str | None = None
+
+    @property
+    def value(self) -> int | bool | str | None:
+        """Whatever it says."""
+        said = (self.int_, self.bool_, self.string, self.version)
+        return next((each for each in said if each is not None), None)
+
+
+class DeviceCapacity(Part, frozen=True, kw_only=True):
+    """How much of something a device has."""
+
+    value: Quantity = 0
+
+
+class Device(Part, frozen=True, kw_only=True):
+    """A device of a slice. Names without a domain are of the driver's."""
+
+    name: str
+    attributes: dict[str, DeviceAttribute] | None = None
+    capacity: dict[str, DeviceCapacity] | None = None
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+
+
+class ResourcePool(Part, frozen=True, kw_only=True):
+    """Slices of one pool belong together; only those of the newest generation count."""
+
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class ResourceSliceSpec(Part, frozen=True, kw_only=True):
+    """Devices of a driver and the nodes that reach them."""
+
+    driver: str = ""
+    pool: ResourcePool = ResourcePool()
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    per_device_node_selection: bool = False
+    devices: tuple[Device, ...] = ()
+
+
+class ResourceSlice(Object, frozen=True, kw_only=True):
+    """A part of what a driver offers; cluster scoped."""
+
+    spec: ResourceSliceSpec = ResourceSliceSpec()
