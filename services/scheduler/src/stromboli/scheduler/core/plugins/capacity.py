@@ -64,7 +64,7 @@ class Plugin:
             self._devices = device_quotas.Books(
                 within, self._names, with_capacity=self._sums_device_capacity
             )
-            within.add_event_handler(self._devices.take, self._devices.give_back)
+            within.add_event_handler(self._devices.take_all, self._devices.give_back_all)
 
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
@@ -160,6 +160,9 @@ class Plugin:
         chain = self._chain(queue)
         for account in chain:
             most = shares.room(account.allocated, demand, account.real_capability, most)
+        if self._devices is not None:
+            # Equal tasks may share their claims: each is asked about by itself.
+            most = min(most, int(self._devices.fits(task, queue.name)))
         return most if chain else 0
 
     def _is_preemptive(self, queue: model.Queue, tasks: Sequence[model.Task]) -> bool:

@@ -39,8 +39,7 @@ class Books:
         self._users: dict[tuple[str, str], set[str]] = {}
         self._coming: dict[str, Counter[str]] = {}
         for job in within.jobs.values():
-            for task in job.with_status(*model.ALLOCATED):
-                self.take(task)
+            self.take_all(list(job.with_status(*model.ALLOCATED)))
             if job.phase == "Inqueue":
                 self.note_enqueued(job)
 
@@ -87,13 +86,15 @@ class Books:
             total = units.add(total, part)
         return total
 
-    def take(self, task: model.Task) -> None:
-        """The task was placed: its claims are charged, where no other task did that already."""
-        self._charge(task, 1)
+    def take_all(self, tasks: Sequence[model.Task]) -> None:
+        """Tasks were placed."""
+        for task in tasks:
+            self._charge(task, 1)
 
-    def give_back(self, task: model.Task) -> None:
-        """It is not placed any more."""
-        self._charge(task, -1)
+    def give_back_all(self, tasks: Sequence[model.Task]) -> None:
+        """They are not any more."""
+        for task in tasks:
+            self._charge(task, -1)
 
     def _charge(self, task: model.Task, times: int) -> None:
         job = self._session.job_of(task)

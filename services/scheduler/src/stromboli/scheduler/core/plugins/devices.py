@@ -6,12 +6,12 @@ What a task is given belongs to its claim until no task of the session uses it a
 that already has its devices ties its pods to the nodes that reach them.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core.framework import claims, model, points, session
+from stromboli.scheduler.core.framework import claims, model, points, session, views
 from stromboli.scheduler.core.plugins import inventory, selectors
 from stromboli.shared.api import resource
 
@@ -91,32 +91,46 @@ class Devices:
                 kinds.append(msgspec.msgpack.encode(claim.spec))
         return tuple(kinds)
 
-    def checks(self, task: model.Task, rows: points.Rows) -> list[points.Check]:
-        """Nodes that reach what its claims have and can give what they lack."""
+    def checks(self, task: model.Task, view: views.View) -> list[points.Check]:
+        """Nodes that reach what its claims have and can give what they lack, after as many tasks
+        like it as the view supposes there."""
         found = self._claims.of(task).claims
         if not found:
             return []
-        reached = np.ones(len(self._session.nodes), np.bool_)
+        size = len(self._session.nodes)
+        reached = np.ones(size, np.bool_)
         for claim in found:
             held = self._held.get(claim.metadata.key)
             if held is not None:
                 reached &= held.reached
+        reached = reached[view.rows]
         wishes = self._lacking(found)
-        enough, unclear = reached.copy(), {}
-        for row in np.arange(len(reached))[rows].tolist() if wishes else ():
+        enough = np.ones(view.size, np.bool_)
+        unclear: dict[int, str] = {}
+        for at, row in enumerate(np.arange(size)[view.rows].tolist() if wishes else ()):
+            before = 0 if view.added is None else int(view.added[at])
             try:
-                enough[row] = self._stock.match(wishes, row) is not None
+                enough[at] = self._stock.match(wishes * (before + 1), row) is not None
             except selectors.UnclearError as error:
-                enough[row] = False
-                unclear[row] = str(error)
-        certain = np.ones(len(reached), np.bool_)
+                unclear[at] = str(error)
+        certain = np.ones(view.size, np.bool_)
         certain[list(unclear)] = False
         reason = min(unclear.values(), default="a selector of devices fails")
         return [
-            points.Check(ELSEWHERE, points.Code.UNSCHEDULABLE, reached[rows]),
-            points.Check(reason, points.Code.ERROR, certain[rows]),
-            points.Check(NOT_ENOUGH, points.Code.UNSCHEDULABLE, (enough | ~certain)[rows]),
+            points.Check(ELSEWHERE, points.Code.UNSCHEDULABLE, reached),
+            points.Check(reason, points.Code.ERROR, certain),
+            points.Check(NOT_ENOUGH, points.Code.UNSCHEDULABLE, enough),
         ]
+
+    def put_all(self, tasks: Sequence[model.Task]) -> None:
+        """Tasks were placed, or stay after all."""
+        for task in tasks:
+            self.put(task)
+
+    def take_all(self, tasks: Sequence[model.Task]) -> None:
+        """Tasks go."""
+        for task in tasks:
+            self.take(task)
 
     def put(self, task: model.Task) -> None:
         """The task was placed, or stays after all: its claims have what they need there."""

@@ -61,7 +61,7 @@ class Plugin:
         within.add_distinction(owned.tell)
         within.add_pre_predicate(owned.missing)
         within.add_predicate(owned.checks, owned.scope)
-        within.add_event_handler(owned.put, owned.take)
+        within.add_event_handler(owned.put_all, owned.take_all)
         within.add_preparation(lambda task: list(owned.preparations(task)))
 
     def close(self, within: session.Session) -> None:

@@ -7,7 +7,7 @@ shard will do. Volcano says both with flags of the process; here they are argume
 
 import numpy as np
 
-from stromboli.scheduler.core.framework import configuration, model, points, session
+from stromboli.scheduler.core.framework import configuration, model, points, session, views
 
 NAME = "sharding"
 OUTSIDE = "node isn't in scheduler node shard"
@@ -55,10 +55,10 @@ class Plugin:
         used = {name for other in shards.values() for name in other.status.nodes_in_use}
         return set(own.spec.nodes_desired) - used
 
-    def _check(self, task: model.Task, rows: points.Rows) -> list[points.Check]:
+    def _check(self, task: model.Task, view: views.View) -> list[points.Check]:
         # Evicting there would help as little as waiting: the node is somebody else's.
-        return [points.Check(OUTSIDE, points.Code.ERROR, self._mask[rows])]
+        return [points.Check(OUTSIDE, points.Code.ERROR, self._mask[view.rows])]
 
-    def _score(self, task: model.Task, rows: points.Rows) -> points.Scores:
-        scores: points.Scores = self._mask[rows].astype(np.int64) * PREFERRED
+    def _score(self, task: model.Task, view: views.View) -> points.Scores:
+        scores: points.Scores = self._mask[view.rows].astype(np.int64) * PREFERRED
         return scores
