@@ -88,7 +88,7 @@ def asked(within: session.Session) -> tuple[model.Task, views.View]:
 
 
 def board(within: session.Session) -> neighbours.Board:
-    return neighbours.Board(within.nodes, within.cluster.namespace_labels)
+    return neighbours.Board(within.nodes, within.world.census)
 
 
 def passing(pods: Sequence[core.Pod], labels: Mapping[str, Mapping[str, str]] | None = None) -> str:

@@ -5,8 +5,7 @@ from datetime import timedelta
 import pytest
 
 from services.scheduler.tests import sessions
-from stromboli.scheduler.core.framework import session
-from stromboli.scheduler.core.plugins import shares
+from stromboli.scheduler.core.framework import holdings, session
 from stromboli.shared.api import core, meta
 from stromboli.testkit import builders
 
@@ -67,7 +66,7 @@ def test_what_entered_and_what_runs_leaves_less_for_the_next() -> None:
 
 @pytest.mark.parametrize(
     ("gates", "expected"),
-    [((), False), (("example.com/wait",), True), ((shares.OWN_GATE,), False)],
+    [((), False), (("example.com/wait",), True), ((holdings.OWN_GATE,), False)],
     ids=["not gated", "waits for others", "waits for its queue only"],
 )
 def test_what_is_gated_by_others_is_not_yet_to_come(

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core import columns, shapes
+from stromboli.scheduler.core import columns, marks, shapes
 from stromboli.shared.api import core
 
 UNSCHEDULABLE = "node(s) were unschedulable"
@@ -20,6 +20,7 @@ TAINTED = "node(s) had untolerated taint(s)"
 _UNSCHEDULABLE_TAINT = core.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _REPELLING = ("NoSchedule", "NoExecute")
 
+Nodes: TypeAlias = "columns.Nodes | marks.Marks"
 Check: TypeAlias = tuple[str, columns.Mask]
 """A reason and the nodes that pass."""
 
@@ -35,7 +36,7 @@ class Checked(msgspec.Struct, frozen=True, eq=False):
 class Checks:
     """Answers by constraints, as long as the nodes stay what they are."""
 
-    def __init__(self, nodes: columns.Nodes) -> None:
+    def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
         self._kept: dict[shapes.Shape, Checked] = {}
 
@@ -50,7 +51,7 @@ class Checks:
         return kept
 
 
-def _check(nodes: columns.Nodes, wanted: shapes.Constraints, version: int) -> Checked:
+def _check(nodes: Nodes, wanted: shapes.Constraints, version: int) -> Checked:
     size = len(nodes)
     checks: list[Check] = [(columns.UNREADABLE, nodes.usable)]
     if not tolerates(wanted.tolerations, _UNSCHEDULABLE_TAINT):
@@ -81,7 +82,7 @@ def tolerates(tolerations: Sequence[core.Toleration], taint: core.Taint) -> bool
     )
 
 
-def matches(nodes: columns.Nodes, wanted: shapes.Constraints) -> columns.Mask:
+def matches(nodes: Nodes, wanted: shapes.Constraints) -> columns.Mask:
     """Nodes that the selector and the required affinity allow."""
     mask = np.ones(len(nodes), np.bool_)
     for key, value in wanted.selector:
@@ -92,7 +93,7 @@ def matches(nodes: columns.Nodes, wanted: shapes.Constraints) -> columns.Mask:
     return mask
 
 
-def term_matches(nodes: columns.Nodes, term: core.NodeSelectorTerm) -> columns.Mask:
+def term_matches(nodes: Nodes, term: core.NodeSelectorTerm) -> columns.Mask:
     """Nodes that one term means; an empty one means none, as Kubernetes has it."""
     wanted = [
         *(_expression(nodes, expression) for expression in term.match_expressions),
@@ -101,14 +102,14 @@ def term_matches(nodes: columns.Nodes, term: core.NodeSelectorTerm) -> columns.M
     return np.logical_and.reduce(wanted) if wanted else np.zeros(len(nodes), np.bool_)
 
 
-def _expression(nodes: columns.Nodes, wanted: core.SelectorRequirement) -> columns.Mask:
+def _expression(nodes: Nodes, wanted: core.SelectorRequirement) -> columns.Mask:
     answer = _OPERATORS.get(wanted.operator)
     if answer is None:
         return np.zeros(len(nodes), np.bool_)
     return answer(nodes, wanted.key, wanted.values)
 
 
-def _field(nodes: columns.Nodes, wanted: core.SelectorRequirement) -> columns.Mask:
+def _field(nodes: Nodes, wanted: core.SelectorRequirement) -> columns.Mask:
     if wanted.key != "metadata.name" or wanted.operator not in ("In", "NotIn"):
         return np.zeros(len(nodes), np.bool_)
     named = np.zeros(len(nodes), np.bool_)
@@ -118,18 +119,18 @@ def _field(nodes: columns.Nodes, wanted: core.SelectorRequirement) -> columns.Ma
     return named if wanted.operator == "In" else ~named
 
 
-def _one_of(nodes: columns.Nodes, key: str, values: Sequence[str]) -> columns.Mask:
+def _one_of(nodes: Nodes, key: str, values: Sequence[str]) -> columns.Mask:
     codes, known = nodes.label_codes(key)
     wanted = [known[value] for value in values if value in known]
     return np.isin(codes, wanted)
 
 
-def _exists(nodes: columns.Nodes, key: str, values: Sequence[str]) -> columns.Mask:
+def _exists(nodes: Nodes, key: str, values: Sequence[str]) -> columns.Mask:
     mask: columns.Mask = nodes.label_codes(key)[0] >= 0
     return mask
 
 
-def _beyond(nodes: columns.Nodes, key: str, values: Sequence[str], above: bool) -> columns.Mask:
+def _beyond(nodes: Nodes, key: str, values: Sequence[str], above: bool) -> columns.Mask:
     codes, known = nodes.label_codes(key)
     bound = _integer(values[0]) if len(values) == 1 else None
     if bound is None:
@@ -150,7 +151,7 @@ def _integer(text: str) -> int | None:
         return None
 
 
-_OPERATORS: Mapping[str, Callable[[columns.Nodes, str, Sequence[str]], columns.Mask]] = {
+_OPERATORS: Mapping[str, Callable[[Nodes, str, Sequence[str]], columns.Mask]] = {
     "In": _one_of,
     "NotIn": lambda nodes, key, values: ~_one_of(nodes, key, values),
     "Exists": _exists,

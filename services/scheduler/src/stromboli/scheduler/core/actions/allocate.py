@@ -20,7 +20,7 @@ class Sheet(msgspec.Struct, eq=False):
 def run(within: session.Session) -> None:
     """Serve the queue that comes first, again and again, until no queue has a job to try."""
     waiting: dict[str, ordering.Heap[Sheet]] = {}
-    for job in within.jobs.values():
+    for job in within.waiting_jobs():
         sheet = _sheet(within, job)
         if sheet is not None:
             waiting.setdefault(job.queue, _heap(within)).push(sheet)
@@ -49,6 +49,8 @@ def _heap(within: session.Session) -> ordering.Heap[Sheet]:
 
 def _sheet(within: session.Session, job: model.Job) -> Sheet | None:
     """What is to be tried for a job; None if nothing is."""
+    if not job.is_decidable:
+        return None
     if job.is_pending:
         if "enqueue" in within.configuration.actions:
             return None

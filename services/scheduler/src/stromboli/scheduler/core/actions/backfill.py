@@ -17,8 +17,9 @@ def run(within: session.Session) -> None:
 def _waiting(within: session.Session) -> Iterator[model.Task]:
     queues = ordering.Heap(within.compare_queues, within.queues.values())
     by_queue: dict[str, list[model.Job]] = {}
-    for job in within.jobs.values():
-        if not job.is_pending and within.job_valid(job) is None and not within.held_back(job):
+    for job in within.waiting_jobs():
+        is_tried = job.is_decidable and not job.is_pending
+        if is_tried and within.job_valid(job) is None and not within.held_back(job):
             by_queue.setdefault(job.queue, []).append(job)
     while queues:
         for job in within.ordered_jobs(by_queue.get(queues.pop().name, ())):

@@ -6,8 +6,8 @@ from stromboli.scheduler.core.framework import model, ordering, session
 def run(within: session.Session) -> None:
     """Every pending job is asked once, queue by queue; one that is refused stops no other."""
     waiting: dict[str, ordering.Heap[model.Job]] = {}
-    for job in within.jobs.values():
-        if job.is_pending:
+    for job in within.waiting_jobs():
+        if job.is_pending and job.is_decidable:
             heap = waiting.setdefault(job.queue, ordering.Heap(within.compare_jobs))
             heap.push(job)
     while waiting:

@@ -35,7 +35,9 @@ class Victims:
         for row, tasks in enumerate(within.nodes.tasks):
             for task in sorted(tasks.values(), key=_worth, reverse=True):
                 job = within.job_of(task)
-                if job is not None and task.preemptable and task.status in self._statuses:
+                if job is None or job.frozen:
+                    continue
+                if task.preemptable and task.status in self._statuses:
                     self._list(task, job.queue, row)
 
     @property
@@ -199,11 +201,10 @@ def wanting(within: session.Session, job: model.Job) -> list[model.Task]:
 def starving(within: session.Session) -> dict[str, list[model.Job]]:
     """Queue -> jobs that may evict others, in order."""
     found: dict[str, list[model.Job]] = {}
-    for job in within.jobs.values():
-        is_tried = not job.is_pending and within.job_valid(job) is None
-        is_tried = is_tried and job.queue in within.queues and within.job_starving(job)
+    for job in within.waiting_jobs():
+        is_tried = job.is_decidable and not job.is_pending and within.job_valid(job) is None
         # Whoever may not pass the job in front may not evict others for it either.
-        if is_tried and not within.held_back(job):
+        if is_tried and within.job_starving(job) and not within.held_back(job):
             found.setdefault(job.queue, []).append(job)
     return {queue: within.ordered_jobs(jobs) for queue, jobs in found.items()}
 

@@ -51,7 +51,8 @@ def _willing(within: session.Session, candidates: Iterable[model.Task]) -> list[
     return [
         task
         for task in candidates
-        if not within.jobs[task.job].preemptable_is_set or within.jobs[task.job].preemptable
+        if not within.jobs[task.job].frozen
+        and (not within.jobs[task.job].preemptable_is_set or within.jobs[task.job].preemptable)
     ]
 
 

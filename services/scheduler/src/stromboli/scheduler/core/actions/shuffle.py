@@ -8,7 +8,10 @@ NAME = "shuffle"
 def run(within: session.Session) -> None:
     """Evict every task that a plugin chooses among those that run."""
     running = [
-        task for job in within.jobs.values() for task in job.with_status(model.Status.RUNNING)
+        task
+        for _, job in sorted(within.jobs.items())
+        if not job.frozen
+        for task in job.with_status(model.Status.RUNNING)
     ]
     moved = within.statement()
     for task in within.victim_tasks(running):

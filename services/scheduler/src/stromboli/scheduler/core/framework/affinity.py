@@ -8,7 +8,7 @@ that shun it. Other than the field's scheduler we see what the session itself ha
 
 import numpy as np
 
-from stromboli.scheduler.core.framework import model, neighbours, points, views
+from stromboli.scheduler.core.framework import model, neighbours, points, terms, views
 
 NOT_NEAR = "node(s) didn't match pod affinity rules"
 NOT_AWAY = "node(s) didn't match pod anti-affinity rules"
@@ -21,8 +21,8 @@ class Affinity:
 
     def __init__(self, board: neighbours.Board) -> None:
         self._board = board
-        self._shunned_by: dict[int, tuple[int, list[neighbours.Term]]] = {}
-        self._liked_by: dict[int, tuple[int, list[tuple[int, neighbours.Term]]]] = {}
+        self._shunned_by: dict[int, tuple[int, list[terms.Term]]] = {}
+        self._liked_by: dict[int, tuple[int, list[tuple[int, terms.Term]]]] = {}
 
     def checks(self, task: model.Task, view: views.View) -> list[points.Check]:
         """What required terms say of nodes, the task's own and those of pods that lie there.
@@ -62,9 +62,7 @@ class Affinity:
             return None
         return normalised(total[view.rows])
 
-    def _is_near(
-        self, task_class: model.TaskClass, near: tuple[neighbours.Term, ...]
-    ) -> points.Mask:
+    def _is_near(self, task_class: model.TaskClass, near: tuple[terms.Term, ...]) -> points.Mask:
         meant = self._board.counts(*(term.pods for term in near))
         has_places = np.ones(len(self._board.table), np.bool_)
         has_pods = has_places.copy()
@@ -76,10 +74,10 @@ class Affinity:
             is_first = is_first and not np.any(meant[placed] > 0)
         return has_places if is_first else has_places & has_pods
 
-    def _sums(self, term: neighbours.Term, counts: neighbours.Counts) -> neighbours.Counts:
+    def _sums(self, term: terms.Term, counts: neighbours.Counts) -> neighbours.Counts:
         return self._board.by_place(term.topology_key, counts)
 
-    def _shunning(self, task_class: model.TaskClass) -> list[neighbours.Term]:
+    def _shunning(self, task_class: model.TaskClass) -> list[terms.Term]:
         """Terms carried by placed pods that keep this class off; asked again as terms come."""
         carried = self._board.carried_away
         kept = self._shunned_by.get(task_class.number)
@@ -88,7 +86,7 @@ class Affinity:
             kept = self._shunned_by[task_class.number] = (len(carried), meant)
         return kept[1]
 
-    def _liking(self, task_class: model.TaskClass) -> list[tuple[int, neighbours.Term]]:
+    def _liking(self, task_class: model.TaskClass) -> list[tuple[int, terms.Term]]:
         carried = self._board.carried_likes
         kept = self._liked_by.get(task_class.number)
         if kept is None or kept[0] != len(carried):

@@ -32,6 +32,11 @@ def vector(resources: shapes.Resources, named: Mapping[str, int], missing: int =
     return values
 
 
+def widened(values: Vector, width: int) -> Vector:
+    """The same amounts among more resources, of which there are none."""
+    return np.pad(values, (0, width - len(values)))
+
+
 def named(resources: shapes.Resources, values: Vector) -> dict[str, int]:
     """The amounts that are not zero, by name."""
     return {

@@ -4,7 +4,7 @@ Labels are part of a class only as far as some pod's affinity, anti-affinity or 
 them. Otherwise the index label of a job's pods would make each a class of its own.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -16,11 +16,22 @@ from stromboli.shared.api import core
 class Classes:
     """Interns classes; numbers are in the order of first sight."""
 
-    def __init__(self, resources: shapes.Resources, pods: Iterable[core.Pod]) -> None:
+    def __init__(self, resources: shapes.Resources) -> None:
         self._shapes = shapes.Shapes(resources)
         self._known: dict[bytes, model.TaskClass] = {}
         self._numbers: dict[shapes.Shape, int] = {}
-        self._label_keys = {key for pod in pods for key in _selected(pod.spec)}
+        self._made = 0
+        self._label_keys: set[str] = set()
+
+    def select(self, pod: core.Pod) -> frozenset[str]:
+        """Take in by which labels the pod selects others; the keys that are new.
+
+        Pods with such a label are of another class from now on. Keys are never forgotten: a label
+        that nobody selects by any more makes classes finer than need be, and decides nothing.
+        """
+        new = frozenset(_selected(pod.spec)) - self._label_keys
+        self._label_keys |= new
+        return new
 
     def of(self, pod: core.Pod) -> model.TaskClass:
         """The class of a pod. Raises ValueError that names the bad quantity."""
@@ -39,7 +50,12 @@ class Classes:
         key = msgspec.msgpack.encode(parts)
         found = self._known.get(key)
         if found is None:
-            found = model.TaskClass(len(self._known), shape, pod.metadata.namespace, kept, spec)
+            if len(self._known) >= shapes.MOST_KEPT:
+                self._known.clear()
+                self._numbers.clear()
+                return self.of(pod)
+            found = model.TaskClass(self._made, shape, pod.metadata.namespace, kept, spec)
+            self._made += 1
             self._known[key] = found
         return found
 

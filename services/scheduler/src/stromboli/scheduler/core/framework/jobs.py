@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from stromboli.scheduler.core import shapes
-from stromboli.scheduler.core.framework import amounts, configuration, model
+from stromboli.scheduler.core.framework import amounts, model
 from stromboli.shared import keys, units
 from stromboli.shared.api import core, meta, scheduling
 
@@ -44,7 +44,7 @@ def job(
     group: scheduling.PodGroup,
     resources: shapes.Resources,
     priorities: Mapping[str, core.PriorityClass],
-    configured: configuration.Configuration,
+    default_queue: str,
 ) -> model.Job:
     """A job without its tasks. All resources must be known by now."""
     spec, metadata = group.spec, group.metadata
@@ -56,8 +56,8 @@ def job(
         uid=metadata.uid or metadata.key,
         namespace=metadata.namespace,
         name=metadata.name,
-        queue=spec.queue or configured.default_queue,
-        priority=_job_priority(spec.priority_class_name, priorities),
+        queue=spec.queue or default_queue,
+        priority=priority(spec.priority_class_name, priorities),
         min_available=spec.min_member,
         task_min_available=spec.min_task_member or {},
         min_resources=least,
@@ -75,21 +75,27 @@ def job(
         total_request=nothing,
         subjobs={metadata.key: model.SubJob(metadata.key, spec.min_member)},
         conditions=list(group.status.conditions),
+        is_going=metadata.deletion_timestamp is not None,
     )
 
 
-def task(pod: core.Pod, task_class: model.TaskClass, resources: shapes.Resources) -> model.Task:
-    """A task. All resources must be known by now."""
+def job_of(pod: core.Pod) -> str:
+    """Key of the pod's PodGroup; empty if it names none."""
+    group = pod.metadata.annotation(keys.GROUP_NAME)
+    return f"{pod.metadata.namespace}/{group}" if group else ""
+
+
+def task(pod: core.Pod, task_class: model.TaskClass, request: amounts.Vector) -> model.Task:
+    """A task. ``request``: its shape's amounts."""
     metadata, spec = pod.metadata, pod.spec
-    group = metadata.annotation(keys.GROUP_NAME)
     preemptable = _said(metadata, keys.PREEMPTABLE)
     return model.Task(
         uid=metadata.uid or metadata.key,
         namespace=metadata.namespace,
         name=metadata.name,
-        job=f"{metadata.namespace}/{group}" if group else "",
+        job=job_of(pod),
         role=_said(metadata, keys.TASK_SPEC) or "",
-        request=amounts.vector(resources, task_class.shape.request),
+        request=request,
         priority=_task_priority(pod),
         preemptable=preemptable is None or preemptable in _TRUE,
         revocable_zone=_revocable_zone(metadata),
@@ -132,6 +138,23 @@ def join(found: model.Job, member: model.Task) -> None:
     member.subjob = subjob.key
     subjob.tasks[member.uid] = member
     subjob.priority = max(subjob.priority, member.priority)
+    if member.is_gated:
+        found.gated[member.uid] = member
+
+
+def leave(found: model.Job, member: model.Task) -> None:
+    """The task belongs to the job no more."""
+    del found.tasks[member.uid]
+    del found.by_status[member.status][member.uid]
+    found.tally((member,), member.status, -1)
+    found.total_request = found.total_request - member.request
+    if member.status in model.ALLOCATED:
+        found.allocated = found.allocated - member.request
+    subjob = found.subjobs[member.subjob]
+    del subjob.tasks[member.uid]
+    if len(found.subjobs) > 1:
+        subjob.priority = max((each.priority for each in subjob.tasks.values()), default=0)
+    found.gated.pop(member.uid, None)
 
 
 def _said(metadata: meta.ObjectMeta, key: str) -> str | None:
@@ -152,7 +175,8 @@ def _waiting_time(metadata: meta.ObjectMeta) -> str:
     return own or metadata.annotation(SLA_WAITING_TIME) or ""
 
 
-def _job_priority(name: str, priorities: Mapping[str, core.PriorityClass]) -> int:
+def priority(name: str, priorities: Mapping[str, core.PriorityClass]) -> int:
+    """The value of the class, else of the one that is the default for all, else 0."""
     if name in priorities:
         return priorities[name].value
     defaults = [found.value for found in priorities.values() if found.global_default]

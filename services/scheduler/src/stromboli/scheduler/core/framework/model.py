@@ -149,7 +149,7 @@ class Job(msgspec.Struct, eq=False):
     allocated: amounts.Vector
     total_request: amounts.Vector
     tasks: dict[str, Task] = {}
-    """By uid, in the order of namespace and name."""
+    """By uid, in any order."""
     by_status: dict[Status, dict[str, Task]] = {}
     role_counts: dict[str, dict[Status, int]] = {}
     """Role -> tasks by status, and below ``best_effort`` how many of the pending ask for nothing.
@@ -161,6 +161,14 @@ class Job(msgspec.Struct, eq=False):
     """Why none of its tasks was tried."""
     subjobs: dict[str, SubJob] = {}
     conditions: list[scheduling.PodGroupCondition] = []
+    gated: dict[str, Task] = {}
+    """Its tasks with scheduling gates."""
+    problems: dict[str, str] = {}
+    """Pod -> what of it makes no sense: such a pod is no task."""
+    frozen: str = ""
+    """What of it cannot be read: nothing is decided about it, and none of its tasks is evicted."""
+    is_going: bool = False
+    """The PodGroup is being deleted: nothing more is decided for it."""
     is_unschedulable: bool = False
     """Found out in this session; decides the phase that is written at its close."""
 
@@ -215,6 +223,11 @@ class Job(msgspec.Struct, eq=False):
     def is_starving(self) -> bool:
         """It lacks places for its minimum."""
         return self.waiting + self.ready < self.min_available
+
+    @property
+    def is_decidable(self) -> bool:
+        """All of it can be read, and it is there to stay."""
+        return not (self.frozen or self.is_going)
 
     @property
     def is_pending(self) -> bool:

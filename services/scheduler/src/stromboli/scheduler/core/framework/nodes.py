@@ -1,17 +1,27 @@
 """The nodes of a session as columns: what is idle, used, going away and promised.
 
 Arrays are ``resources x nodes``. Rows are in the order of names, so that the first of equals is
-the one with the lowest name.
+the one with the lowest name. Nodes that come or go change rows only when ``settle`` is called;
+until then tasks on a node that is not there yet are parked.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from stromboli.scheduler.core import columns, shapes
+from stromboli.scheduler.core import constraints, marks, shapes
 from stromboli.scheduler.core.framework import amounts, model
-from stromboli.shared.api import core
+from stromboli.shared.api import core, meta
+
+
+class Moved(NamedTuple):
+    """Rows took another order: where each was before, and which nodes are new."""
+
+    sources: marks.Sources
+    coming: tuple[str, ...]
 
 
 class Nodes:
@@ -22,27 +32,33 @@ class Nodes:
     every row that changed, in order, so that who keeps answers refreshes only those.
     """
 
-    def __init__(self, resources: shapes.Resources, nodes: Mapping[str, core.Node]) -> None:
+    def __init__(self, resources: shapes.Resources) -> None:
         self.resources = resources
-        self.names = sorted(nodes)
-        self.rows = {name: row for row, name in enumerate(self.names)}
-        self.objects = [nodes[name] for name in self.names]
-        self.labelled = columns.Nodes(resources)
+        self.names: list[str] = []
+        self.labelled = marks.Marks()
         """Labels, taints and readability, for ``core.constraints``."""
-        for node in self.objects:
-            self.labelled.put(node)
-        self.labelled.fit_resources()
-        shape = (len(resources.names), len(self.names))
-        self.allocatable = self.labelled.allocatable[: shape[0], : shape[1]].copy()
-        self.idle = self.allocatable.copy()
-        self.used = np.zeros(shape, np.int64)
-        self.releasing = np.zeros(shape, np.int64)
-        self.pipelined = np.zeros(shape, np.int64)
-        self.assumed_used = np.zeros((2, shape[1]), np.int64)
+        self.checks = constraints.Checks(self.labelled)
+        self.rows = self.labelled.rows
+        self.objects: list[core.Node] = []
+        self.problems: dict[str, str] = {}
+        """Node -> why it cannot be read."""
+        width = len(resources.names)
+        self.allocatable = np.zeros((width, 0), np.int64)
+        self.idle = np.zeros((width, 0), np.int64)
+        self.used = np.zeros((width, 0), np.int64)
+        self.releasing = np.zeros((width, 0), np.int64)
+        self.pipelined = np.zeros((width, 0), np.int64)
+        self.assumed_used = np.zeros((2, 0), np.int64)
         """Cpu and memory of tasks on the nodes as scoring sees them, promises included."""
-        self.tasks: list[dict[str, model.Task]] = [{} for _ in self.names]
+        self.pods: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        """Tasks on each node."""
+        self.tasks: list[dict[str, model.Task]] = []
         """Row -> task key -> task."""
         self.touched: list[int] = []
+        self._coming: dict[str, core.Node] = {}
+        self._has_gone = False
+        self._images: dict[str, dict[str, int]] = {}
+        self._image_sizes: dict[str, npt.NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -58,6 +74,27 @@ class Nodes:
         future: amounts.Vector = self.idle[:, row] + self.releasing[:, row] - self.pipelined[:, row]
         return future
 
+    @property
+    def excluded(self) -> dict[str, str]:
+        """Node -> why nothing is placed on it: it, or a pod on it, cannot be read."""
+        blocked = {self.names[row]: "pods on it cannot be read" for row in self.labelled.blocked()}
+        return blocked | self.problems
+
+    def image_sizes(self, image: str) -> npt.NDArray[np.int64] | None:
+        """Bytes of an image by node, 0 where it is not; None if no node has it."""
+        if image not in self._images:
+            return None
+        sizes = self._image_sizes.get(image)
+        if sizes is None:
+            sizes = self._image_sizes[image] = np.zeros(len(self), np.int64)
+            for name, size in self._images[image].items():
+                row = self.rows.get(name)
+                if row is not None:
+                    sizes[row] = size
+        return sizes
+
+    # Tasks ----------------------------------------------------------------------------------
+
     def add(self, tasks: Sequence[model.Task], rows: Sequence[int]) -> None:
         """The tasks, of one class and status, are on their nodes with the status they have."""
         self._charge(tasks[0], rows, 1)
@@ -71,10 +108,18 @@ class Nodes:
             del self.tasks[row][task.key]
 
     def _charge(self, like: model.Task, rows: Sequence[int], sign: int) -> None:
-        counts = Counter(rows)
-        at = np.fromiter(counts, np.intp, len(counts))
-        times = np.fromiter(counts.values(), np.int64, len(counts)) * sign
-        request = like.request[:, np.newaxis] * times
+        shape = like.task_class.shape
+        if len(rows) == 1:  # What comes and goes outside sessions does so one by one.
+            at: npt.NDArray[np.intp] | int = rows[0]
+            times: npt.NDArray[np.int64] | int = sign
+            request = like.request if sign > 0 else -like.request
+            self.touched.append(rows[0])
+        else:
+            counts = Counter(rows)
+            at = np.fromiter(counts, np.intp, len(counts))
+            times = np.fromiter(counts.values(), np.int64, len(counts)) * sign
+            request = like.request[:, np.newaxis] * times
+            self.touched.extend(counts)
         if like.status is model.Status.PIPELINED:
             self.pipelined[:, at] += request
         else:
@@ -82,7 +127,96 @@ class Nodes:
             self.used[:, at] += request
             if like.status is model.Status.RELEASING:
                 self.releasing[:, at] += request
-        shape = like.task_class.shape
         self.assumed_used[0, at] += shape.assumed_cpu * times
         self.assumed_used[1, at] += shape.assumed_memory * times
-        self.touched.extend(counts)
+        self.pods[at] += times
+
+    # Nodes ----------------------------------------------------------------------------------
+
+    def put(self, node: core.Node) -> None:
+        """A node as it is now; a new one has a row from the next ``settle`` on."""
+        name = node.metadata.name
+        self.problems.pop(name, None)
+        row = self.rows.get(name)
+        if row is None:
+            self._coming[name] = node
+        else:
+            self._put(row, node)
+
+    def unknown(self, name: str, reason: str) -> None:
+        """The node is there but cannot be read."""
+        self.put(core.Node(metadata=meta.ObjectMeta(name=name)))
+        self.problems[name] = reason
+        row = self.rows.get(name)
+        if row is not None:
+            self.labelled.put(row, self.objects[row], is_known=False)
+
+    def remove_node(self, name: str) -> dict[str, model.Task]:
+        """The node is gone; the tasks that lay there."""
+        self.problems.pop(name, None)
+        self._coming.pop(name, None)
+        row = self.rows.get(name)
+        if row is None:
+            return {}
+        tasks = dict(self.tasks[row])
+        for task in tasks.values():
+            self.remove((task,), (row,))
+        self._forget_images(self.objects[row])
+        del self.rows[name]
+        self._has_gone = True
+        return tasks
+
+    def settle(self) -> Moved | None:
+        """Put rows in the order of names, if nodes came or went. O(nodes log nodes) then."""
+        if not self._coming and not self._has_gone:
+            return None
+        names = sorted([*self.rows, *self._coming])
+        sources = np.array([self.rows.get(name, -1) for name in names], np.intp)
+        for table in ("allocatable", "idle", "used", "releasing", "pipelined", "assumed_used"):
+            setattr(self, table, marks.moved(getattr(self, table), sources))
+        self.pods = marks.moved(self.pods, sources)
+        self.tasks = [{} if at < 0 else self.tasks[at] for at in sources.tolist()]
+        nothing = core.Node()
+        self.objects = [nothing if at < 0 else self.objects[at] for at in sources.tolist()]
+        self.names = names
+        self.labelled.rearrange(names, sources)
+        self._image_sizes.clear()
+        coming, self._coming, self._has_gone = self._coming, {}, False
+        for name, node in coming.items():
+            self._put(self.rows[name], node)
+        return Moved(sources, tuple(coming))
+
+    def widen(self) -> None:
+        """Rows for resources that are new. O(nodes) each."""
+        more = len(self.resources.names) - len(self.allocatable)
+        for table in ("allocatable", "idle", "used", "releasing", "pipelined"):
+            setattr(self, table, np.pad(getattr(self, table), ((0, more), (0, 0))))
+
+    def _put(self, row: int, node: core.Node) -> None:
+        name = node.metadata.name
+        has: Mapping[str, int] = {}
+        try:
+            has = shapes.checked(node.status.allocatable or {}, "allocatable")
+        except ValueError as error:
+            self.problems[name] = str(error)
+        allocatable = amounts.vector(self.resources, has)
+        self.idle[:, row] += allocatable - self.allocatable[:, row]
+        self.allocatable[:, row] = allocatable
+        self.labelled.put(row, node, is_known=name not in self.problems)
+        if self.objects[row].status.images != node.status.images:
+            self._forget_images(self.objects[row])
+            for image in node.status.images:
+                for tag in image.names:
+                    self._images.setdefault(tag, {})[name] = image.size_bytes
+                    self._image_sizes.pop(tag, None)
+        self.objects[row] = node
+        self.touched.append(row)
+
+    def _forget_images(self, node: core.Node) -> None:
+        for image in node.status.images:
+            for tag in image.names:
+                self._image_sizes.pop(tag, None)
+                there = self._images.get(tag, {})
+                there.pop(node.metadata.name, None)
+                if not there:
+                    self._images.pop(tag, None)

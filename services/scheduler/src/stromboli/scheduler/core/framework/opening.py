@@ -1,23 +1,10 @@
-"""Opening a session: the model is built from a cluster's objects.
+"""Opening a session: on the world as it is kept, or on one made from a cluster's objects."""
 
-An object that cannot be read never stops the others: it is left out and complained of, and where
-it might hold something of a node, nothing is placed on that node.
-"""
-
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
-from stromboli.scheduler.core import shapes
-from stromboli.scheduler.core.framework import (
-    classes,
-    cluster,
-    configuration,
-    jobs,
-    model,
-    nodes,
-    session,
-)
-from stromboli.shared.api import core, meta, scheduling
+from stromboli.scheduler.core.framework import cluster, configuration, session, surroundings, world
+from stromboli.shared.api import meta
 
 FindPlugin = Callable[
     [str, Collection[str]], Callable[[configuration.PluginOptions], session.Plugin]
@@ -29,95 +16,60 @@ Found = TypeVar("Found", bound=meta.Object)
 def open_session(
     configured: configuration.Configuration, given: cluster.Cluster, find: FindPlugin
 ) -> session.Session:
-    """A session with all plugins open; close it with ``Session.close``."""
-    complaints: list[str] = []
-    resources = shapes.Resources()
-    queues = _queues(_distinct(given.queues, complaints), complaints)
-    for queue in queues.values():
-        for amounts in (queue.capability, queue.deserved, queue.guarantee):
-            resources.amounts(amounts)
-    pods = _distinct(given.pods, complaints)
-    known = _classes(pods, resources, complaints)
-    groups = _readable_groups(_distinct(given.pod_groups, complaints), resources, complaints)
-    table = nodes.Nodes(resources, _distinct(given.nodes, complaints))
-    complaints.extend(f"node {name}: {why}" for name, why in table.labelled.excluded.items())
-    priorities = _distinct(given.priority_classes, complaints)
-    found = {
-        key: jobs.job(group, resources, priorities, configured)
-        for key, group in groups.items()
-        if (group.spec.queue or configured.default_queue) in queues
-    }
-    for key, pod in pods.items():
-        _place(pod, known.get(key), found, table)
-    opened = session.Session(configured, given, resources, table, found, queues)
-    opened.complaints.extend(complaints)
+    """A session over these objects, with all plugins open; close it with ``Session.close``."""
+    made, complaints = made_world(configured, given)
+    opened = open_on(made, configured, given, find)
+    opened.complaints[:0] = complaints
+    return opened
+
+
+def open_on(
+    kept: world.World,
+    configured: configuration.Configuration,
+    given: cluster.Cluster,
+    find: FindPlugin,
+) -> session.Session:
+    """A session on a world; take its changes back with ``Session.take_back``.
+
+    ``given``: the time and answers from outside; its objects are not looked at.
+    O(queues + jobs that wait + a few passes over the nodes' columns), and what changed.
+    """
+    opened = session.Session(configured, kept, given)
     opened.open_plugins(find)
     return opened
 
 
-def _distinct(objects: Iterable[Found], complaints: list[str]) -> dict[str, Found]:
-    """By key, in the order of keys. Of two with one name the newer stands."""
+def made_world(
+    configured: configuration.Configuration, given: cluster.Cluster
+) -> tuple[world.World, list[str]]:
+    """A world of these objects, and complaints about those that are there twice."""
+    made = world.World(default_queue=configured.default_queue)
+    complaints: list[str] = []
+    made.label_namespaces(given.namespace_labels)
+    for queue in _distinct(given.queues, complaints):
+        made.put_queue(queue)
+    for priority_class in _distinct(given.priority_classes, complaints):
+        made.put_priority_class(priority_class)
+    for node in _distinct(given.nodes, complaints):
+        made.put_node(node)
+    for field in surroundings.FIELDS.values():
+        for each in _distinct(getattr(given, field), complaints):
+            made.surroundings.put(each)
+    for group in _distinct(given.pod_groups, complaints):
+        made.put_pod_group(group)
+    pods = _distinct(given.pods, complaints)
+    for pod in pods:
+        made.select(pod)
+    for pod in pods:
+        made.put_pod(pod)
+    return made, complaints
+
+
+def _distinct(objects: Iterable[Found], complaints: list[str]) -> list[Found]:
+    """In the order of keys. Of two with one name the newer stands."""
     found: dict[str, Found] = {}
     for each in sorted(objects, key=lambda each: (each.metadata.key, each.metadata.version)):
         if each.metadata.key in found:
             complaints.append(f"{type(each).__name__} {each.metadata.key} is there twice")
         found[each.metadata.key] = each
-    return found
-
-
-def _queues(given: Mapping[str, scheduling.Queue], complaints: list[str]) -> dict[str, model.Queue]:
-    found = {}
-    for name, queue in given.items():
-        try:
-            found[name] = jobs.queue(queue)
-        except ValueError as error:
-            complaints.append(str(error))
-    return found
-
-
-def _classes(
-    pods: Mapping[str, core.Pod], resources: shapes.Resources, complaints: list[str]
-) -> dict[str, model.TaskClass]:
-    interned = classes.Classes(resources, pods.values())
-    found = {}
-    for key, pod in pods.items():
-        try:
-            found[key] = interned.of(pod)
-        except ValueError as error:
-            complaints.append(f"pod {key}: {error}")
-    return found
-
-
-def _readable_groups(
-    groups: Mapping[str, scheduling.PodGroup],
-    resources: shapes.Resources,
-    complaints: list[str],
-) -> dict[str, scheduling.PodGroup]:
-    readable = {}
-    for key, group in groups.items():
-        try:
-            resources.amounts(jobs.minimum(group) or {})
-        except ValueError as error:
-            complaints.append(str(error))
-        else:
-            readable[key] = group
-    return readable
-
-
-def _place(
-    pod: core.Pod,
-    task_class: model.TaskClass | None,
-    found: Mapping[str, model.Job],
-    table: nodes.Nodes,
-) -> None:
-    row = table.rows.get(pod.spec.node_name)
-    if task_class is None:
-        if row is not None and jobs.status(pod) not in model.COMPLETED:
-            table.labelled.block(pod.spec.node_name)
-        return
-    task = jobs.task(pod, task_class, table.resources)
-    if row is not None and task.status in model.ON_NODE:
-        table.add((task,), (row,))
-    job = found.get(task.job)
-    if job is not None:
-        jobs.join(job, task)
+    return list(found.values())

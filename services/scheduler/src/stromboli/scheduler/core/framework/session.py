@@ -4,24 +4,24 @@ Open it with ``opening.open_session``; actions then run one after another; ``clo
 write their last words. A session is a pure function of what it is given.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import cmp_to_key
 from typing import Any, Protocol
 
 import msgspec
 
-from stromboli.scheduler.core import shapes
 from stromboli.scheduler.core.framework import (
     amounts,
+    changes,
     cluster,
     configuration,
     extensions,
     model,
     neighbours,
-    nodes,
     placing,
     statement,
+    world,
 )
 
 
@@ -61,31 +61,30 @@ class Decisions(msgspec.Struct):
 class Session(extensions.Extensions):
     """The state of one session.
 
-    ``jobs`` and ``queues`` are in the order of their keys. ``total``: allocatable of all nodes.
+    It works on the world's model in place. ``jobs`` are all, in any order; ``waiting`` are the
+    keys, in order, of those with something to do or to say: what iterates over jobs iterates over
+    these unless it must see all. ``total``: allocatable of all nodes.
     ``complaints``: what went wrong without stopping anything, for logs. ``events``: PodGroup ->
     texts for users. ``remember``: what plugins want to find in ``cluster.memory`` next time.
     """
 
     def __init__(
-        self,
-        configured: configuration.Configuration,
-        given: cluster.Cluster,
-        resources: shapes.Resources,
-        table: nodes.Nodes,
-        jobs: dict[str, model.Job],
-        queues: dict[str, model.Queue],
+        self, configured: configuration.Configuration, kept: world.World, given: cluster.Cluster
     ) -> None:
         super().__init__(configured.tiers)
         self.configuration = configured
-        self.cluster = given
+        self.world = kept
+        self.waiting = kept.take_waiting()
+        self.cluster = kept.surroundings.seen_with(given)
         self.now = given.now
-        self.resources = resources
-        self.nodes = table
-        self.jobs = jobs
-        self.queues = queues
-        self.total: amounts.Vector = table.allocatable.sum(axis=1)
+        self.resources = kept.resources
+        self.nodes = kept.nodes
+        self.jobs = kept.jobs
+        self.queues = kept.queues
+        self.total: amounts.Vector = self.nodes.allocatable.sum(axis=1)
+        self.changes = changes.Changes(self)
         self.decisions = Decisions()
-        self.complaints: list[str] = []
+        self.complaints: list[str] = kept.complaints()
         self.events: dict[str, list[str]] = {}
         self.remember: dict[str, str] = {}
         self._blocked: dict[str, tuple[model.Job, str]] = {}
@@ -123,11 +122,19 @@ class Session(extensions.Extensions):
         for plugin in self._plugins:
             plugin.close(self)
 
+    def take_back(self) -> None:
+        """Leave the world as it was; the session is over. O(changes + jobs that wait)."""
+        self.changes.take_back()
+
+    def waiting_jobs(self) -> Iterator[model.Job]:
+        """Jobs with something to do or to say, in the order of keys."""
+        return (self.jobs[key] for key in self.waiting)
+
     @property
     def board(self) -> neighbours.Board:
         """Which pods lie where, as of now; followed from the first question on."""
         if self._board is None:
-            self._board = neighbours.Board(self.nodes, self.cluster.namespace_labels)
+            self._board = neighbours.Board(self.nodes, self.world.census)
             self.add_event_handler(self._board.put, self._board.take)
         return self._board
 
@@ -258,6 +265,7 @@ class Session(extensions.Extensions):
         self, tasks: Sequence[model.Task], status: model.Status, nodes: Sequence[str]
     ) -> None:
         """The same for tasks of one class, job and status."""
+        self.changes.note(tasks)
         before = tasks[0].status
         placed = [
             (task, row)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.framework import model, neighbours, points, views
+from stromboli.scheduler.core.framework import model, neighbours, points, terms, views
 from stromboli.shared.api import core
 
 UNEVEN = "node(s) didn't match pod topology spread constraints"
@@ -28,7 +28,7 @@ class Constraint(NamedTuple):
     """One constraint of a class of pods."""
 
     key: str
-    pods: neighbours.Matcher
+    pods: terms.Matcher
     max_skew: int
     min_domains: int
     is_hard: bool
@@ -128,10 +128,10 @@ class Spread:
 
 
 def _constraint(given: core.TopologySpreadConstraint, task_class: model.TaskClass) -> Constraint:
-    pods = neighbours.selector(given.label_selector, task_class.labels, given.match_label_keys)
+    pods = terms.selector(given.label_selector, task_class.labels, given.match_label_keys)
     return Constraint(
         given.topology_key,
-        neighbours.Matcher(pods, (task_class.namespace,), alive=True),
+        terms.Matcher(pods, (task_class.namespace,), alive=True),
         given.max_skew,
         given.min_domains or 1,
         given.when_unsatisfiable == "DoNotSchedule",

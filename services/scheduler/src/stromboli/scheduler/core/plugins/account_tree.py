@@ -8,10 +8,9 @@ from stromboli.scheduler.core.plugins import accounts, hierarchy, shares
 
 def opened(within: session.Session, tree: hierarchy.Hierarchy) -> dict[str, accounts.Account]:
     """An account for every queue in the tree, whether it has jobs or not."""
-    jobs = accounts.jobs_by_queue(within)
     limitless = [amounts.INFINITE] * len(within.resources.names)
     books = {
-        name: accounts.opened(within, within.queues[name], jobs.get(name, ()), limitless)
+        name: accounts.opened(within, within.queues[name], limitless)
         for name in tree.downward()
         if name in within.queues
     }

@@ -1,15 +1,15 @@
 """What queues may have and what they hold: the books of ``proportion`` and ``capacity``.
 
-A queue's account is opened from the session's jobs and then follows what is placed and taken
+A queue's account is opened from what its jobs hold and then follows what is placed and taken
 back. Rows are changed in place; shares follow.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from stromboli.scheduler.core import shapes
-from stromboli.scheduler.core.framework import amounts, model, points, session
+from stromboli.scheduler.core.framework import amounts, holdings, model, points, session
 from stromboli.scheduler.core.plugins import shares
 
 
@@ -45,35 +45,29 @@ class Account(msgspec.Struct, eq=False):
         return shares.plus(kept, request)
 
 
-def opened(
-    within: session.Session, queue: model.Queue, jobs: Iterable[model.Job], unguaranteed: shares.Row
-) -> Account:
-    """The account of a queue with these jobs.
+def opened(within: session.Session, queue: model.Queue, unguaranteed: shares.Row) -> Account:
+    """The account of a queue as its jobs are. O(resources).
 
     ``unguaranteed``: what of the cluster is guaranteed to no queue. ``deserved`` is what the queue
     states.
     """
     guarantee = shares.row_of(within, queue.guarantee)
     capability = capability_of(within, queue)
-    account = Account(
+    held = within.world.books.queues.get(queue.name)
+    if held is None:
+        held = holdings.Holdings(len(guarantee))
+    return Account(
         queue=queue,
         guarantee=guarantee,
         capability=capability,
         real_capability=shares.lowest(shares.plus(unguaranteed, guarantee), capability),
         deserved=shares.row_of(within, queue.deserved),
         named=_named(within, queue),
-        allocated=[0] * len(guarantee),
-        request=[0] * len(guarantee),
-        inqueue=[0] * len(guarantee),
-        elastic=[0] * len(guarantee),
+        allocated=held.allocated.tolist(),
+        request=held.request.tolist(),
+        inqueue=held.awaited.tolist(),
+        elastic=held.elastic.tolist(),
     )
-    for job in jobs:
-        account.allocated = shares.plus(account.allocated, job.allocated.tolist())
-        account.elastic = shares.plus(account.elastic, job.elastic.tolist())
-        if job.phase == "Inqueue" or shares.is_awaited_running(job):
-            account.inqueue = shares.plus(account.inqueue, shares.awaited(job))
-    account.request = shares.requested(jobs, len(guarantee))
-    return account
 
 
 def _named(within: session.Session, queue: model.Queue) -> frozenset[int]:
@@ -100,12 +94,9 @@ def unguaranteed(within: session.Session) -> shares.Row:
     return shares.less(free, total)
 
 
-def jobs_by_queue(within: session.Session) -> Mapping[str, list[model.Job]]:
-    """Queue -> its jobs, in the session's order; only queues that have any."""
-    jobs: dict[str, list[model.Job]] = {}
-    for job in within.jobs.values():
-        jobs.setdefault(job.queue, []).append(job)
-    return jobs
+def queues_with_jobs(within: session.Session) -> list[str]:
+    """Names of queues that have any, in order."""
+    return sorted(within.world.books.queues)
 
 
 def admit(within: session.Session, job: model.Job, chain: Iterable[Account]) -> int:
@@ -131,6 +122,6 @@ def note_admitted(job: model.Job, chain: Iterable[Account]) -> None:
     """The job's minimum resources are to come in all these queues."""
     if job.min_request is None:
         return
-    coming = shares.without_gated(job, job.min_request.tolist())
+    coming: shares.Row = holdings.without_gated(job, job.min_request).tolist()
     for account in chain:
         account.inqueue = shares.plus(account.inqueue, coming)

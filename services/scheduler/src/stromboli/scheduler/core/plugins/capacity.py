@@ -72,8 +72,8 @@ class Plugin:
     def _open_flat(self, within: session.Session) -> None:
         free = accounts.unguaranteed(within)
         self._accounts = {
-            name: accounts.opened(within, within.queues[name], jobs, free)
-            for name, jobs in accounts.jobs_by_queue(within).items()
+            name: accounts.opened(within, within.queues[name], free)
+            for name in accounts.queues_with_jobs(within)
         }
         for account in self._accounts.values():
             bounded = [
@@ -98,7 +98,7 @@ class Plugin:
             for name in self._accounts
         }
         self._problems = dict(self._tree.problems)
-        for name in accounts.jobs_by_queue(within):
+        for name in accounts.queues_with_jobs(within):
             if name in self._accounts and not self._tree.is_leaf(name):
                 self._problems[name] = f"queue {name} has queues below it: only leaves take jobs"
         within.complaints.extend(

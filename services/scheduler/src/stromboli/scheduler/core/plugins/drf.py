@@ -25,17 +25,14 @@ class Plugin:
         self._shares: dict[str, float] = {}
 
     def open(self, within: session.Session) -> None:
-        """Sum up what jobs hold and register."""
+        """Register; what a job holds is looked at when it is asked about."""
         self._session = within
         self._total: shares.Row = within.total.tolist()
-        for key, job in within.jobs.items():
-            self._allocated[key] = job.allocated.tolist()
-            self._shares[key] = shares.share(self._allocated[key], self._total)
         within.add_job_order(self._compare_jobs)
         within.add_preemptable(self._choose_preemptable)
         within.add_event_handler(self._take, self._give_back)
         if self._is_hierarchical:
-            self._tree = hdrf.Tree(within, self._allocated)
+            self._tree = hdrf.Tree(within)
             within.add_queue_order(self._tree.compare)
             within.add_reclaimable(self._choose_reclaimable)
 
@@ -43,24 +40,39 @@ class Plugin:
         """Nothing stays."""
 
     def _compare_jobs(self, left: model.Job, right: model.Job) -> int:
-        first, second = self._shares[left.key], self._shares[right.key]
+        first, second = self._share(left), self._share(right)
         return (first > second) - (first < second)
+
+    def _share(self, job: model.Job) -> float:
+        found = self._shares.get(job.key)
+        if found is None:
+            found = self._shares[job.key] = shares.share(self._held(job), self._total)
+        return found
+
+    def _held(self, job: model.Job) -> shares.Row:
+        """What the job holds, with what was promised to it in this session."""
+        found = self._allocated.get(job.key)
+        if found is None:
+            found = self._allocated[job.key] = self._session.changes.held(job).tolist()
+        return found
 
     def _choose_preemptable(
         self, preemptor: model.Task, candidates: Sequence[model.Task]
     ) -> points.Victims:
         """Victims of jobs that, without what was asked of them so far, still hold as much."""
-        if self._session.job_of(preemptor) is None:
+        own_job = self._session.job_of(preemptor)
+        if own_job is None:
             return points.Victims([])
-        grown = list(self._allocated[preemptor.job])
+        grown = list(self._held(own_job))
         shares.add(grown, self._demands.of(preemptor))
         own = shares.share(grown, self._total)
         left: dict[str, shares.Row] = {}
         victims = []
         for task in candidates:
-            if self._session.job_of(task) is None:
+            job = self._session.job_of(task)
+            if job is None:
                 continue
-            row = left.setdefault(task.job, list(self._allocated[task.job]))
+            row = left.setdefault(task.job, list(self._held(job)))
             shares.add(row, self._demands.of(task), -1)
             theirs = shares.share(row, self._total)
             if own < theirs or abs(own - theirs) <= EQUAL:
@@ -95,7 +107,7 @@ class Plugin:
         if job is None:
             return
         demand = self._demands.of(like)
-        allocated = self._allocated[job.key]
+        allocated = self._held(job)
         shares.add(allocated, demand, times)
         self._shares[job.key] = shares.share(allocated, self._total)
         if self._is_hierarchical:

@@ -46,7 +46,7 @@ class Plugin:
 
     def close(self, within: session.Session) -> None:
         """Tell each job's condition: it may be scheduled, or what it lacks."""
-        for job in within.jobs.values():
+        for job in within.waiting_jobs():
             condition = _condition(job) if job.tasks else None
             if condition is not None:
                 job.is_unschedulable = condition.type == UNSCHEDULABLE

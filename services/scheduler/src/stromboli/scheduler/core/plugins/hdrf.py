@@ -9,7 +9,7 @@ Bhattacharya et al., Hierarchical Scheduling for Diverse Datacenter Workloads, S
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from stromboli.scheduler.core.framework import model, session
 from stromboli.scheduler.core.plugins import shares
@@ -37,17 +37,19 @@ class Tree:
     A change costs O(path) later, or O(tree) where a resource runs out or becomes free again.
     """
 
-    def __init__(self, within: session.Session, allocated: Mapping[str, shares.Row]) -> None:
+    def __init__(self, within: session.Session) -> None:
         self._total: shares.Row = within.total.tolist()
         self._root = Branch(None, 1.0, len(self._total))
         self._leaves: dict[str, Branch] = {}
         self._taken = [0] * len(self._total)
-        for job in within.jobs.values():
+        # In the order of keys: shares of branches are sums of fractions, which depend on it.
+        for _, job in sorted(within.jobs.items()):
             leaf = self._leaf(job, within.queue_of(job))
-            leaf.allocated = list(allocated[job.key])
+            allocated: shares.Row = job.allocated.tolist()
+            leaf.allocated = allocated
             leaf.request = job.total_request.tolist()
             self._leaves[job.key] = leaf
-            self._taken = shares.plus(self._taken, allocated[job.key])
+            self._taken = shares.plus(self._taken, allocated)
         self._is_demanding: list[bool] = []
         self._dirty: dict[Branch, None] = {}
 

@@ -80,12 +80,6 @@ class _Single:
     def __init__(self, within: session.Session) -> None:
         self._nodes = within.nodes
         self._resources = within.resources
-        self._sizes: dict[str, points.Scores] = {}
-        for row, node in enumerate(within.nodes.objects):
-            for image in node.status.images:
-                for name in image.names:
-                    sizes = self._sizes.setdefault(name, np.zeros(len(within.nodes), np.int64))
-                    sizes[row] = image.size_bytes
 
     def least(self, task: model.Task, view: views.View) -> points.Scores:
         return scores.least(
@@ -115,7 +109,8 @@ class _Single:
     def images(self, task: model.Task, view: views.View) -> points.Scores | None:
         """Bytes of the task's images that lie there, those on few nodes counting little."""
         wanted = [container.image for container in task.task_class.spec.containers]
-        known = [self._sizes[name] for name in map(_tagged, wanted) if name in self._sizes]
+        sizes_of = [self._nodes.image_sizes(_tagged(name)) for name in wanted]
+        known = [sizes for sizes in sizes_of if sizes is not None]
         if not known:
             return None
         size = sum(
@@ -134,7 +129,7 @@ class _Among:
     def __init__(self, within: session.Session) -> None:
         self._labelled = within.nodes.labelled
         self._near = affinity.Affinity(within.board)
-        checks = constraints.Checks(self._labelled)
+        checks = within.nodes.checks
 
         def passing(reason: str, task: model.Task) -> points.Mask:
             return dict(checks.of(task.task_class.shape).checks)[reason]

@@ -1,11 +1,11 @@
 """The plugin ``overcommit``: jobs pass their queue's door up to a little more than the cluster.
 
-What exceeds the cluster waits inside for others to finish (spec/plugins 10). A job whose pods are
-placed but not yet running counts twice, with its whole minimum and with what it holds: it is
-brief, and errs towards waiting.
+What exceeds the cluster waits inside for others to finish (spec/plugins 10). What a job holds
+already is not awaited as well: the field's scheduler counts it twice while pods are placed but not
+yet running.
 """
 
-from stromboli.scheduler.core.framework import configuration, model, points, session
+from stromboli.scheduler.core.framework import configuration, holdings, model, points, session
 from stromboli.scheduler.core.plugins import shares
 
 DEFAULT_FACTOR = 1.2
@@ -29,12 +29,8 @@ class Plugin:
             whole * self._factor - taken for whole, taken in zip(total, used, strict=True)
         ]
         self._inqueue = [0] * len(total)
-        for job in within.jobs.values():
-            if job.min_request is not None and job.phase == "Inqueue":
-                coming = shares.without_gated(job, job.min_request.tolist())
-                self._inqueue = shares.plus(self._inqueue, coming)
-            elif shares.is_awaited_running(job):
-                self._inqueue = shares.plus(self._inqueue, shares.awaited(job))
+        for held in within.world.books.queues.values():
+            self._inqueue = shares.plus(self._inqueue, held.awaited.tolist())
         within.add_job_enqueueable(self._vote)
         within.add_job_enqueued(self._note)
 
@@ -55,5 +51,5 @@ class Plugin:
 
     def _note(self, job: model.Job) -> None:
         if job.min_request is not None:
-            coming = shares.without_gated(job, job.min_request.tolist())
-            self._inqueue = shares.plus(self._inqueue, coming)
+            coming = holdings.without_gated(job, job.min_request)
+            self._inqueue = shares.plus(self._inqueue, coming.tolist())

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from stromboli.scheduler.core.framework import configuration, model, neighbours, points, session
+from stromboli.scheduler.core.framework import configuration, model, points, session, terms
 from stromboli.shared.api import core
 
-_Budget = tuple[core.PodDisruptionBudget, neighbours.Selector]
+_Budget = tuple[core.PodDisruptionBudget, terms.Selector]
 
 
 class Plugin:
@@ -17,7 +17,7 @@ class Plugin:
     def open(self, within: session.Session) -> None:
         """Take from every list of victims those whose budget is used up."""
         for budget in sorted(within.cluster.disruption_budgets, key=lambda each: each.metadata.key):
-            selector = neighbours.selector(budget.spec.selector, {})
+            selector = terms.selector(budget.spec.selector, {})
             # An empty selector would mean every pod; the field reads it as none.
             if selector is not None and selector.requirements:
                 found = self._budgets.setdefault(budget.metadata.namespace, [])

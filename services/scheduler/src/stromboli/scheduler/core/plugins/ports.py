@@ -1,31 +1,32 @@
 """Host ports: two pods of a node never listen on one (Kubernetes' NodePorts)."""
 
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Mapping
 
-from stromboli.scheduler.core.framework import model, points, views
+import numpy as np
+
+from stromboli.scheduler.core.framework import census, model, points, views
 
 TAKEN = "node(s) didn't have free ports for the requested pod ports"
-ANY = "0.0.0.0"
-"""The address that stands for all of a node's, as pods write it."""
-
-Port = tuple[str, int, str]
-"""Protocol, number, address."""
 
 
 class Ports:
-    """Pods per node that hold each port."""
+    """Pods per node that hold each port.
 
-    def __init__(self, size: int) -> None:
+    ``known``: as it was when the session opened; it stays as it is.
+    """
+
+    def __init__(self, known: Mapping[census.Port, census.Counts], size: int) -> None:
         self._size = size
-        self._held: dict[Port, npt.NDArray[np.int64]] = {}
-        self._of: dict[int, tuple[Port, ...]] = {}
+        self._known = known
+        self._held: dict[census.Port, census.Counts] = {}
+        self._of: dict[int, tuple[census.Port, ...]] = {}
 
     def count(self, task_class: model.TaskClass, row: int, change: int) -> None:
         """A pod of the class comes to the node, or goes."""
         for port in self._ports(task_class):
             if port not in self._held:
-                self._held[port] = np.zeros(self._size, np.int64)
+                known = self._known.get(port)
+                self._held[port] = np.zeros(self._size, np.int64) if known is None else known.copy()
             self._held[port][row] += change
 
     def checks(self, task_class: model.TaskClass, view: views.View) -> list[points.Check]:
@@ -35,7 +36,7 @@ class Ports:
             return []
         free = np.ones(self._size, np.bool_)
         for port in wanted:
-            for held, counts in self._held.items():
+            for held, counts in {**self._known, **self._held}.items():
                 if _collide(port, held):
                     free &= counts <= 0
         passed = free[view.rows]
@@ -43,17 +44,14 @@ class Ports:
             passed = passed & (view.added == 0)  # An equal pod wants the same ports.
         return [points.Check(TAKEN, points.Code.UNSCHEDULABLE, passed)]
 
-    def _ports(self, task_class: model.TaskClass) -> tuple[Port, ...]:
+    def _ports(self, task_class: model.TaskClass) -> tuple[census.Port, ...]:
         found = self._of.get(task_class.number)
         if found is None:
-            found = self._of[task_class.number] = tuple(
-                (port.protocol or "TCP", port.host_port, port.host_ip or ANY)
-                for container in task_class.spec.containers
-                for port in container.ports
-                if port.host_port > 0
-            )
+            found = self._of[task_class.number] = census.host_ports(task_class)
         return found
 
 
-def _collide(left: Port, right: Port) -> bool:
-    return left[:2] == right[:2] and (left[2] == right[2] or ANY in (left[2], right[2]))
+def _collide(left: census.Port, right: census.Port) -> bool:
+    return left[:2] == right[:2] and (
+        left[2] == right[2] or census.ANY_ADDRESS in (left[2], right[2])
+    )

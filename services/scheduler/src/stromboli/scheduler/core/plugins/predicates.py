@@ -6,8 +6,6 @@ node's own tasks; affinity between pods and spread with any node's. Each is aske
 
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
-
 from stromboli.scheduler.core import constraints, shapes
 from stromboli.scheduler.core.framework import (
     affinity,
@@ -76,7 +74,7 @@ class _Static:
     """Unschedulable, selector and affinity, taints."""
 
     def __init__(self, within: session.Session, is_on: Callable[[str], bool]) -> None:
-        self._checks = constraints.Checks(within.nodes.labelled)
+        self._checks = within.nodes.checks
         self._off = {reason for reason, name in _SWITCHED.items() if not is_on(name)}
 
     def checks(self, task: model.Task, view: views.View) -> list[points.Check]:
@@ -103,12 +101,9 @@ class _Local:
 
     def __init__(self, within: session.Session, with_ports: bool) -> None:
         self._nodes = within.nodes
-        self._pods = np.array([len(tasks) for tasks in within.nodes.tasks], np.int64)
-        self._ports = ports.Ports(len(within.nodes)) if with_ports else None
-        for row, tasks in enumerate(within.nodes.tasks):
-            for task in tasks.values():
-                if self._ports is not None:
-                    self._ports.count(task.task_class, row, 1)
+        self._pods = within.nodes.pods.copy()
+        known = within.world.census.ports
+        self._ports = ports.Ports(known, len(within.nodes)) if with_ports else None
 
     def checks(self, task: model.Task, view: views.View) -> list[points.Check]:
         return list(self._checks(task, view))

@@ -36,8 +36,8 @@ class Plugin:
         self._session = within
         free = accounts.unguaranteed(within)
         self._accounts = {
-            name: accounts.opened(within, within.queues[name], jobs, free)
-            for name, jobs in accounts.jobs_by_queue(within).items()
+            name: accounts.opened(within, within.queues[name], free)
+            for name in accounts.queues_with_jobs(within)
         }
         _fill(list(self._accounts.values()), within.total.tolist())
         within.add_queue_order(self._compare_queues)

@@ -102,7 +102,7 @@ class Plugin:
         strategies = self._strategies_of(task)
         asked = [
             (column, found)
-            for column, name in enumerate(self._names)
+            for name, column in sorted((name, at) for at, name in enumerate(self._names))
             if task.request[column] > 0 and (found := strategies.of(name)) is not None
         ]
         total = np.zeros(view.size)

@@ -5,7 +5,6 @@ plain list of integers is several times faster there than an array. What a class
 is therefore kept as pairs of column and amount.
 """
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -105,60 +104,6 @@ def share(used: Sequence[int], limit: Sequence[float]) -> float:
     """The largest part that is used of any limit above zero."""
     return max(
         (amount / top for amount, top in zip(used, limit, strict=True) if top > 0), default=0.0
-    )
-
-
-def requested(jobs: Iterable[model.Job], width: int) -> Row:
-    """What the jobs hold and what their pending tasks ask for. O(pending tasks)."""
-    total = [0] * width
-    for job in jobs:
-        total = plus(total, job.allocated.tolist())
-        pending = job.by_status.get(model.Status.PENDING, {}).values()
-        by_class = itertools.groupby(
-            sorted(pending, key=lambda task: task.task_class.number),
-            key=lambda task: task.task_class.number,
-        )
-        for _, group in by_class:
-            tasks = list(group)
-            add(total, pairs(tasks[0].request.tolist()), len(tasks))
-    return total
-
-
-def without_gated(job: model.Job, row: Sequence[int]) -> Row:
-    """The row less what gated tasks ask for, never below zero.
-
-    A task whose only gate is the one that this scheduler lifts itself counts as if ungated.
-    """
-    remaining = list(row)
-    for task in job.tasks.values():
-        if task.is_gated and not is_own_gate_only(task):
-            add(remaining, pairs(task.request.tolist()), -1)
-    return [max(amount, 0) for amount in remaining]
-
-
-OWN_GATE = "scheduling.volcano.sh/queue-allocation-gate"
-"""The scheduling gate that waits for the queue to have room."""
-
-
-def is_own_gate_only(task: model.Task) -> bool:
-    """The task waits for nothing but its queue."""
-    return tuple(gate.name for gate in task.pod.spec.scheduling_gates) == (OWN_GATE,)
-
-
-def awaited(job: model.Job) -> Row:
-    """What a job that passed its queue's door will still take of its minimum resources."""
-    if job.min_request is None:
-        return [0] * len(job.allocated)
-    return without_gated(job, less(job.min_request.tolist(), job.allocated.tolist()))
-
-
-def is_awaited_running(job: model.Job) -> bool:
-    """A running gang whose minimum is in place: what is missing of its minimum resources is still
-    to come. Below its minimum some task may have finished, and nothing is to come."""
-    return (
-        job.phase == "Running"
-        and job.min_request is not None
-        and job.count(*model.ALLOCATED) >= job.min_available
     )
 
 

@@ -104,7 +104,8 @@ class Plugin:
         self._capacity = _capacities(within)
         self._shadow = np.zeros_like(self._capacity)
         for tasks in within.nodes.tasks:
-            for task in tasks.values():
+            # In the order of keys: each estimate looks at the sum of those before.
+            for _, task in sorted(tasks.items()):
                 if _is_unmeasured(task, within):
                     self._count(within, task)
         within.add_distinction(_stated_limits)

@@ -23,9 +23,10 @@ class Claims:
 
     def __init__(self, within: session.Session) -> None:
         self._labelled = within.nodes.labelled
-        self._claims = {claim.metadata.key: claim for claim in within.cluster.claims}
-        self._volumes = {each.metadata.name: each for each in within.cluster.volumes}
-        self._classes = {each.metadata.name: each for each in within.cluster.storage_classes}
+        known = within.world.surroundings
+        self._claims = known.claims
+        self._volumes = known.volumes
+        self._classes = known.storage_classes
 
     def missing(self, task: model.Task) -> str | None:
         """Why no node can help: a claim is not there, or should be bound by now."""

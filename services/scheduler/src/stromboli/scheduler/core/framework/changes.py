@@ -1,0 +1,59 @@
+"""What a session changed of the world's model, so that it can be taken back."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from stromboli.scheduler.core.framework import amounts, model
+from stromboli.shared.api import scheduling
+
+if TYPE_CHECKING:
+    from stromboli.scheduler.core.framework import session
+
+
+class _Before(msgspec.Struct, frozen=True):
+    phase: str
+    conditions: list[scheduling.PodGroupCondition]
+
+
+class Changes:
+    """Remembers a task the first time it is changed, and jobs as they were at the opening."""
+
+    def __init__(self, within: "session.Session") -> None:
+        self._session = within
+        self._tasks: dict[str, tuple[model.Task, model.Status, str]] = {}
+        self._held: dict[str, amounts.Vector] = {}
+        self._jobs = {
+            job.key: _Before(job.phase, list(job.conditions)) for job in within.waiting_jobs()
+        }
+
+    def note(self, tasks: Sequence[model.Task]) -> None:
+        """Tasks of one job are about to change."""
+        for task in tasks:
+            if task.key not in self._tasks:
+                self._tasks[task.key] = (task, task.status, task.node)
+        job = self._session.jobs.get(tasks[0].job)
+        if job is not None and job.key not in self._held:
+            self._held[job.key] = job.allocated
+
+    def held(self, job: model.Job) -> amounts.Vector:
+        """What the job's tasks held when the session opened; not to be changed by the caller."""
+        return self._held.get(job.key, job.allocated)
+
+    def take_back(self) -> None:
+        """Everything is as it was when the session opened."""
+        for task, status, node in self._tasks.values():
+            # What was evicted or promised is where it lies: only a task without a place was moved.
+            self._session.change(task, status, task.node)
+            task.node = node
+            task.eviction_occurred = False
+            task.last_status, task.last_node = None, ""
+        for key, before in self._jobs.items():
+            job = self._session.jobs[key]
+            job.phase, job.conditions = before.phase, before.conditions
+        for key in self._jobs.keys() | self._held.keys():
+            touched = self._session.jobs.get(key)
+            if touched is not None:
+                touched.fit_errors, touched.fit_error, touched.is_unschedulable = {}, "", False
+        self._tasks.clear()

@@ -1,0 +1,487 @@
+"""The world that sessions work on: the model of all objects, kept as they come and go.
+
+Taking in an object costs O(what it changes). A session works on the model in place and takes its
+changes back at its end (``Session.take_back``): what it decided comes back as objects like
+everything else. What stands here decides the same as a world made anew from the objects that
+there are, whatever came before.
+
+An object that cannot be read never stops the others. It is left out and complained of; a node that
+might be fuller than it seems takes nothing, a job that is not known whole is frozen.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from stromboli.scheduler.core import shapes
+from stromboli.scheduler.core.framework import (
+    amounts,
+    census,
+    classes,
+    holdings,
+    jobs,
+    model,
+    nodes,
+    surroundings,
+)
+from stromboli.shared.api import core, scheduling
+
+T = TypeVar("T")
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A pod that cannot be read. ``node`` and ``job``: as far as they were ever known."""
+
+    reason: str
+    node: str
+    job: str
+
+
+class World:
+    """Jobs, queues and nodes, and what else decisions depend on.
+
+    ``scheduler_names``: whose pods are tasks of jobs, None for everybody's; others only take room.
+    ``jobs``: those whose PodGroup can be read and whose queue is there. ``outside``: those whose
+    queue is not. ``changed``: jobs that changed since ``settle`` was called last.
+    """
+
+    def __init__(
+        self, scheduler_names: tuple[str, ...] | None = None, default_queue: str = "default"
+    ) -> None:
+        self.resources = shapes.Resources()
+        self.nodes = nodes.Nodes(self.resources)
+        self.jobs: dict[str, model.Job] = {}
+        self.outside: dict[str, model.Job] = {}
+        self.queues: dict[str, model.Queue] = {}
+        self.surroundings = surroundings.Surroundings()
+        self.census = census.Census()
+        self.books = holdings.Books(len(self.resources.names))
+        self.changed: set[str] = set()
+        self.problems: dict[tuple[str, str], str] = {}
+        """(kind, key) -> what is wrong with the object."""
+        self.tasks: dict[str, model.Task] = {}
+        """Pod -> its task, foreign pods on nodes included."""
+        self.lost: dict[str, Lost] = {}
+        self._scheduler_names = scheduler_names
+        self._default_queue = default_queue
+        self._classes = classes.Classes(self.resources)
+        self._requests: dict[shapes.Shape, amounts.Vector] = {}
+        self._width = len(self.resources.names)
+        self._members: dict[str, dict[str, model.Task]] = {}
+        self._flawed: dict[str, dict[str, str]] = {}
+        self._parked: dict[str, dict[str, model.Task]] = {}
+        self._blocking: dict[str, set[str]] = {}
+        self._at: dict[str, tuple[str, str]] = {}
+        """Pod -> job and node where it is flawed or lost."""
+        self._by_queue: dict[str, set[str]] = {}
+        self._priorities: dict[str, core.PriorityClass] = {}
+        self._unread_priorities: dict[str, str] = {}
+        self._frozen: dict[str, str] = {}
+        self._waiting: set[str] = set()
+
+    # Reading --------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Bring rows of nodes, sums and what waits up to date. O(what changed)."""
+        moved = self.nodes.settle()
+        if moved is not None:
+            self.census.rearrange(moved.sources)
+            for name in moved.coming:
+                self._arrive(name, self.nodes.rows[name])
+        for key in self.changed:
+            job = self.jobs.get(key)
+            if job is None:
+                self.books.drop(key)
+                self._waiting.discard(key)
+            else:
+                self.books.put(job)
+                if waits(job):
+                    self._waiting.add(key)
+                else:
+                    self._waiting.discard(key)
+        self.nodes.touched.clear()
+
+    def take_waiting(self) -> list[str]:
+        """Settle; the jobs that a session looks at: those with something to do, and those that
+        changed since the last time. In the order of keys."""
+        self.settle()
+        found = sorted((self._waiting | self.changed) & self.jobs.keys())
+        self.changed.clear()
+        return found
+
+    def job(self, key: str) -> model.Job | None:
+        """The job, whether its queue is there or not."""
+        return self.jobs.get(key) or self.outside.get(key)
+
+    def members(self, key: str) -> Mapping[str, model.Task]:
+        """Pod -> task, of all pods that name this PodGroup, be it there or not."""
+        return self._members.get(key, {})
+
+    def complaints(self) -> list[str]:
+        """What is wrong with objects, in the order of kinds and keys."""
+        found = [text for _, text in sorted(self.problems.items())]
+        excluded = sorted(self.nodes.excluded.items())
+        return found + [f"node {name}: {why}" for name, why in excluded]
+
+    # Nodes ----------------------------------------------------------------------------------
+
+    def put_node(self, node: core.Node) -> None:
+        """A node as it is now."""
+        with contextlib.suppress(ValueError):  # the table says what is wrong with it
+            self.resources.amounts(shapes.checked(node.status.allocatable or {}, ""))
+        self._widen()
+        self.nodes.put(node)
+
+    def unread_node(self, name: str, reason: str) -> None:
+        """The node is there and cannot be read: nothing is placed on it."""
+        self.nodes.unknown(name, reason)
+
+    def remove_node(self, name: str) -> None:
+        """The node is gone. Pods that still name it are parked."""
+        row = self.nodes.rows.get(name)
+        if row is not None:
+            for task in self.nodes.tasks[row].values():
+                self.census.take(task, row)
+        parked = self.nodes.remove_node(name)
+        if parked:
+            self._parked.setdefault(name, {}).update(parked)
+
+    def _arrive(self, name: str, row: int) -> None:
+        for task in self._parked.pop(name, {}).values():
+            self.nodes.add((task,), (row,))
+            self.census.put(task, row)
+        self.nodes.labelled.block(row, is_blocked=bool(self._blocking.get(name)))
+
+    # Pods -----------------------------------------------------------------------------------
+
+    def select(self, pod: core.Pod) -> None:
+        """Take in by which labels a pod selects others; those that have one are told apart."""
+        new = self._classes.select(pod)
+        if not new:
+            return
+        for task in list(self.tasks.values()):
+            if not new.isdisjoint(task.pod.metadata.labels or ()):
+                row = self.nodes.rows.get(task.node) if task.status in model.ON_NODE else None
+                if row is not None:
+                    self.census.take(task, row)
+                task.task_class = self._classes.of(task.pod)
+                if row is not None:
+                    self.census.put(task, row)
+
+    def put_pod(self, pod: core.Pod, assumed_node: str = "", *, is_evicted: bool = False) -> None:
+        """A pod as it is now. ``assumed_node``: where a decision puts it that nobody refused;
+        ``is_evicted``: a decision takes it away."""
+        key = pod.metadata.key
+        self.remove_pod(key)
+        self.select(pod)
+        job = jobs.job_of(pod) if self._is_ours(pod) else ""
+        try:
+            task_class = self._classes.of(pod)
+        except ValueError as error:
+            self._put_flawed(pod, job, pod.spec.node_name or assumed_node, str(error))
+            return
+        self._widen()
+        task = jobs.task(pod, task_class, self._request(task_class.shape))
+        task.job = job
+        if assumed_node and task.status is model.Status.PENDING:
+            task.status, task.node = model.Status.BINDING, assumed_node
+        if is_evicted and task.status in model.ALLOCATED:
+            task.status = model.Status.RELEASING
+        is_placed = bool(task.node) and task.status in model.ON_NODE
+        if not job and not is_placed:
+            return
+        self.tasks[key] = task
+        if is_placed:
+            self._lay(task)
+        if job:
+            self._members.setdefault(job, {})[key] = task
+            found = self.job(job)
+            if found is not None:
+                jobs.join(found, task)
+            self.changed.add(job)
+
+    def lose_pod(self, key: str, reason: str, node: str, job: str) -> None:
+        """A pod that is there and cannot be read. ``node`` and ``job``: as last known.
+
+        What it takes of the node is unknown, and whether the job is whole.
+        """
+        self.remove_pod(key)
+        self.lost[key] = Lost(reason, node, job)
+        self._at[key] = (job, node)
+        self._block(key, node)
+        self._review(job)
+
+    def remove_pod(self, key: str) -> None:
+        """The pod is gone."""
+        task = self.tasks.pop(key, None)
+        if task is not None:
+            if task.node and task.status in model.ON_NODE:
+                self._lift(task)
+            if task.job:
+                self._part(self._members, task.job, key)
+                found = self.job(task.job)
+                if found is not None:
+                    jobs.leave(found, task)
+                self.changed.add(task.job)
+        job, node = self._at.pop(key, ("", ""))
+        self.lost.pop(key, None)
+        self.problems.pop(("pod", key), None)
+        if node:
+            self._blocking[node].discard(key)
+            self._settle_block(node)
+        if job:
+            self._part(self._flawed, job, key)
+            found = self.job(job)
+            if found is not None:
+                found.problems.pop(key, None)
+            self._review(job)
+
+    def _put_flawed(self, pod: core.Pod, job: str, node: str, problem: str) -> None:
+        key = pod.metadata.key
+        self.problems["pod", key] = f"pod {key}: {problem}"
+        has_ended = jobs.status(pod) in model.COMPLETED
+        self._at[key] = (job, "" if has_ended else node)
+        if not has_ended:
+            self._block(key, node)
+        if job:
+            self._flawed.setdefault(job, {})[key] = problem
+            found = self.job(job)
+            if found is not None:
+                found.problems[key] = problem
+            self.changed.add(job)
+
+    def _is_ours(self, pod: core.Pod) -> bool:
+        return self._scheduler_names is None or pod.spec.scheduler_name in self._scheduler_names
+
+    def _request(self, shape: shapes.Shape) -> amounts.Vector:
+        if shape not in self._requests:
+            if len(self._requests) >= shapes.MOST_KEPT:
+                self._requests.clear()
+            self._requests[shape] = amounts.vector(self.resources, shape.request)
+        return self._requests[shape]
+
+    def _lay(self, task: model.Task) -> None:
+        row = self.nodes.rows.get(task.node)
+        if row is None:
+            self._parked.setdefault(task.node, {})[task.key] = task
+        else:
+            self.nodes.add((task,), (row,))
+            self.census.put(task, row)
+
+    def _lift(self, task: model.Task) -> None:
+        row = self.nodes.rows.get(task.node)
+        if row is None:
+            self._part(self._parked, task.node, task.key)
+        else:
+            self.census.take(task, row)
+            self.nodes.remove((task,), (row,))
+
+    def _block(self, key: str, node: str) -> None:
+        if node:
+            self._blocking.setdefault(node, set()).add(key)
+            self._settle_block(node)
+
+    def _settle_block(self, node: str) -> None:
+        row = self.nodes.rows.get(node)
+        if row is not None:
+            self.nodes.labelled.block(row, is_blocked=bool(self._blocking.get(node)))
+        if not self._blocking.get(node):
+            self._blocking.pop(node, None)
+
+    # Jobs -----------------------------------------------------------------------------------
+
+    def put_pod_group(self, group: scheduling.PodGroup, *, is_enqueued: bool = False) -> None:
+        """A PodGroup as it is now. ``is_enqueued``: a decision lets it pass its queue's door."""
+        key = group.metadata.key
+        before = self.job(key)
+        phase = group.status.phase
+        if is_enqueued and phase in ("", "Pending"):
+            phase = "Inqueue"
+        if before is not None and _is_as_before(before.pod_group, group):
+            before.pod_group = group
+            before.phase = phase
+            before.conditions = list(group.status.conditions)
+            self.changed.add(key)
+            return
+        self.remove_pod_group(key)
+        try:
+            self.resources.amounts(jobs.minimum(group) or {})
+        except ValueError as error:
+            self.problems["podgroup", key] = str(error)
+            return
+        self._widen()
+        found = jobs.job(group, self.resources, self._priorities, self._default_queue)
+        found.phase = phase
+        found.problems.update(self._flawed.get(key, {}))
+        for task in self._members.get(key, {}).values():
+            jobs.join(found, task)
+        self._by_queue.setdefault(found.queue, set()).add(key)
+        (self.jobs if found.queue in self.queues else self.outside)[key] = found
+        self._review(key)
+
+    def unread_pod_group(self, key: str, reason: str) -> None:
+        """A PodGroup that is there and cannot be read: there is no job that could be decided on."""
+        self.remove_pod_group(key)
+        self.problems["podgroup", key] = f"PodGroup {key}: {reason}"
+
+    def remove_pod_group(self, key: str) -> None:
+        """The PodGroup is gone."""
+        self.problems.pop(("podgroup", key), None)
+        found = self.jobs.pop(key, None) or self.outside.pop(key, None)
+        if found is not None:
+            self._by_queue[found.queue].discard(key)
+            if not self._by_queue[found.queue]:
+                del self._by_queue[found.queue]
+            self.changed.add(key)
+
+    def freeze(self, key: str, reason: str) -> None:
+        """Nothing is decided about this PodGroup, because of ``reason``; empty: it is again."""
+        if reason:
+            self._frozen[key] = reason
+        else:
+            self._frozen.pop(key, None)
+        self._review(key)
+
+    def _review(self, key: str) -> None:
+        """Whether the job may be decided about."""
+        found = self.job(key)
+        if found is None:
+            return
+        lost = [pod for pod, each in self.lost.items() if each.job == key]
+        found.frozen = self._frozen.get(key, "")
+        name = found.pod_group.spec.priority_class_name
+        if name in self._unread_priorities:
+            found.frozen = f"PriorityClass {name} cannot be read: {self._unread_priorities[name]}"
+        if lost:
+            found.frozen = f"pods cannot be read: {', '.join(sorted(lost))}"
+        self.changed.add(key)
+
+    # What surrounds them --------------------------------------------------------------------
+
+    def label_namespaces(self, labels: Mapping[str, Mapping[str, str]]) -> None:
+        """Namespaces and their labels as they are now."""
+        self.surroundings.namespace_labels = dict(labels)
+        self.census.label_namespaces(self.surroundings.namespace_labels)
+
+    # Queues and priorities ------------------------------------------------------------------
+
+    def put_queue(self, queue: scheduling.Queue) -> None:
+        """A queue as it is now."""
+        name = queue.metadata.name
+        self.problems.pop(("queue", name), None)
+        try:
+            found = jobs.queue(queue)
+        except ValueError as error:
+            self.remove_queue(name)
+            self.problems["queue", name] = str(error)
+            return
+        for named in (found.capability, found.deserved, found.guarantee):
+            self.resources.amounts(named)
+        self._widen()
+        is_new = name not in self.queues
+        self.queues[name] = found
+        if is_new:
+            self._move(name, self.outside, self.jobs)
+
+    def unread_queue(self, name: str, reason: str) -> None:
+        """A queue that is there and cannot be read: its jobs wait."""
+        self.remove_queue(name)
+        self.problems["queue", name] = f"queue {name} cannot be read: {reason}"
+
+    def remove_queue(self, name: str) -> None:
+        """The queue is gone."""
+        self.problems.pop(("queue", name), None)
+        if self.queues.pop(name, None) is not None:
+            self._move(name, self.jobs, self.outside)
+
+    def put_priority_class(self, found: core.PriorityClass) -> None:
+        """A priority class as it is now. O(jobs)."""
+        self._priorities[found.metadata.name] = found
+        self._unread_priorities.pop(found.metadata.name, None)
+        self._rank()
+
+    def unread_priority_class(self, name: str, reason: str) -> None:
+        """A class that is there and cannot be read: jobs that name it are frozen. O(jobs)."""
+        self._priorities.pop(name, None)
+        self._unread_priorities[name] = reason
+        self._rank()
+
+    def remove_priority_class(self, name: str) -> None:
+        """The class is gone. O(jobs)."""
+        self._priorities.pop(name, None)
+        self._unread_priorities.pop(name, None)
+        self._rank()
+
+    def default_to(self, queue: str) -> None:
+        """Jobs that name no queue are in this one from now on."""
+        if queue == self._default_queue:
+            return
+        self._default_queue = queue
+        for found in [*self.jobs.values(), *self.outside.values()]:
+            if not found.pod_group.spec.queue:
+                phase = found.phase
+                self.remove_pod_group(found.key)
+                self.put_pod_group(found.pod_group)
+                self.jobs.get(found.key, found).phase = phase
+
+    def _rank(self) -> None:
+        for found in (*self.jobs.values(), *self.outside.values()):
+            name = found.pod_group.spec.priority_class_name
+            found.priority = jobs.priority(name, self._priorities)
+            self._review(found.key)
+
+    def _move(self, queue: str, here: dict[str, model.Job], there: dict[str, model.Job]) -> None:
+        for key in self._by_queue.get(queue, ()):
+            there[key] = here.pop(key)
+            self.changed.add(key)
+
+    # Inside ---------------------------------------------------------------------------------
+
+    def _widen(self) -> None:
+        """Make room in every vector for resources that are new. O(tasks), once for each."""
+        width = len(self.resources.names)
+        if width == self._width:
+            return
+        self._width = width
+        self.nodes.widen()
+        self.books.widen(width)
+        self._requests.clear()
+        for task in self.tasks.values():
+            task.request = self._request(task.task_class.shape)
+        for found in (*self.jobs.values(), *self.outside.values()):
+            found.allocated = amounts.widened(found.allocated, width)
+            found.total_request = amounts.widened(found.total_request, width)
+            if found.min_request is not None:
+                found.min_request = amounts.widened(found.min_request, width)
+
+    def _part(self, groups: dict[str, dict[str, T]], of: str, key: str) -> None:
+        members = groups.get(of, {})
+        members.pop(key, None)
+        if not members:
+            groups.pop(of, None)
+
+
+def waits(job: model.Job) -> bool:
+    """A session may have something to do for the job, or to say about it."""
+    if job.is_going:
+        return False
+    if job.frozen or job.problems or job.is_pending:
+        return True
+    if job.by_status.get(model.Status.PENDING):
+        return True
+    return job.phase != "Completed" and not (job.is_ready and job.roles_ready)
+
+
+def _is_as_before(before: scheduling.PodGroup, after: scheduling.PodGroup) -> bool:
+    """All but the status is the same."""
+    first, second = before.metadata, after.metadata
+    return (
+        before.spec == after.spec
+        and first.uid == second.uid
+        and first.creation_timestamp == second.creation_timestamp
+        and first.deletion_timestamp == second.deletion_timestamp
+        and first.annotations == second.annotations
+        and first.labels == second.labels
+    )

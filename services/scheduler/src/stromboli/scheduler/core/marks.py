@@ -1,0 +1,122 @@
+"""What of nodes keeps pods off them, resources aside: labels, taints, and what cannot be read.
+
+Arrays have one entry per row; who owns the rows says when they are put in another order.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.shared.api import core
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Codes: TypeAlias = npt.NDArray[np.int32]
+Sources: TypeAlias = npt.NDArray[np.intp]
+"""New row -> the row it was, -1 for a new node."""
+
+UNREADABLE = "node(s) could not be read"
+"""Our own reason: the node, or a pod on it, is unknown, so nobody can say what is free."""
+
+
+class Marks:
+    """Labels, taints and readability by row. Changing a row costs O(label keys asked for).
+
+    ``placement_version`` changes with everything that decides where pods may run. ``taint_sets``:
+    the distinct sets of taints, ``taints_of`` each row's.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = {}
+        self.known: Mask = np.zeros(0, np.bool_)
+        self.unschedulable: Mask = np.zeros(0, np.bool_)
+        self.taints_of: Codes = np.zeros(0, np.int32)
+        self.taint_sets: list[tuple[core.Taint, ...]] = [()]
+        self.placement_version = 0
+        self._blocked: Mask = np.zeros(0, np.bool_)
+        self._labels: list[Mapping[str, str]] = []
+        self._label_codes: dict[str, Codes] = {}
+        self._label_values: dict[str, dict[str, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    @property
+    def usable(self) -> Mask:
+        """Rows whose free resources are known: the node and every pod on it can be read."""
+        readable: Mask = self.known & ~self._blocked
+        return readable
+
+    def put(self, row: int, node: core.Node, *, is_known: bool) -> None:
+        """The node of a row as it is now."""
+        labels, taints = node.metadata.labels or {}, node.spec.taints
+        after = (is_known, node.spec.unschedulable, labels, taints)
+        before = (
+            bool(self.known[row]),
+            bool(self.unschedulable[row]),
+            self._labels[row],
+            self.taint_sets[self.taints_of[row]],
+        )
+        if before == after:
+            return
+        self.placement_version += 1
+        self.known[row] = is_known
+        self.unschedulable[row] = node.spec.unschedulable
+        self._labels[row] = labels
+        for key in self._label_codes:
+            self._encode(key, row, labels)
+        if taints not in self.taint_sets:
+            self.taint_sets.append(taints)
+        self.taints_of[row] = self.taint_sets.index(taints)
+
+    def block(self, row: int, *, is_blocked: bool) -> None:
+        """Whether a pod on the node cannot be read, so that what is free there is unknown."""
+        if bool(self._blocked[row]) is not is_blocked:
+            self._blocked[row] = is_blocked
+            self.placement_version += 1
+
+    def blocked(self) -> list[int]:
+        """Rows of nodes with pods that cannot be read."""
+        rows: list[int] = np.flatnonzero(self._blocked).tolist()
+        return rows
+
+    def rearrange(self, names: Sequence[str], sources: Sources) -> None:
+        """Rows in a new order; new ones are empty until they are put."""
+        is_new = sources < 0
+        self.placement_version += 1
+        self.rows.clear()
+        self.rows.update({name: row for row, name in enumerate(names)})
+        self.known = moved(self.known, sources)
+        self.unschedulable = moved(self.unschedulable, sources)
+        self.taints_of = moved(self.taints_of, sources)
+        self._blocked = moved(self._blocked, sources)
+        self._labels = [{} if at < 0 else self._labels[at] for at in sources.tolist()]
+        for key, codes in self._label_codes.items():
+            self._label_codes[key] = np.where(is_new, np.int32(-1), moved(codes, sources))
+
+    def label_codes(self, key: str) -> tuple[Codes, Mapping[str, int]]:
+        """Each row's value of a label as a code (-1 for none), and value -> code.
+
+        The first question for a key costs O(nodes), later ones nothing.
+        """
+        if key not in self._label_codes:
+            self._label_values[key] = {}
+            self._label_codes[key] = np.full(len(self), -1, np.int32)
+            for row, labels in enumerate(self._labels):
+                self._encode(key, row, labels)
+        return self._label_codes[key], self._label_values[key]
+
+    def _encode(self, key: str, row: int, labels: Mapping[str, str]) -> None:
+        value = labels.get(key)
+        values = self._label_values[key]
+        self._label_codes[key][row] = -1 if value is None else values.setdefault(value, len(values))
+
+
+def moved(array: npt.NDArray[np.generic], sources: Sources) -> npt.NDArray:  # type: ignore[type-arg]  # any entries
+    """The array's entries (of its last axis) in the new order, zeros for new ones."""
+    if not array.shape[-1]:
+        return np.zeros((*array.shape[:-1], len(sources)), array.dtype)
+    result = array[..., sources]
+    result[..., sources < 0] = 0
+    return result
