@@ -80,6 +80,6 @@ def test_a_case_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None
     code, lines = run(wrong, str(broken), str(tmp_path / "absent.json"), write(tmp_path, "good"))
     assert code == 1
     assert [line["name"] for line in lines] == ["wrong", "broken", "absent", "good"]
-    assert "'alocate' is not an action" in lines[0]["error"]
+    assert "'alocate' is not a known action" in lines[0]["error"]
     assert all("error" in line for line in lines[:3])
     assert lines[3]["binds"] == {"a/p1": "n", "a/p2": "n"}

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from stromboli.local.bus import EmbeddedBus
-from stromboli.scheduler import service
-from stromboli.scheduler.core import state
+from stromboli.scheduler import configured, service
+from stromboli.scheduler.core import plugins, state
+from stromboli.scheduler.core.framework import configuration as framework
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, errors, keys, runtime, topics
 from stromboli.shared.api import core, meta
@@ -288,3 +289,48 @@ async def test_a_repeated_statement_counts_once(outside: Outside) -> None:
         await outside.see(*gang(2, "g2"), *gang(1, "g3"))
         decisions = await outside.until(topics.DECISIONS, at_least(6))
     assert bound(decisions) == ["g1-w-0", "g1-w-1"] * 2 + ["g2-w-0", "g2-w-1"]
+
+
+async def test_a_configuration_that_cannot_be_used_keeps_the_service_from_deciding(
+    outside: Outside, tmp_path: Path
+) -> None:
+    """It says file, line and key, and goes on by itself once the file is good."""
+    file = tmp_path / "c.yaml"
+    file.write_text("actions: alocate\n")
+    settings = msgspec.structs.replace(
+        SETTINGS, configuration=str(file), configuration_check_s=0.01
+    )
+    await outside.see(builders.make_queue(), NODE, *gang(1))
+    await outside.sync()
+    async with serving(outside.bus, settings) as health:
+        await has_problem(health, "configuration")
+        assert f"{file}:1: actions: 'alocate'" in health.problems["configuration"]
+        file.write_text("actions: allocate\n")
+        decisions = await outside.until(topics.DECISIONS, at_least(2))
+    assert bound(decisions) == ["g1-w-0"]
+
+
+async def test_a_file_that_is_broken_later_leaves_the_old_configuration_in_force(
+    tmp_path: Path,
+) -> None:
+    """People see a warning; the service stays ready. The next good file is in force at once."""
+    registry = plugins.Registry()
+    path = tmp_path / "c.yaml"
+    path.write_text("actions: allocate\n")
+    file, health, decider = configured.File(path, registry), runtime.Health("scheduler"), Decider()
+    for content in ("actions: allocate\n", "actions: [\n", "actions: enqueue\n"):
+        path.write_text(content)
+        await service.renew(file, decider, health)
+        is_broken = content.endswith("[\n")
+        assert (f"{path}:2: not YAML" in health.warnings.get("configuration", "")) is is_broken
+    assert [each.actions for each in decider.configured] == [("allocate",), ("enqueue",)]
+
+
+class Decider:
+    """Notes what is put in force."""
+
+    def __init__(self) -> None:
+        self.configured: list[framework.Configuration] = []
+
+    async def reconfigure(self, loaded: configured.Loaded) -> None:
+        self.configured.append(loaded.configuration)

@@ -137,10 +137,10 @@ class Client:
         """The PodGroups of all namespaces."""
         return self._list("/v1/podgroups", "pod groups")
 
-    def waits_for(self) -> dict[str, dict[str, str]]:
-        """Service -> fact -> problem of what the server waits for; empty when it is ready."""
+    def readiness(self) -> tuple[bool, dict[str, dict[str, str]]]:
+        """Whether the server is ready, and service -> fact -> what it waits for or warns of."""
         response = self._send("GET", "/readyz", None, READY_WITHIN_S)
-        return self._read(response.content, dict[str, dict[str, str]])
+        return response.is_success, self._read(response.content, dict[str, dict[str, str]])
 
     def decode(self, kind: Kind[O], raw: bytes | msgspec.Raw) -> O:
         """Our reading of an object. Raises CommandError if the server sent something else."""

@@ -110,16 +110,16 @@ def version(server: options.Server = None) -> None:
     with options.client(server) as client:
         where = f"server {client.address.url} ({client.address.origin})"
         try:
-            waits_for = client.waits_for()
+            is_ready, said = client.readiness()
         except UnreachableError as error:
             output.show_lines([f"{where}: not reachable: {error.why}"])
             return
     problems = [
         f"{service}: {fact}: {problem}"
-        for service, facts in waits_for.items()
+        for service, facts in said.items()
         for fact, problem in facts.items()
     ]
-    output.show_lines([f"{where}: {'not ready' if problems else 'ready'}"])
+    output.show_lines([f"{where}: {'ready' if is_ready else 'not ready'}"])
     output.show_lines(f"  {problem}" for problem in problems)
 
 

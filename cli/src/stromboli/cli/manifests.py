@@ -2,9 +2,6 @@
 
 Stricter in one thing: a key that stands twice is refused instead of the last one winning. Every
 document remembers where it stands, so that a refusal by the server is told with file and line.
-
-YAML is read as Kubernetes reads it, which is neither plain YAML 1.1 nor 1.2: dates stay text, and
-``12:30`` is text and not a number of base 60.
 """
 
 import json
@@ -14,27 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from stromboli.cli.errors import CommandError
+from stromboli.shared import documents
 
 Document = dict[str, Any]
 SUFFIXES = (".yaml", ".yml", ".json")
 STDIN = "-"
-_NULL, _BOOL, _INT, _FLOAT, _STR, _MERGE = (
-    f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "merge")
-)
-_STEP = re.compile(r'\["([^"]*)"\]|\[(\d+)\]|([^.\[\]]+)')
 _FLOWING = re.compile(r"\s*\{")
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """A document and where it stands. ``node`` is its YAML tree; JSON has none."""
+    """A document and where it stands. ``tree`` is that of its YAML; JSON has none."""
 
     document: Document
     file: str
     line: int
-    node: yaml.Node | None = None
+    tree: documents.Tree | None = None
 
     @property
     def title(self) -> str:
@@ -45,7 +38,7 @@ class Manifest(msgspec.Struct, frozen=True):
     def place(self, path: str) -> str:
         """``file:line`` of what stands at a path such as ``spec.tasks[0].name``, or of the
         nearest thing around it."""
-        line = self.line if self.node is None else _line_at(self.node, path)
+        line = self.line if self.tree is None else self.tree.line_at(path)
         return f"{self.file}:{line}"
 
 
@@ -120,21 +113,21 @@ def _members(manifest: Manifest) -> Iterator[Manifest]:
     if not kind.endswith("List") or not isinstance(items, list):
         yield manifest
         return
-    nodes = _child(manifest.node, "items")
+    trees = manifest.tree and manifest.tree.child("items")
     for index, item in enumerate(items):
-        node = nodes.value[index] if isinstance(nodes, yaml.SequenceNode) else None
-        line = manifest.line if node is None else _line(node)
-        yield from _members(_manifest(item, manifest.file, line, node))
+        tree = trees and trees.child(str(index))
+        line = manifest.line if tree is None else tree.line
+        yield from _members(_manifest(item, manifest.file, line, tree))
 
 
-def _manifest(document: Any, file: str, line: int, node: yaml.Node | None) -> Manifest:
+def _manifest(document: Any, file: str, line: int, tree: documents.Tree | None) -> Manifest:
     if not isinstance(document, dict):
         raise CommandError(
             f"{file}:{line}",
             f"no Kubernetes object, but {type(document).__name__}",
             "a manifest is a mapping with apiVersion, kind and metadata",
         )
-    return Manifest(document, file, line, node)
+    return Manifest(document, file, line, tree)
 
 
 class _TwiceError(ValueError):
@@ -162,108 +155,10 @@ def _once(pairs: list[tuple[str, Any]]) -> Document:
     return document
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it; see the module."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag in (_NULL, _BOOL, _MERGE)]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(
-    _INT,
-    re.compile(r"^[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$"),
-    list("-+0123456789"),
-)
-_Loader.add_implicit_resolver(
-    _FLOAT,
-    re.compile(r"^[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9_]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"),
-    list("-+0123456789."),
-)
-
-
 def _of_yaml(text: str, file: str) -> Iterator[Manifest]:
     try:
-        loader = _Loader(text)
-        while loader.check_node():
-            node = loader.get_node()
-            if node is None or node.tag == _NULL:
-                continue
-            _check_keys(node, file)
-            document = loader.construct_document(node)
-            yield _manifest(document, file, _line(node), node)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        what = error.problem or error.context or "cannot be read"
-        raise CommandError(f"{file}:{line}", f"not YAML: {what}", "correct this line") from None
-    except (yaml.YAMLError, ValueError) as error:
-        what = str(error).splitlines()[0]
-        raise CommandError(file, f"not YAML: {what}", "correct it") from None
-
-
-def _check_keys(node: yaml.Node, file: str) -> None:
-    """Refuse keys that stand twice and make all of them text, as JSON has them."""
-    todo, seen = [node], set()
-    while todo:
-        node = todo.pop()
-        if id(node) in seen:  # an anchor used again
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            todo += node.value
-        elif isinstance(node, yaml.MappingNode):
-            _check_mapping(node, file)
-            todo += (value for _, value in node.value)
-
-
-def _check_mapping(node: yaml.MappingNode, file: str) -> None:
-    lines: dict[str, int] = {}
-    for key, _ in node.value:
-        if not isinstance(key, yaml.ScalarNode):
-            raise CommandError(
-                f"{file}:{_line(key)}", "a key that is no text", "write a plain word as the key"
-            )
-        if key.tag == _MERGE:
-            continue
-        if first := lines.get(key.value):
-            raise CommandError(
-                f"{file}:{_line(key)}",
-                f"{key.value!r} stands twice, first in line {first}",
-                "keep one of them",
-            )
-        lines[key.value] = _line(key)
-        key.tag = _STR
-
-
-def _line(node: yaml.Node) -> int:
-    return int(node.start_mark.line) + 1
-
-
-def _line_at(node: yaml.Node, path: str) -> int:
-    """Greedy, since a path may have a key with dots in it without quotes."""
-    steps = [quoted or index or word for quoted, index, word in _STEP.findall(path)]
-    line = _line(node)
-    while steps:
-        for taken in range(len(steps), 0, -1):
-            key, child = _entry(node, ".".join(steps[:taken]))
-            if child is not None:
-                line, node, steps = _line(key or child), child, steps[taken:]
-                break
-        else:
-            return line
-    return line
-
-
-def _entry(node: yaml.Node, step: str) -> tuple[yaml.Node | None, yaml.Node | None]:
-    if isinstance(node, yaml.SequenceNode) and step.isdecimal() and int(step) < len(node.value):
-        return None, node.value[int(step)]
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if key.value == step:
-                return key, value
-    return None, None
-
-
-def _child(node: yaml.Node | None, key: str) -> yaml.Node | None:
-    return None if node is None else _entry(node, key)[1]
+        for document, tree in documents.read(text):
+            yield _manifest(document, file, tree.line, tree)
+    except documents.DocumentError as error:
+        place = f"{file}:{error.line}" if error.line else file
+        raise CommandError(place, error.problem, error.next_step) from None

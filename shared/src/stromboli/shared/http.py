@@ -14,7 +14,8 @@ from stromboli.shared import runtime
 
 
 def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHandler]:
-    """The three routes that operators know, over all services of this process."""
+    """The three routes that operators know, over all services of this process. ``/readyz`` names
+    what is waited for (503), or what people should look at (200)."""
 
     @get("/livez", media_type=MediaType.TEXT, include_in_schema=False, sync_to_thread=False)
     def livez() -> str:
@@ -23,7 +24,9 @@ def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHan
     @get("/readyz", include_in_schema=False, sync_to_thread=False)
     def readyz() -> Response[dict[str, dict[str, str]]]:
         waiting = {health.service: health.problems for health in healths if not health.is_ready}
-        return Response(waiting, status_code=503 if waiting else 200)
+        if waiting:
+            return Response(waiting, status_code=503)
+        return Response({health.service: health.warnings for health in healths if health.warnings})
 
     @get("/metrics", media_type=MediaType.TEXT, include_in_schema=False, sync_to_thread=False)
     def metrics() -> Response[bytes]:

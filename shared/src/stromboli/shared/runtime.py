@@ -43,6 +43,7 @@ class Health:
     def __init__(self, service: str) -> None:
         self.service = service
         self._problems: dict[str, str | None] = {}
+        self.warnings: dict[str, str] = {}
         self._changed = asyncio.Event()
 
     def set(self, name: str, problem: str | None) -> None:
@@ -55,6 +56,18 @@ class Health:
         self._changed = asyncio.Event()
         if problem is not None or before is not None:
             _log.info("health", service=self.service, fact=name, problem=problem)
+
+    def warn(self, name: str, warning: str | None) -> None:
+        """State what people should look at and what stops nothing; None is good. Logged on change
+        only."""
+        if self.warnings.get(name) == warning:
+            return
+        if warning is None:
+            del self.warnings[name]
+            _log.info("health", service=self.service, fact=name, warning=None)
+        else:
+            self.warnings[name] = warning
+            _log.warning("health", service=self.service, fact=name, warning=warning)
 
     @property
     def problems(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from stromboli.scheduler.core import board, configuration, session, shapes, state
+from stromboli.scheduler.core.framework import configuration as framework
 from stromboli.shared import envelope, errors, keys, snapshot, telemetry, topics
 from stromboli.shared.api import core, kinds, meta
 from stromboli.shared.bus import port
@@ -72,6 +73,12 @@ class Engine:
         self._own_until = 0
         self._patient_until: datetime | None = None
         self._shown: tuple[object, ...] = ({}, ())
+        self.configured: framework.Configuration | None = None
+
+    def reconfigure(self, configured: framework.Configuration) -> None:
+        """From the next session on, decide by this; the core thread calls it."""
+        self.configured = configured
+        self.picture.wake(self._own_id)
 
     def wait_for(self, offset: int) -> None:
         """Decide nothing before the decision at this offset is folded: it is part of the picture,

@@ -10,8 +10,10 @@ import contextlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
 
-from stromboli.scheduler import engine, restart
+from stromboli.scheduler import configured, discovery, engine, restart
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, errors, runtime, telemetry
 from stromboli.shared.bus import port
@@ -22,6 +24,11 @@ log does not pile up in memory."""
 DRAFTS_AT_ONCE = 1000
 """Explanations in one append: larger ones would stand in the way of decisions."""
 
+_refused = telemetry.meter.create_counter(
+    "stromboli.scheduler.configurations.refused",
+    description="Changes of the configuration file that could not be used",
+)
+
 
 async def serve(
     settings: SchedulerSettings,
@@ -31,6 +38,12 @@ async def serve(
 ) -> None:
     """Decide until cancelled. Everything begun is safe to repeat, so cancellation is immediate."""
     health.set("start", "opening the log")
+    registry = await asyncio.to_thread(discovery.registry)
+    file = (
+        configured.File(Path(settings.configuration), registry) if settings.configuration else None
+    )
+    loaded = configured.default(registry) if file is None else await _usable(file, settings, health)
+    _tell(loaded, health)
     writer = await runtime.persist(
         lambda: bus.open_writer("scheduler", settings.instance), "log", health
     )
@@ -39,7 +52,65 @@ async def serve(
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(core_thread, engine.warm_up)
         scheduler = Scheduler(settings, bus, writer, start, core_thread, health, clock)
-        await scheduler.run()
+        await scheduler.reconfigure(loaded)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(scheduler.run())
+            if file is not None:
+                tasks.create_task(_follow(file, scheduler, settings, health))
+
+
+class Decider(Protocol):
+    """What decides by a configuration."""
+
+    async def reconfigure(self, loaded: configured.Loaded) -> None:
+        """Decide by this from the next session on."""
+
+
+async def _usable(
+    file: configured.File, settings: SchedulerSettings, health: runtime.Health
+) -> configured.Loaded:
+    """What the file says once it can be used: nothing is decided before by rules nobody wrote."""
+    while True:
+        try:
+            loaded = await asyncio.to_thread(file.look)
+        except configured.FileError as error:
+            health.set("configuration", str(error))
+        else:
+            if loaded is not None:
+                health.set("configuration", None)
+                return loaded
+        await asyncio.sleep(settings.configuration_check_s)
+
+
+async def _follow(
+    file: configured.File,
+    scheduler: "Scheduler",
+    settings: SchedulerSettings,
+    health: runtime.Health,
+) -> None:
+    """Put in force what the file says whenever it says something else."""
+    while True:
+        await asyncio.sleep(settings.configuration_check_s)
+        await renew(file, scheduler, health)
+
+
+async def renew(file: configured.File, decider: Decider, health: runtime.Health) -> None:
+    """Look at the file once. One that cannot be used leaves the old configuration in force."""
+    try:
+        loaded = await asyncio.to_thread(file.look)
+    except configured.FileError as error:
+        health.warn("configuration", f"the one before stays in force:\n{error}")
+        _refused.add(1)
+        return
+    if loaded is not None:
+        _tell(loaded, health)
+        await decider.reconfigure(loaded)
+
+
+def _tell(loaded: configured.Loaded, health: runtime.Health) -> None:
+    digest = loaded.configuration.digest
+    telemetry.log.info("configured", origin=loaded.origin, digest=digest)
+    health.warn("configuration", "\n".join(loaded.warnings) or None)
 
 
 class Scheduler:
@@ -71,6 +142,13 @@ class Scheduler:
         self._inbox: asyncio.Queue[port.Batch] = asyncio.Queue(BATCHES_AHEAD)
         self._untold: dict[str, envelope.Draft] = {}
         self._has_untold = asyncio.Event()
+
+    async def reconfigure(self, loaded: configured.Loaded) -> None:
+        """Decide by this from the next session on, which comes at once."""
+        await asyncio.get_running_loop().run_in_executor(
+            self._core_thread, self._engine.reconfigure, loaded.configuration
+        )
+        await self._inbox.put(port.Batch(records=(), positions={}, caught_up=False))
 
     async def run(self) -> None:
         """Read, decide and explain until cancelled."""

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from stromboli.scheduler.core import configuration
+from stromboli.scheduler.core import configuration as policies
 from stromboli.shared.bus.kafka import KafkaSettings
 
 
@@ -30,10 +30,15 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Least time between the starts of two sessions. The first change after a pause is answered at
     once; a burst is answered in a few sessions instead of one for each record."""
 
+    configuration: str = ""
+    """File with actions and tiers in Volcano's format; none: its built-in default."""
+    configuration_check_s: float = 2.0
+    """How often that file is looked at again. A mounted ConfigMap takes a minute to change."""
+
     @property
-    def policy(self) -> configuration.Configuration:
+    def policy(self) -> policies.Configuration:
         """What of it decides, and stands by its digest in every session's record."""
-        return configuration.Configuration(
+        return policies.Configuration(
             scheduler_names=self.scheduler_names,
             gang=self.gang,
             job_order=self.job_order,

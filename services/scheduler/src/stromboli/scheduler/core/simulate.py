@@ -17,6 +17,7 @@ from stromboli.scheduler.core.framework import (
     closing,
     cluster,
     configuration,
+    isolation,
     model,
     opening,
     reading,
@@ -90,11 +91,21 @@ def simulate(document: bytes | str) -> Outcome:
     return outcome(case.name, run(configured, given))
 
 
-def run(configured: configuration.Configuration, given: cluster.Cluster) -> session.Session:
-    """Open a session, run the configured actions, close it."""
-    opened = opening.open_session(configured, given, plugins.find)
-    act(opened)
-    return opened
+def run(
+    configured: configuration.Configuration,
+    given: cluster.Cluster,
+    find: opening.FindPlugin = plugins.find,
+    troubles: isolation.Troubles | None = None,
+) -> session.Session:
+    """Open a session, run the configured actions, close it; again without plugins that fail."""
+    return isolation.held(
+        configured,
+        lambda how, which: opening.open_session(how, given, which),
+        act,
+        find,
+        given.now,
+        isolation.Troubles() if troubles is None else troubles,
+    )
 
 
 def act(opened: session.Session) -> None:

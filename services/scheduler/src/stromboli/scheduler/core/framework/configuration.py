@@ -3,6 +3,7 @@
 The file format is the field's (spec/scheduling 7), read from the document that YAML gives.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -56,14 +57,14 @@ class Arguments:
         value = self.values.get(name, default)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
-        return self._refuse(name, value, "a whole number", default)
+        return self.refuse(name, value, "a whole number", default)
 
     def number(self, name: str, default: float) -> float:
         """A number with or without fraction."""
         value = self.values.get(name, default)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
-        return self._refuse(name, value, "a number", default)
+        return self.refuse(name, value, "a number", default)
 
     def boolean(self, name: str, default: bool) -> bool:
         """True or false, or one of the texts that mean it."""
@@ -72,12 +73,12 @@ class Arguments:
             return value
         if isinstance(value, str) and value in _BOOLEANS:
             return _BOOLEANS[value]
-        return self._refuse(name, value, "true or false", default)
+        return self.refuse(name, value, "true or false", default)
 
     def text(self, name: str, default: str) -> str:
         """A text."""
         value = self.values.get(name, default)
-        return value if isinstance(value, str) else self._refuse(name, value, "a text", default)
+        return value if isinstance(value, str) else self.refuse(name, value, "a text", default)
 
     def mapping(self, name: str) -> Mapping[str, Any]:
         """Keys and values; empty if absent."""
@@ -85,9 +86,10 @@ class Arguments:
         if isinstance(value, Mapping):
             return value
         nothing: Mapping[str, Any] = {}
-        return self._refuse(name, value, "a mapping", nothing)
+        return self.refuse(name, value, "a mapping", nothing)
 
-    def _refuse(self, name: str, value: object, wanted: str, default: _T) -> _T:
+    def refuse(self, name: str, value: object, wanted: str, default: _T) -> _T:
+        """The default, with a complaint that the value is not what is wanted."""
         self.complaints.append(
             f"{self._where}arguments.{name}: {value!r} is not {wanted}; {default!r} is used"
         )
@@ -116,6 +118,14 @@ class PluginOptions(msgspec.Struct, frozen=True):
         return Arguments(self.arguments, f"plugin {self.name}: ")
 
 
+class Metrics(msgspec.Struct, frozen=True):
+    """Where nodes' load is measured: a Prometheus, asked every ``interval_s`` seconds."""
+
+    address: str
+    interval_s: float = 30.0
+    is_certificate_checked: bool = True
+
+
 class Configuration(msgspec.Struct, frozen=True):
     """How to decide: actions in order, plugins by tiers, arguments of actions."""
 
@@ -123,6 +133,13 @@ class Configuration(msgspec.Struct, frozen=True):
     tiers: tuple[tuple[PluginOptions, ...], ...]
     action_arguments: Mapping[str, Mapping[str, Any]] = {}
     default_queue: str = "default"
+    metrics: Metrics | None = None
+
+    @property
+    def digest(self) -> str:
+        """Names this configuration in records: 16 hexadecimal digits."""
+        encoded = msgspec.json.encode(self, order="deterministic")
+        return hashlib.sha256(encoded).hexdigest()[:16]
 
     def action(self, name: str) -> Arguments:
         """The arguments of an action."""

@@ -24,6 +24,7 @@ class Extensions:
         self._functions: dict[tuple[str, int, int], list[Callable[..., Any]]] = {}
         self._asked: dict[tuple[str, str], _Tiers] = {}
         self._opening: tuple[int, int] = (0, 0)
+        self._registered: list[tuple[str, tuple[int, int], Callable[..., Any]]] = []
         self.scopes: dict[Callable[..., Any], points.Scope] = {}
         self._keys: dict[Callable[..., Any], points.Key[Any]] = {}
         self._room: dict[Callable[..., Any], points.Room] = {}
@@ -54,6 +55,7 @@ class Extensions:
     ) -> None:
         """Which task of a job first. ``key`` sorts alike, and faster."""
         if key is not None:
+            self._note("task_order", key)
             self._keys[compare] = key
         self._add("task_order", compare)
 
@@ -86,6 +88,7 @@ class Extensions:
 
     def add_distinction(self, tell: points.Distinction) -> None:
         """Predicates and scores of this plugin differ for tasks of one class by what it tells."""
+        self._note("distinction", tell)
         self.distinctions.append(tell)
 
     def add_preemptable(self, choose: points.VictimChoice) -> None:
@@ -115,12 +118,14 @@ class Extensions:
     def add_allocatable(self, test: points.Allocatable, room: points.Room | None = None) -> None:
         """The queue may hold this task as well. Without ``room`` it is asked for task by task."""
         if room is not None:
+            self._note("allocatable", room)
             self._room[test] = room
         self._add("allocatable", test)
 
     def add_job_ready(self, test: points.JobTest, lacking: points.Lacking | None = None) -> None:
         """The job may be bound. Without ``lacking`` it is asked after every task."""
         if lacking is not None:
+            self._note("job_ready", lacking)
             self._lacking[test] = lacking
         self._add("job_ready", test)
 
@@ -180,12 +185,15 @@ class Extensions:
         """Hear of runs of tasks that were placed or promised, and of those evicted or taken back:
         together they are of one class and job."""
         if allocate:
+            self._note("event", allocate)
             self.allocate_events.append(allocate)
         if deallocate:
+            self._note("event", deallocate)
             self.deallocate_events.append(deallocate)
 
     def add_preparation(self, prepare: points.Preparation) -> None:
         """Say what must be done before a task's bind."""
+        self._note("preparation", prepare)
         self.preparations.append(prepare)
 
     # Answers --------------------------------------------------------------------------------
@@ -339,7 +347,24 @@ class Extensions:
         """The same without regard to tiers."""
         return (function for tier in self.functions(point, flag) for function in tier)
 
+    def registered(self) -> Iterator[tuple[Callable[..., Any], str]]:
+        """Every function that plugins registered, with the plugin's name."""
+        for _, (tier, place), function in self._registered:
+            yield function, self._tiers[tier][place].name
+
+    def points_of(self, plugin: str) -> frozenset[str]:
+        """The extension points at which a plugin registered."""
+        return frozenset(
+            point
+            for point, (tier, place), _ in self._registered
+            if self._tiers[tier][place].name == plugin
+        )
+
+    def _note(self, point: str, function: Callable[..., Any]) -> None:
+        self._registered.append((point, self._opening, function))
+
     def _add(self, point: str, function: Callable[..., Any]) -> None:
+        self._note(point, function)
         self._functions.setdefault((point, *self._opening), []).append(function)
 
 

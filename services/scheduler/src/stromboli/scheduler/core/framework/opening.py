@@ -35,7 +35,11 @@ def open_on(
     O(queues + jobs that wait + a few passes over the nodes' columns), and what changed.
     """
     opened = session.Session(configured, kept, given)
-    opened.open_plugins(find)
+    try:
+        opened.open_plugins(find)
+    except BaseException:
+        kept.changed.update(opened.waiting)  # the next attempt looks at them, too
+        raise
     return opened
 
 

@@ -37,6 +37,23 @@ class Plugin(Protocol):
         """Write what is to stay: conditions, memory, metrics."""
 
 
+MakePlugin = Callable[[configuration.PluginOptions], Plugin]
+
+
+class PluginFailedError(Exception):
+    """A plugin that could not be made or opened."""
+
+    def __init__(self, plugin: str, reason: str) -> None:
+        super().__init__(f"plugin {plugin}: {reason}")
+        self.plugin = plugin
+        self.reason = reason
+
+
+class PluginHungError(BaseException):
+    """Raised into a plugin that does not answer, from outside of the session. No ``Exception``, so
+    that a plugin does not catch it."""
+
+
 class Eviction(msgspec.Struct, frozen=True):
     """A task to be evicted, and the action that wants it.
 
@@ -64,7 +81,8 @@ class Session(extensions.Extensions):
     It works on the world's model in place. ``jobs`` are all, in any order; ``waiting`` are the
     keys, in order, of those with something to do or to say: what iterates over jobs iterates over
     these unless it must see all. ``total``: allocatable of all nodes.
-    ``complaints``: what went wrong without stopping anything, for logs. ``events``: PodGroup ->
+    ``complaints``: what went wrong without stopping anything, for logs; ``failures``: plugin -> why
+    a stand-in answers for it; ``opened``: plugins by name. ``events``: PodGroup ->
     texts for users. ``remember``: what plugins want to find in ``cluster.memory`` next time.
     """
 
@@ -85,12 +103,13 @@ class Session(extensions.Extensions):
         self.changes = changes.Changes(self)
         self.decisions = Decisions()
         self.complaints: list[str] = kept.complaints()
+        self.failures: dict[str, str] = {}
         self.events: dict[str, list[str]] = {}
         self.remember: dict[str, str] = {}
         self._blocked: dict[str, tuple[model.Job, str]] = {}
         self.finder = placing.Finder(self)
         self._board: neighbours.Board | None = None
-        self._plugins: list[Plugin] = []
+        self.opened: dict[str, Plugin] = {}
 
     # Plugins --------------------------------------------------------------------------------
 
@@ -103,23 +122,38 @@ class Session(extensions.Extensions):
         ``find``: what makes a plugin, given its name and those already open. It raises LookupError
         for one that cannot be had, which is left out and complained of.
         """
-        names: list[str] = []
         for tier, plugins in enumerate(self.configuration.tiers):
             for place, options in enumerate(plugins):
                 try:
-                    make = find(options.name, names)
+                    make = find(options.name, self.opened)
                 except LookupError as error:
                     self.complaints.append(f"plugin {options.name}: {error.args[0]}")
                     continue
-                names.append(options.name)
-                plugin = make(options)
                 with self.opening(tier, place):
-                    plugin.open(self)
-                self._plugins.append(plugin)
+                    self.opened[options.name] = self.open_plugin(make, options)
+
+    def open_plugin(
+        self,
+        make: Callable[[configuration.PluginOptions], Plugin],
+        options: configuration.PluginOptions,
+    ) -> Plugin:
+        """A plugin that is made and open. Raises PluginFailedError."""
+        try:
+            plugin = make(options)
+            plugin.open(self)
+        except Exception as error:
+            raise PluginFailedError(options.name, f"{type(error).__name__}: {error}") from error
+        return plugin
+
+    def registered(self) -> Iterator[tuple[Callable[..., Any], str]]:
+        """Every function of a plugin that this session calls, with the plugin's name."""
+        yield from super().registered()
+        for name, plugin in self.opened.items():
+            yield plugin.close, name
 
     def close(self) -> None:
         """Plugins write their last words."""
-        for plugin in self._plugins:
+        for plugin in self.opened.values():
             plugin.close(self)
 
     def take_back(self) -> None:

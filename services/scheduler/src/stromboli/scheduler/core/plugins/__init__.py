@@ -1,7 +1,7 @@
 """Plugins by name. Each is a module with a class ``Plugin`` (see ``framework.session.Plugin``)."""
 
 import importlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from stromboli.scheduler.core.framework import configuration, session
 
@@ -48,3 +48,17 @@ def find(
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     make: Callable[[configuration.PluginOptions], session.Plugin] = module.Plugin
     return make
+
+
+class Registry:
+    """Our plugins and those of others, by name."""
+
+    def __init__(self, others: Mapping[str, Callable[[], session.MakePlugin]] = {}) -> None:
+        """``others``: name -> what gives the plugin's class; no name of ours is among them."""
+        self._others = others
+        self.names = NAMES | others.keys()
+
+    def find(self, name: str, already_open: Collection[str]) -> session.MakePlugin:
+        """What makes a plugin. Raises LookupError as ``find`` does."""
+        give = self._others.get(name)
+        return find(name, already_open) if give is None else give()

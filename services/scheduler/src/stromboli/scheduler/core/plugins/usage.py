@@ -4,7 +4,8 @@ Measurements lag: pods that were placed or have started only lately are not in t
 estimate of what they will use is added. Nodes without a measurement pass and score nothing.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -59,22 +60,24 @@ class Plugin:
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         given = options.typed()
-        weights = [
-            given.integer(f"{name}.weight", default)
-            for name, default in (("usage", 5), ("cpu", 1), ("memory", 1))
-        ]
-        self._weight, *parts = (5, 1, 1) if min(weights) < 0 else weights
+        defaults = {"usage.weight": 5, "cpu.weight": 1, "memory.weight": 1}
+        weights = {name: given.integer(name, usual) for name, usual in defaults.items()}
+        negative = [name for name, weight in weights.items() if weight < 0]
+        for name in negative:
+            given.complaints.append(
+                f"plugin usage: arguments.{name}: {weights[name]} is negative; {defaults[name]} is "
+                "used, and the defaults of the other weights"
+            )
+        self._weight, *parts = (defaults if negative else weights).values()
         self._weights = np.array(parts, np.float64)
         thresholds = _nested(given, "thresholds")
-        self._thresholds = [
-            _within(thresholds.integer(name, 80), 0, 100, 80) for name in ("cpu", "mem")
-        ]
+        self._thresholds = [_within(thresholds, name, 0, 100, 80) for name in ("cpu", "mem")]
         estimator = _nested(given, "estimator")
         self._estimator = _Estimator(
-            _within(estimator.number("request_ratio", 0.7), 0, 1, 0.7),
-            _within(estimator.number("burst_ratio", 0), 0, 1, 0),
-            _within(estimator.number("risk_threshold", 0.6), 0, 1, 0.6),
-            _within(estimator.number("risk_factor", 1.2), 1, float("inf"), 1.2),
+            _within(estimator, "request_ratio", 0, 1, 0.7),
+            _within(estimator, "burst_ratio", 0, 1, 0),
+            _within(estimator, "risk_threshold", 0, 1, 0.6),
+            _within(estimator, "risk_factor", 1, float("inf"), 1.2),
             (
                 _amount(estimator, "cpu", "be_cpu", "250m", 1),
                 _amount(estimator, "memory", "be_mem", "200Mi", 2**20),
@@ -181,18 +184,39 @@ class Plugin:
             self._shadow[:, row] -= estimated
 
 
-def _nested(given: configuration.Arguments, name: str) -> configuration.Arguments:
+class _Group(Mapping[str, Any]):
     """Arguments of a group, written as a mapping or flat with dots."""
-    flat = {
-        key.removeprefix(f"{name}."): value
-        for key, value in given.values.items()
-        if key.startswith(f"{name}.")
-    }
-    return configuration.Arguments({**flat, **given.mapping(name)}, f"plugin usage: {name}.")
+
+    def __init__(self, given: configuration.Arguments, name: str) -> None:
+        self._nested = given.mapping(name)
+        self._flat = given.values
+        self._prefix = f"{name}."
+
+    def __getitem__(self, name: str) -> Any:
+        return self._nested[name] if name in self._nested else self._flat[self._prefix + name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._nested
+        for name in self._flat:
+            if name.startswith(self._prefix) and name[len(self._prefix) :] not in self._nested:
+                yield name[len(self._prefix) :]
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
-def _within(value: float, least: float, most: float, default: float) -> float:
-    return value if least <= value <= most else default
+def _nested(given: configuration.Arguments, name: str) -> configuration.Arguments:
+    return configuration.Arguments(_Group(given, name), f"plugin usage: {name}.")
+
+
+def _within(
+    given: configuration.Arguments, name: str, least: float, most: float, default: float
+) -> float:
+    value = given.number(name, default)
+    if least <= value <= most:
+        return value
+    given.refuse(name, value, f"from {least:g} to {most:g}", default)
+    return default
 
 
 def _amount(

@@ -1,0 +1,59 @@
+"""Plugins of other distributions: entry points of one group, found once at start."""
+
+from collections import defaultdict
+from importlib import metadata
+from typing import Any
+
+from stromboli.scheduler.core import plugins
+from stromboli.scheduler.core.framework import session
+
+ENTRY_POINTS = "stromboli.scheduler.plugins"
+"""Name in a configuration -> class with the protocol ``session.Plugin``."""
+
+
+class DiscoveryError(Exception):
+    """What is installed contradicts itself."""
+
+
+def registry(found: metadata.EntryPoints | None = None) -> plugins.Registry:
+    """The plugins of this environment: our own and those that are installed.
+
+    A plugin is imported when a configuration names it; what its import raises is that
+    configuration's mistake. Raises DiscoveryError if a name is taken twice: which of two is meant
+    would hang on the order of installation.
+    """
+    entries = metadata.entry_points(group=ENTRY_POINTS) if found is None else found
+    by_name: dict[str, list[metadata.EntryPoint]] = defaultdict(list)
+    for entry in entries:
+        by_name[entry.name].append(entry)
+    for name, named in sorted(by_name.items()):
+        owners = [_distribution(entry) for entry in named]
+        if name in plugins.NAMES:
+            owners.insert(0, "stromboli-scheduler")
+        if len(owners) > 1:
+            raise DiscoveryError(
+                f"the plugin {name} is in {' and in '.join(owners)}; uninstall one of them or "
+                f"rename its entry point in the group {ENTRY_POINTS}"
+            )
+    return plugins.Registry({name: _Imported(entries[0]) for name, entries in by_name.items()})
+
+
+class _Imported:
+    """A plugin's class, imported when it is first wanted."""
+
+    def __init__(self, entry: metadata.EntryPoint) -> None:
+        self._entry = entry
+
+    def __call__(self) -> Any:
+        try:
+            return self._entry.load()
+        except Exception as error:  # whatever its import raises is its own
+            raise session.PluginFailedError(
+                self._entry.name,
+                f"{self._entry.value} of {_distribution(self._entry)} cannot be imported: "
+                f"{type(error).__name__}: {error}",
+            ) from error
+
+
+def _distribution(entry: metadata.EntryPoint) -> str:
+    return entry.dist.name if entry.dist else "another distribution"

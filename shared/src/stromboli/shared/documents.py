@@ -1,0 +1,149 @@
+"""YAML documents as Kubernetes reads them, each with the place where things stand in it.
+
+That is neither plain YAML 1.1 nor 1.2: dates stay text, and ``12:30`` is text and not a number of
+base 60. Stricter in one thing: a key that stands twice is refused instead of the last one winning.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import yaml
+
+_NULL, _BOOL, _INT, _FLOAT, _STR, _MERGE = (
+    f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "merge")
+)
+_STEP = re.compile(r'\["([^"]*)"\]|\[(\d+)\]|([^.\[\]]+)')
+
+
+class DocumentError(ValueError):
+    """A text that is no YAML. ``line``: 1-based, 0 if nobody knows; ``next_step`` in words."""
+
+    def __init__(self, line: int, problem: str, next_step: str) -> None:
+        super().__init__(f"line {line}: {problem}" if line else problem)
+        self.line = line
+        self.problem = problem
+        self.next_step = next_step
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """A document's YAML tree: where its parts stand."""
+
+    node: yaml.Node
+
+    @property
+    def line(self) -> int:
+        """The line in which it begins, 1-based."""
+        return _line(self.node)
+
+    def line_at(self, path: str) -> int:
+        """The line of what stands at a path such as ``spec.tasks[0].name``, or of the nearest
+        thing around it. Greedy, since a path may have a key with dots in it without quotes."""
+        steps = [quoted or index or word for quoted, index, word in _STEP.findall(path)]
+        node, line = self.node, self.line
+        while steps:
+            for taken in range(len(steps), 0, -1):
+                key, child = _entry(node, ".".join(steps[:taken]))
+                if child is not None:
+                    line, node, steps = _line(key or child), child, steps[taken:]
+                    break
+            else:
+                return line
+        return line
+
+    def child(self, key: str) -> "Tree | None":
+        """What stands under a key, or as an item (a number) of a list."""
+        found = _entry(self.node, key)[1]
+        return None if found is None else Tree(found)
+
+
+def read(text: str) -> Iterator[tuple[Any, Tree]]:
+    """The documents of a text that are not empty. Raises DocumentError."""
+    try:
+        loader = _Loader(text)
+        while loader.check_node():
+            node = loader.get_node()
+            if node is None or node.tag == _NULL:
+                continue
+            _check_keys(node)
+            yield loader.construct_document(node), Tree(node)
+    except DocumentError:
+        raise
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = error.problem or error.context or "cannot be read"
+        raise DocumentError(
+            mark.line + 1 if mark else 1, f"not YAML: {what}", "correct this line"
+        ) from None
+    except (yaml.YAMLError, ValueError) as error:
+        what = str(error).splitlines()[0]
+        raise DocumentError(0, f"not YAML: {what}", "correct it") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as Kubernetes reads it; see the module."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag in (_NULL, _BOOL, _MERGE)]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    _INT,
+    re.compile(r"^[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$"),
+    list("-+0123456789"),
+)
+_Loader.add_implicit_resolver(
+    _FLOAT,
+    re.compile(r"^[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9_]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"),
+    list("-+0123456789."),
+)
+
+
+def _check_keys(node: yaml.Node) -> None:
+    """Refuse keys that stand twice and make all of them text, as JSON has them."""
+    todo, seen = [node], set()
+    while todo:
+        node = todo.pop()
+        if id(node) in seen:  # an anchor used again
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            todo += node.value
+        elif isinstance(node, yaml.MappingNode):
+            _check_mapping(node)
+            todo += (value for _, value in node.value)
+
+
+def _check_mapping(node: yaml.MappingNode) -> None:
+    lines: dict[str, int] = {}
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise DocumentError(
+                _line(key), "a key that is no text", "write a plain word as the key"
+            )
+        if key.tag == _MERGE:
+            continue
+        if first := lines.get(key.value):
+            raise DocumentError(
+                _line(key),
+                f"{key.value!r} stands twice, first in line {first}",
+                "keep one of them",
+            )
+        lines[key.value] = _line(key)
+        key.tag = _STR
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _entry(node: yaml.Node, step: str) -> tuple[yaml.Node | None, yaml.Node | None]:
+    if isinstance(node, yaml.SequenceNode) and step.isdecimal() and int(step) < len(node.value):
+        return None, node.value[int(step)]
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == step:
+                return key, value
+    return None, None
