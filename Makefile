@@ -12,7 +12,7 @@ PYTHON ?= $(shell for python in .venv/bin/python python3 python3.14 python3.13 p
 PROJECTS := $(wildcard */pyproject.toml services/*/pyproject.toml tests/*/pyproject.toml)
 BIN := .venv/bin
 # Checks of generated files, each by the module that generates it.
-GENERATORS := stromboli.shared.asyncapi stromboli.shared.crds \
+GENERATORS := stromboli.shared.asyncapi stromboli.shared.crds stromboli.shared.policies \
 	stromboli.controller.lifecycle_diagram
 
 NODES ?= 100

@@ -38,6 +38,8 @@ QUEUES = {
     )
 }
 
+KNOWN = review.Known(queues=QUEUES)
+
 
 def job(**spec: Any) -> Document:
     task = {
@@ -63,7 +65,7 @@ def complete(document: Document) -> Document:
 
 def refused(document: Document) -> dict[str, str]:
     """Path -> reason of all violations of the completed document."""
-    found = review.violations(kinds.JOBS, "CREATE", complete(document), None, QUEUES, POLICY)
+    found = review.violations(kinds.JOBS, "CREATE", complete(document), None, KNOWN, POLICY)
     return {violation.path: violation.reason for violation in found}
 
 
@@ -284,7 +286,7 @@ def update(before: Document, **changes: Any) -> dict[str, str]:
     old = complete(before)
     new = copy.deepcopy(old)
     new["spec"] |= changes
-    found = review.violations(kinds.JOBS, "UPDATE", new, old, QUEUES, POLICY)
+    found = review.violations(kinds.JOBS, "UPDATE", new, old, KNOWN, POLICY)
     return {violation.path: violation.reason for violation in found}
 
 

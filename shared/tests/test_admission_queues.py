@@ -33,7 +33,7 @@ def refused(made: Document, *others: scheduling.Queue, before: Document | None =
         "CREATE" if before is None else "UPDATE",
         made,
         before,
-        {queue.metadata.name: queue for queue in others},
+        review.Known(queues={queue.metadata.name: queue for queue in others}),
         POLICY,
     )
     return {violation.path for violation in found}
@@ -125,5 +125,7 @@ def test_the_roots_resources_are_the_clusters() -> None:
 )
 def test_only_a_childless_queue_of_ones_own_can_be_deleted(name: str, allowed: bool) -> None:
     queues = {q.metadata.name: q for q in (known(name), known("child", parent="parent"))}
-    found = review.violations(kinds.QUEUES, "DELETE", document(name), None, queues, POLICY)
+    found = review.violations(
+        kinds.QUEUES, "DELETE", document(name), None, review.Known(queues=queues), POLICY
+    )
     assert (not found) == allowed

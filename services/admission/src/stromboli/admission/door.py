@@ -1,21 +1,23 @@
 """The door: reviews with the folded picture of the queues, and writes what was admitted.
 
-Reads ``cluster.queues``, ``cluster.sync`` and ``scheduling.explanations``; writes
-``admission.reviews`` and the admitted objects.
+Reads ``cluster.queues``, ``cluster.namespaces``, ``cluster.sync`` and
+``scheduling.explanations``; writes ``admission.reviews`` and the admitted objects.
 """
 
 import asyncio
+import contextlib
 import secrets
 from typing import Any
 
 import msgspec
 
+from stromboli.admission import resource_groups
 from stromboli.admission.core import wire
 from stromboli.admission.settings import DoorSettings
 from stromboli.shared import envelope, errors, runtime, snapshot, telemetry, topics
 from stromboli.shared.admission import patch, review
 from stromboli.shared.admission.patch import Document
-from stromboli.shared.api import kinds
+from stromboli.shared.api import core, kinds, meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.cluster import port as cluster_port
@@ -77,7 +79,7 @@ class Door:
     ) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._queues = snapshot.Snapshot()
+        self._picture = snapshot.Snapshot()
         self._explained: dict[str, PodGroupExplained] = {}
         self._orders: dict[str, QueueOrdered] = {}
         self.reviewed: asyncio.Queue[envelope.Draft] = asyncio.Queue(REVIEWS_WAITING)
@@ -85,12 +87,14 @@ class Door:
             scheduler_names=settings.scheduler_names,
             plugins=frozenset(settings.plugins),
             max_queue_depth=settings.max_queue_depth,
+            queues_with_pods_go=settings.queues_with_pods_go,
         )
+        self._groups = resource_groups.File(settings.resource_groups_file)
 
     def fold(self, record: envelope.Record) -> None:
         """Take in a record. Raises UndecodableError for an unreadable explanation."""
-        if record.topic == topics.QUEUES:
-            self._queues.apply(record)
+        if record.topic in (topics.QUEUES, topics.NAMESPACES):
+            self._picture.apply(record)
         elif record.topic == topics.EXPLANATIONS:
             self._explained.pop(record.key, None)
             self._orders.pop(record.key, None)
@@ -116,25 +120,31 @@ class Door:
     async def answer(self, path: str, body: bytes) -> bytes:
         """The AdmissionReview response to an API server's request on ``path``.
 
+        A question that needs an API server which is away is answered with a refusal that says so.
         Raises ValueError if ``body`` is no AdmissionReview.
         """
         request = wire.decode(body)
         kind = kinds.BY_NAME.get((request.kind.api_version, request.kind.kind))
-        if kind is None:
-            refusal = Violation(path="kind", reason=f"{request.kind.kind} has no rules here")
-            return wire.answer(request.uid, (refusal,), ())
+        if kind is None or not path.startswith(f"/{kind.plural}/"):
+            what = f"{request.kind.api_version} {request.kind.kind}"
+            refusal = Violation(path="kind", reason=f"{what} has no rules at {path}")
+            return wire.answer(request.uid, (refusal,))
         if path.endswith("/mutate"):
             with telemetry.span("admit", kind=kind.kind) as traceparent:
                 document = request.object or {}
-                additions = review.completed(kind, document, self.policy, traceparent)
+                additions = self._completed(kind, document, request.namespace, traceparent)
             return wire.answer(request.uid, (), additions)
         document = (request.old_object if request.operation == "DELETE" else request.object) or {}
         before = request.old_object if request.operation == "UPDATE" else None
-        found = await self._violations(kind, request.operation, document, before, {})
+        try:
+            found = await self._violations(kind, request.operation, document, before, {})
+        except errors.OutsideError as error:
+            refusal = Violation(path="", reason=str(error), expected="try again in a moment")
+            return wire.answer(request.uid, (refusal,), code=503)
         self._record(
             kind, document, request.operation, request.user_info.username, "webhook", found
         )
-        return wire.answer(request.uid, found, ())
+        return wire.answer(request.uid, found)
 
     async def submit(self, documents: list[Document], user: str) -> list[Applied]:
         """Create or change objects, all or none as far as they can be judged beforehand.
@@ -166,6 +176,15 @@ class Door:
                 raise RefusedError(tuple(refused))
             return [await self._written(submission) for submission in submissions]
 
+    async def delete_queue(self, name: str, user: str) -> None:
+        """Delete a queue that may go. Raises RefusedError, OutsideError."""
+        document = msgspec.json.decode(await self._cluster.get(kinds.QUEUES, "", name))
+        found = await self._violations(kinds.QUEUES, "DELETE", document, None, {})
+        self._record(kinds.QUEUES, document, "DELETE", user, "rest", found)
+        if found:
+            raise RefusedError(found)
+        await self._cluster.delete(kinds.QUEUES, "", name)
+
     def _foreign(self, submission: Submission) -> tuple[Violation, ...]:
         """Through our own door a job of another scheduler would wait for ever."""
         if submission.kind != kinds.JOBS:
@@ -187,9 +206,8 @@ class Door:
         submissions = []
         for index, document in enumerate(documents):
             where = f"objects[{index}]." if len(documents) > 1 else ""
-            kind = kinds.BY_NAME.get((document.get("apiVersion", ""), document.get("kind", "")))
-            metadata = document.get("metadata")
-            if kind is None:
+            kind = kinds.BY_NAME.get((str(document.get("apiVersion")), str(document.get("kind"))))
+            if kind not in kinds.SUBMITTED:
                 what = f"{document.get('apiVersion')} {document.get('kind')}"
                 known = ", ".join(sorted(f"{k.api_version} {k.kind}" for k in kinds.SUBMITTED))
                 refused.append(
@@ -197,8 +215,8 @@ class Door:
                         path=f"{where}kind", reason=f"{what} is unknown", expected=f"one of {known}"
                     )
                 )
-            elif not isinstance(metadata, dict) or not (
-                metadata.get("name") or metadata.get("generateName")
+            elif not isinstance(document.get("metadata"), dict) or not (
+                patch.text_of(document, "name") or patch.text_of(document, "generateName")
             ):
                 refused.append(
                     Violation(
@@ -215,8 +233,8 @@ class Door:
         self, kind: Kind[Any], document: Document, traceparent: str
     ) -> Submission:
         metadata = {**document["metadata"]}
-        namespace = (metadata.get("namespace") or "default") if kind.namespaced else ""
-        if not metadata.get("name"):
+        namespace = (patch.text_of(document, "namespace") or "default") if kind.namespaced else ""
+        if not patch.text_of(document, "name"):
             metadata["name"] = metadata.pop("generateName") + _suffix()
         if namespace:
             metadata["namespace"] = namespace
@@ -226,7 +244,7 @@ class Door:
         except errors.NotFoundError:
             before = None
         if before is None:
-            additions = review.completed(kind, document, self.policy, traceparent)
+            additions = self._completed(kind, document, namespace, traceparent)
             return Submission(kind, namespace, patch.applied(document, additions), None)
         return Submission(kind, namespace, patch.merged(before, document), before)
 
@@ -238,15 +256,38 @@ class Door:
         before: Document | None,
         together: dict[str, Queue],
     ) -> tuple[Violation, ...]:
-        known = {queue.metadata.name: queue for queue in self._queues.objects(kinds.QUEUES)}
-        found = review.violations(kind, operation, document, before, known | together, self.policy)
-        if not review.queues_in_doubt(found):
+        """All that is wrong; ``together`` are queues that come in with the object. Raises
+        OutsideError when the queues have to be read and cannot."""
+        queues = {queue.metadata.name: queue for queue in self._picture.objects(kinds.QUEUES)}
+
+        def judged() -> tuple[Violation, ...]:
+            known = review.Known(queues=queues | together)
+            return review.violations(kind, operation, document, before, known, self.policy)
+
+        # Changes of queues are rare and concern others: nothing old is good enough for them.
+        found = () if kind == kinds.QUEUES else judged()
+        if kind != kinds.QUEUES and not review.queues_in_doubt(found):
             return found
         listing = await self._cluster.list(kinds.QUEUES)
         for item in listing.items:
-            queue = kinds.QUEUES.decode(item)
-            known[queue.metadata.name] = queue
-        return review.violations(kind, operation, document, before, known | together, self.policy)
+            with contextlib.suppress(msgspec.DecodeError):  # one that is unreadable stays absent
+                queue = kinds.QUEUES.decode(item)
+                queues[queue.metadata.name] = queue
+        return judged()
+
+    def _completed(
+        self, kind: Kind[Any], document: Document, namespace: str, traceparent: str
+    ) -> tuple[patch.Add, ...]:
+        """Defaults for a new object. Namespaces are known from the log: a wish in one that is a
+        moment old may be missed, as with any watch."""
+        known = review.Known(namespace=self._picture.get(kinds.NAMESPACES, namespace))
+        policy = self.policy
+        if kind == kinds.PODS:
+            policy = msgspec.structs.replace(policy, groups=self._groups.current())
+            if known.namespace is None:
+                own = core.Namespace(metadata=meta.ObjectMeta(name=namespace))
+                known = review.Known(namespace=own)
+        return review.completed(kind, document, policy, traceparent, known)
 
     async def _written(self, submission: Submission) -> Applied:
         kind, namespace, name = submission.kind, submission.namespace, submission.name
@@ -279,8 +320,8 @@ class Door:
         found: tuple[Violation, ...],
     ) -> None:
         _reviews.add(1, {"kind": kind.kind, "way": way, "allowed": not found})
-        metadata = document.get("metadata") or {}
-        key = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
+        names = (patch.text_of(document, name) for name in ("namespace", "name"))
+        key = "/".join(filter(None, names))
         message = Reviewed(
             kind=kind.kind,
             object=key,

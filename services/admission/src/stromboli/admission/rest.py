@@ -238,7 +238,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
 
     @delete("/v1/queues/{name:str}", status_code=204, summary="Delete a queue")
     async def delete_queue(name: FromPath[str]) -> None:
-        await cluster.delete(kinds.QUEUES, "", name)
+        await door.delete_queue(name, USER)
 
     @get("/v1/nodes", summary="All nodes")
     async def nodes() -> Items:

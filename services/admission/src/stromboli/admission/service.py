@@ -15,7 +15,7 @@ from stromboli.shared import envelope, errors, runtime, snapshot, telemetry, top
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 
-FOLDED = (topics.QUEUES, topics.SYNC, topics.EXPLANATIONS)
+FOLDED = (topics.QUEUES, topics.NAMESPACES, topics.SYNC, topics.EXPLANATIONS)
 LOOK_EVERY_S = 5.0
 """How often the age of the monitor's last sign of life is looked at."""
 

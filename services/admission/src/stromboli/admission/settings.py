@@ -15,6 +15,10 @@ class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Job plugins that the controller carries out; others are refused, not ignored."""
     max_queue_depth: int = 5
     """Levels of queues below the root: Volcano's limit, and a guard against cycles."""
+    queues_with_pods_go: bool = True
+    """Whether a queue may be deleted while pods run in it. As Volcano has it."""
+    resource_groups_file: str = ""
+    """YAML of resource groups: where pods are sent. Read again when it changes; none by default."""
     sync_max_age_s: float = 60.0
     """How old the newest sign of life of the monitor may be before we say *not ready*."""
 

@@ -24,18 +24,40 @@ RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
     (kinds.JOBS, "validate", ("CREATE", "UPDATE")),
     (kinds.QUEUES, "mutate", ("CREATE",)),
     (kinds.QUEUES, "validate", ("CREATE", "UPDATE", "DELETE")),
+    (kinds.CRON_JOBS, "validate", ("CREATE", "UPDATE")),
+    (kinds.JOB_FLOWS, "validate", ("CREATE", "UPDATE")),
+    (kinds.POD_GROUPS, "mutate", ("CREATE",)),
+    (kinds.POD_GROUPS, "validate", ("CREATE",)),
+    (kinds.HYPER_NODES, "validate", ("CREATE", "UPDATE")),
+    (kinds.COMMANDS, "validate", ("CREATE",)),
 )
 """What is reviewed: kind, way, operations. The path is ``/<plural>/<way>``."""
+POD_RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
+    (kinds.PODS, "mutate", ("CREATE",)),
+    (kinds.PODS, "validate", ("CREATE",)),
+)
+"""What is answered, too. No configuration of ours leads an API server here for every pod: a policy
+in CEL judges pods (``policies``), and resource groups are asked for only where the operator has
+some, by a webhook that is passed over when it does not answer."""
+_NOT_OF_A_JOB = {
+    "name": "not-of-a-job",
+    "expression": "!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences"
+    f".exists(o, o.kind == 'Job' && o.apiVersion == '{kinds.JOBS.api_version}')",
+}
+"""The group of a job is made by the controller, after the job was judged: asking again would cost
+every job two calls and stop it while the door is shut."""
 
 
 def app(door: Door) -> Litestar:
     """The application behind HTTPS."""
 
+    known = {(kind.plural, way) for kind, way, _ in (*RULES, *POD_RULES)}
+
     @post("/{plural:str}/{way:str}", status_code=200, include_in_schema=False)
     async def review(
         request: Request[Any, Any, Any], plural: FromPath[str], way: FromPath[str]
     ) -> Response[bytes]:
-        if not any((kind.plural, known) == (plural, way) for kind, known, _ in RULES):
+        if (plural, way) not in known:
             raise HTTPException(status_code=404, detail=f"no webhook {plural}/{way}")
         try:
             answer = await door.answer(f"/{plural}/{way}", await request.body())
@@ -51,9 +73,15 @@ def app(door: Door) -> Litestar:
     )
 
 
-def configurations(url: str, authority: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+def configurations(
+    url: str, authority: bytes, *, resource_groups: bool = False
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration for an API server
-    that reaches us at ``url`` and checks our certificate against ``authority`` (PEM)."""
+    that reaches us at ``url`` and checks our certificate against ``authority`` (PEM).
+
+    ``resource_groups``: pods are completed, too; a door that is shut lets them pass as they are.
+    """
+    rules = (*RULES, POD_RULES[0]) if resource_groups else RULES
     return tuple(  # type: ignore[return-value]  # two ways, two configurations
         {
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -61,7 +89,7 @@ def configurations(url: str, authority: bytes) -> tuple[dict[str, Any], dict[str
             "metadata": {"name": "stromboli-admission"},
             "webhooks": [
                 _webhook(kind, way, operations, url, authority)
-                for kind, known, operations in RULES
+                for kind, known, operations in rules
                 if known == way
             ],
         }
@@ -72,6 +100,7 @@ def configurations(url: str, authority: bytes) -> tuple[dict[str, Any], dict[str
 def _webhook(
     kind: kinds.Kind[Any], way: str, operations: tuple[Operation, ...], url: str, authority: bytes
 ) -> dict[str, Any]:
+    conditions = [_NOT_OF_A_JOB] if kind == kinds.POD_GROUPS else []
     return {
         "name": f"{way}.{kind.plural}.stromboli.sh",
         "clientConfig": {
@@ -86,7 +115,8 @@ def _webhook(
                 "resources": [kind.plural],
             }
         ],
-        "failurePolicy": "Fail",
+        "failurePolicy": "Ignore" if kind == kinds.PODS else "Fail",
+        "matchConditions": conditions,
         "matchPolicy": "Equivalent",
         "sideEffects": "NoneOnDryRun",
         "timeoutSeconds": TIMEOUT_S,

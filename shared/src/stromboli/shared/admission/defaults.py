@@ -10,15 +10,20 @@ NEEDS_SVC = frozenset({"tensorflow", "mpi", "pytorch", "ray"})
 """Plugins whose pods find each other by name, and so need the svc plugin."""
 
 
-def of_job(job: batch.Job, own_scheduler: str, traceparent: str) -> tuple[Add, ...]:
-    """Additions that complete a new job. Existing values are never changed.
+def of_job(
+    job: batch.Job, own_scheduler: str, traceparent: str, namespace_queue: str = ""
+) -> tuple[Add, ...]:
+    """Additions that complete a new job. Existing values are never changed, but for the default
+    queue, which gives way to ``namespace_queue`` (may be empty): whether a person or the schema
+    wrote ``default`` nobody can tell.
 
     ``traceparent`` (may be empty) marks the job, so that its trace goes on in other services.
     """
     spec = job.spec
     additions: list[Add] = []
-    if not spec.queue:
-        additions.append(Add(path="/spec/queue", value="default"))
+    queue = namespace_queue if spec.queue in ("", "default") and namespace_queue else spec.queue
+    if queue != spec.queue or not queue:
+        additions.append(Add(path="/spec/queue", value=queue or "default"))
     if not spec.scheduler_name:
         additions.append(Add(path="/spec/schedulerName", value=own_scheduler))
     if spec.max_retry == 0:

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from stromboli.shared.admission import naming, pod_template, policies
+from stromboli.shared.admission import naming, pod_template, policies, topology
+from stromboli.shared.admission import queues as queue_rules
 from stromboli.shared.admission.defaults import min_available
 from stromboli.shared.api import batch
 from stromboli.shared.api.scheduling import Queue
@@ -50,11 +51,11 @@ def created(
             expected=f"at most {replicas}",
         )
     yield from policies.violations(spec.policies, "spec.policies")
-    yield from _of_topology(spec.network_topology, "spec.networkTopology")
+    yield from topology.violations(spec.network_topology, "spec.networkTopology")
     yield from _of_plugins(spec, plugins)
     yield from _of_volumes(spec.volumes)
     yield from _of_dependencies(spec.tasks)
-    yield from of_queue(spec.queue, queues)
+    yield from queue_rules.takes_work(spec.queue, queues)
 
 
 def updated(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
@@ -85,32 +86,6 @@ def updated(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
             )
 
 
-def of_queue(name: str, queues: Mapping[str, Queue]) -> Iterator[Violation]:
-    """What keeps jobs out of the queue ``name``."""
-    queue = queues.get(name)
-    if queue is None:
-        yield Violation(
-            path="spec.queue",
-            reason=f"queue {name!r} does not exist",
-            expected="create it first: strom queue create " + name,
-        )
-        return
-    if queue.status.state not in ("Open", ""):
-        yield Violation(
-            path="spec.queue",
-            reason=f"queue {name!r} is {queue.status.state}",
-            expected="an open queue",
-        )
-    children = sorted(q.metadata.name for q in queues.values() if q.spec.parent == name)
-    if name == "root" or children:
-        reason = f"it has the children {', '.join(children)}" if children else "it is the root"
-        yield Violation(
-            path="spec.queue",
-            reason=f"queue {name!r} takes no jobs: {reason}",
-            expected="a queue without children",
-        )
-
-
 def _of_task(job: batch.Job, task: batch.TaskSpec, path: str) -> Iterator[Violation]:
     if task.name and not naming.is_label(task.name):
         yield Violation(
@@ -137,7 +112,7 @@ def _of_task(job: batch.Job, task: batch.TaskSpec, path: str) -> Iterator[Violat
             expected="a whole, positive cpu request in every container",
         )
     if task.partition_policy is not None:
-        yield from _of_topology(
+        yield from topology.violations(
             task.partition_policy.network_topology, f"{path}.partitionPolicy.networkTopology"
         )
 
@@ -172,15 +147,6 @@ def _of_counts(task: batch.TaskSpec, path: str) -> Iterator[Violation]:
             path=f"{path}.minAvailable",
             reason=f"{task.min_available} is not {partition.min_partitions} whole partitions",
             expected=f"{needed}, or leave it out",
-        )
-
-
-def _of_topology(topology: batch.NetworkTopology | None, path: str) -> Iterator[Violation]:
-    if topology and topology.highest_tier_allowed is not None and topology.highest_tier_name:
-        yield Violation(
-            path=path,
-            reason="both highestTierAllowed and highestTierName",
-            expected="one of the two",
         )
 
 

@@ -9,6 +9,14 @@ LABEL_EXPECTED = "at most 63 lower case letters, digits and '-', beginning and e
 SUBDOMAIN_EXPECTED = "lower case letters, digits, '-' and '.', at most 253 characters"
 
 
+_FRACTIONAL = ("cpu", "memory", "ephemeral-storage")
+
+
+def is_counted(resource: str) -> bool:
+    """Whether a resource comes in whole pieces only, as devices do."""
+    return resource not in _FRACTIONAL
+
+
 def is_label(name: str) -> bool:
     """RFC 1123 label: what a container, a task or a pod's hostname may be called."""
     return len(name) <= 63 and _LABEL.match(name) is not None

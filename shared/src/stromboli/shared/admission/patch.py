@@ -61,3 +61,15 @@ def _over(before: Any, wanted: Any) -> Any:
     if isinstance(before, list) and isinstance(wanted, list) and len(before) == len(wanted):
         return [_over(old, new) for old, new in zip(before, wanted, strict=True)]
     return copy.deepcopy(wanted)
+
+
+def text_of(document: Document, name: str) -> str:
+    """A text of the metadata, empty if it is absent or no text: nobody has judged this yet."""
+    metadata = document.get("metadata")
+    value = metadata.get(name) if isinstance(metadata, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def encoded(document: Document) -> bytes:
+    """The document as JSON."""
+    return msgspec.json.encode(document)

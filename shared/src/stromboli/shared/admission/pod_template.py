@@ -111,7 +111,7 @@ def _bad_quantities(quantities: dict[str, str | int | float], path: str) -> Iter
             yield Violation(
                 path=f"{path}.{name}", reason=f"{text} is negative", expected="0 or more"
             )
-        elif name not in ("cpu", "memory", "ephemeral-storage") and value % 1:
+        elif naming.is_counted(name) and value % 1:
             yield Violation(
                 path=f"{path}.{name}", reason=f"{text} is not whole", expected="a whole number"
             )

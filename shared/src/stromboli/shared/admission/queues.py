@@ -47,8 +47,16 @@ def updated(queue: Queue, before: Queue, queues: Queues, max_depth: int) -> Iter
         yield from _of_place(queue, queues, max_depth)
 
 
-def deleted(name: str, queues: Queues) -> Iterator[Violation]:
-    """What keeps a queue from being deleted."""
+def deleted(name: str, queues: Queues, *, with_pods: bool = True) -> Iterator[Violation]:
+    """What keeps a queue from being deleted; ``with_pods``: it may go while pods run in it."""
+    if not with_pods and name in queues:
+        pods = _amounts(queues[name].status.allocated).get("pods", 0)
+        if pods:
+            yield Violation(
+                path="metadata.name",
+                reason=f"queue {name!r} has {pods} pods",
+                expected="let them finish first, or close it: strom queue close " + name,
+            )
     if name in PROTECTED:
         yield Violation(
             path="metadata.name", reason=f"queue {name!r} always exists", expected="another queue"
@@ -59,6 +67,32 @@ def deleted(name: str, queues: Queues) -> Iterator[Violation]:
             path="metadata.name",
             reason=f"queue {name!r} has the children {', '.join(children)}",
             expected="delete these first",
+        )
+
+
+def takes_work(name: str, queues: Queues) -> Iterator[Violation]:
+    """What keeps jobs and PodGroups out of the queue ``name``."""
+    queue = queues.get(name)
+    if queue is None:
+        yield Violation(
+            path="spec.queue",
+            reason=f"queue {name!r} does not exist",
+            expected=f"create it first: strom queue create {name}",
+        )
+        return
+    if queue.status.state not in ("Open", ""):
+        yield Violation(
+            path="spec.queue",
+            reason=f"queue {name!r} is {queue.status.state}",
+            expected="an open queue",
+        )
+    children = sorted(q.metadata.name for q in queues.values() if q.spec.parent == name)
+    if name == ROOT or children:
+        reason = f"it has the children {', '.join(children)}" if children else "it is the root"
+        yield Violation(
+            path="spec.queue",
+            reason=f"queue {name!r} takes no jobs: {reason}",
+            expected="a queue without children",
         )
 
 
@@ -83,12 +117,18 @@ def _of_itself(queue: Queue, queues: Queues) -> Iterator[Violation]:
     for path, quantities in listed:
         for name, text in (quantities or {}).items():
             try:
-                if units.quantity(text) < 0:
-                    yield Violation(
-                        path=f"{path}.{name}", reason=f"{text} is negative", expected="0 or more"
-                    )
+                value = units.quantity(text)
             except ValueError as error:
                 yield Violation(path=f"{path}.{name}", reason=str(error))
+                continue
+            if value < 0:
+                yield Violation(
+                    path=f"{path}.{name}", reason=f"{text} is negative", expected="0 or more"
+                )
+            elif naming.is_counted(name) and value % 1:
+                yield Violation(
+                    path=f"{path}.{name}", reason=f"{text} is not whole", expected="a whole number"
+                )
     capability, deserved = _amounts(spec.capability), _amounts(spec.deserved)
     for name, guaranteed in _amounts(spec.guarantee.resource).items():
         if deserved.get(name, -1) < guaranteed:
@@ -166,8 +206,20 @@ def _of_place(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violatio
                 expected=f"at most {max_depth} levels, without a cycle",
             )
             return
+        yield from _becomes_parent(queues[parent], queues, without=name)
         yield from _below(queue, queues, max_depth)
     yield from _above(queue, queues)
+
+
+def _becomes_parent(parent: Queue, queues: Queues, *, without: str) -> Iterator[Violation]:
+    """A queue that runs pods of its own cannot become one that only divides."""
+    pods = _amounts(parent.status.allocated).get("pods", 0)
+    if pods and not _children(parent.metadata.name, queues, without=without):
+        yield Violation(
+            path="spec.parent",
+            reason=f"queue {parent.metadata.name!r} has {pods} pods of its own",
+            expected="a parent without pods: let them finish, or choose another queue",
+        )
 
 
 def _depth(name: str, queues: Queues, limit: int) -> int:

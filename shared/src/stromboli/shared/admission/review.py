@@ -4,17 +4,28 @@ Objects that are none of our business (a job of another scheduler) pass untouche
 rules here is judged by its schema alone, if it is of one of our groups.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from stromboli.shared import crds
-from stromboli.shared.admission import defaults, jobs, queues
+from stromboli.shared import crds, keys
+from stromboli.shared.admission import (
+    cron_jobs,
+    defaults,
+    flows,
+    jobs,
+    patch,
+    pod_groups,
+    pods,
+    queues,
+    topology,
+    user_commands,
+)
 from stromboli.shared.admission.patch import Add, Document
-from stromboli.shared.api import batch, kinds
+from stromboli.shared.api import batch, core, flow, kinds, meta, scheduling
+from stromboli.shared.api import topology as topology_api
 from stromboli.shared.api.kinds import Kind
-from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.messages.admission import Violation
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
@@ -26,25 +37,59 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     ``scheduler_names``: whose jobs are ours, the first one being the default. ``plugins``: the job
     plugins that the controller carries out. ``max_queue_depth``: levels of queues below the root.
+    ``queues_with_pods_go``: whether a queue may be deleted while pods run in it. ``groups``: where
+    pods are sent.
     """
 
     scheduler_names: tuple[str, ...]
     plugins: frozenset[str]
     max_queue_depth: int
+    queues_with_pods_go: bool = True
+    groups: pods.ResourceGroups = pods.ResourceGroups()
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known around an object: all queues by name, and the namespace it is in."""
+
+    queues: Mapping[str, scheduling.Queue] = {}
+    namespace: core.Namespace | None = None
+
+    @property
+    def namespace_queue(self) -> str:
+        """The queue of what names none in this namespace, if its namespace says one."""
+        found = self.namespace and self.namespace.metadata.annotation(keys.NAMESPACE_QUEUE)
+        return found or ""
 
 
 def completed(
-    kind: Kind[Any], document: Document, policy: Policy, traceparent: str
+    kind: Kind[Any],
+    document: Document,
+    policy: Policy,
+    traceparent: str = "",
+    known: Known = Known(),  # noqa: B008 - frozen
 ) -> tuple[Add, ...]:
-    """Defaults for a new object; none if it cannot be read (``violations`` then says why)."""
-    try:
-        read = kind.decode(msgspec.json.encode(document))
-    except msgspec.DecodeError:
+    """Defaults for a new object; none if it cannot be read (``violations`` then says why).
+
+    ``traceparent`` (may be empty) marks a job, so that its trace goes on in other services.
+    """
+    if not all(isinstance(document.get(part), dict | None) for part in ("metadata", "spec")):
         return ()
-    if isinstance(read, batch.Job) and _is_ours(read, policy):
-        return defaults.of_job(read, policy.scheduler_names[0], traceparent)
-    if isinstance(read, Queue):
-        return defaults.of_queue(read, frozenset(document), frozenset(document.get("spec") or ()))
+    try:
+        if kind == kinds.PODS:
+            namespace = known.namespace.metadata.name if known.namespace else ""
+            return pods.completed(document, namespace, policy.groups)
+        read = kind.decode(msgspec.json.encode(document))
+    except (msgspec.DecodeError, ValueError):
+        return ()
+    match read:
+        case batch.Job() if "spec" in document and _is_ours(read, policy):
+            scheduler = policy.scheduler_names[0]
+            return defaults.of_job(read, scheduler, traceparent, known.namespace_queue)
+        case scheduling.Queue():
+            spec = document.get("spec")
+            return defaults.of_queue(read, frozenset(document), frozenset(spec or ()))
+        case scheduling.PodGroup():
+            return pod_groups.completed(read, document, known.namespace_queue)
     return ()
 
 
@@ -53,34 +98,27 @@ def violations(
     operation: Operation,
     document: Document,
     before: Document | None,
-    known: Mapping[str, Queue],
+    known: Known,
     policy: Policy,
 ) -> tuple[Violation, ...]:
     """All that is wrong. ``document`` is the completed object, or the one to be deleted;
-    ``before`` is what an update changes; ``known`` are all queues by name."""
+    ``before`` is what an update changes."""
     if operation == "DELETE":
-        name = document.get("metadata", {}).get("name", "")
-        return tuple(queues.deleted(name, known)) if kind == kinds.QUEUES else ()
+        if kind != kinds.QUEUES:
+            return ()
+        name = patch.text_of(document, "name")
+        return tuple(queues.deleted(name, known.queues, with_pods=policy.queues_with_pods_go))
     found: tuple[Violation, ...] = ()
     if kind.group in OUR_GROUPS:
         found = crds.violations(kind.group, kind.kind, document)
     try:
         read = kind.decode(msgspec.json.encode(document))
         old = None if before is None else kind.decode(msgspec.json.encode(before))
-    except msgspec.DecodeError as error:
-        return found or (Violation(path="", reason=str(error)),)
-    if isinstance(read, batch.Job):
-        if not _is_ours(read, policy):
+        if isinstance(read, batch.Job) and not _is_ours(read, policy):
             return ()
-        ours = jobs.updated(read, old) if old else jobs.created(read, known, policy.plugins)
-    elif isinstance(read, Queue):
-        others = {name: queue for name, queue in known.items() if name != read.metadata.name}
-        depth = policy.max_queue_depth
-        ours = (
-            queues.updated(read, old, others, depth) if old else queues.created(read, others, depth)
-        )
-    else:
-        return found
+        ours = tuple(_of_ours(read, old, document, known, policy))
+    except (msgspec.DecodeError, ValueError) as error:
+        return found or (_unreadable(error),)
     said = {violation.path for violation in found}
     return (*found, *(violation for violation in ours if violation.path not in said))
 
@@ -89,6 +127,45 @@ def queues_in_doubt(found: tuple[Violation, ...]) -> bool:
     """Whether a newer picture of the queues could change the verdict: a queue that seems absent or
     closed may just have been made or opened."""
     return any(violation.path in ("spec.queue", "spec.parent") for violation in found)
+
+
+def _of_ours(
+    read: meta.Object,
+    old: Any,
+    document: Document,
+    known: Known,
+    policy: Policy,
+) -> Iterator[Violation]:
+    """What our own rules say beyond the schema, kind by kind."""
+    match read:
+        case batch.Job() if old:
+            yield from jobs.updated(read, old)
+        case batch.Job():
+            yield from jobs.created(read, known.queues, policy.plugins)
+        case scheduling.Queue():
+            others = {name: q for name, q in known.queues.items() if name != read.metadata.name}
+            if old:
+                yield from queues.updated(read, old, others, policy.max_queue_depth)
+            else:
+                yield from queues.created(read, others, policy.max_queue_depth)
+        case scheduling.PodGroup() if not old:
+            yield from pod_groups.created(read, document, known.queues)
+        case flow.JobFlow():
+            yield from flows.violations(read)
+        case flow.CronJob():
+            yield from cron_jobs.violations(read)
+        case topology_api.HyperNode():
+            yield from topology.of_hyper_node(read)
+        case batch.Command() if not old:
+            yield from user_commands.violations(read)
+        case core.Pod() if not old:
+            yield from pods.violations(document, policy.scheduler_names)
+
+
+def _unreadable(error: Exception) -> Violation:
+    """A decoder's words, with its path as ours."""
+    reason, _, where = str(error).partition(" - at `$")
+    return Violation(path=where.rstrip("`").lstrip("."), reason=reason)
 
 
 def _is_ours(job: batch.Job, policy: Policy) -> bool:

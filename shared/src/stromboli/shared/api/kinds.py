@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from stromboli.shared.api import batch, core, flow, meta, scheduling
+from stromboli.shared.api import batch, core, flow, meta, scheduling, topology
 
 T = TypeVar("T", bound=meta.Object)
 
@@ -77,6 +77,15 @@ JOB_TEMPLATES = Kind("flow.volcano.sh", "v1alpha1", "JobTemplate", "jobtemplates
 JOB_FLOWS = Kind("flow.volcano.sh", "v1alpha1", "JobFlow", "jobflows", flow.JobFlow)
 CRON_JOBS = Kind("batch.volcano.sh", "v1alpha1", "CronJob", "cronjobs", flow.CronJob)
 
+HYPER_NODES = Kind(
+    "topology.volcano.sh",
+    "v1alpha1",
+    "HyperNode",
+    "hypernodes",
+    topology.HyperNode,
+    namespaced=False,
+)
+
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", core.Namespace, namespaced=False)
 SECRETS = Kind("", "v1", "Secret", "secrets", meta.Object, status_subresource=False)
 CONFIG_MAPS = Kind("", "v1", "ConfigMap", "configmaps", meta.Object, status_subresource=False)
@@ -112,15 +121,16 @@ WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind i
 )
 """What the monitor watches, in the order in which it lists them at first."""
 
-WRITTEN: tuple[Kind[meta.Object], ...] = (
+WRITTEN: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # as above
     CONFIG_MAPS,
     SECRETS,
     SERVICES,
     EVENTS,
     NETWORK_POLICIES,
     INGRESSES,
+    HYPER_NODES,
 )
-"""What services only write."""
+"""What services only write, or nobody folds yet."""
 
 WORKLOADS: tuple[Kind[meta.Object], ...] = (
     DEPLOYMENTS,
@@ -137,7 +147,7 @@ BY_NAME: dict[tuple[str, str], Kind[meta.Object]] = {
 """(apiVersion, kind) as a manifest has them -> Kind."""
 
 SUBMITTED: tuple[Kind[meta.Object], ...] = tuple(
-    kind for kind in BY_NAME.values() if kind not in (NODES, EVENTS)
+    kind for kind in BY_NAME.values() if kind not in (NODES, EVENTS, SECRETS, *WORKLOADS)
 )
 """What users may send through our own door."""
 

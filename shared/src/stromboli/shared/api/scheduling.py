@@ -94,9 +94,10 @@ class QueueSpec(Part, frozen=True, kw_only=True):
 
 
 class QueueStatus(Part, frozen=True, kw_only=True):
-    """State Open, Closed, Closing or Unknown; empty reads as Open."""
+    """State Open, Closed, Closing or Unknown, empty reads as Open; and what its pods hold."""
 
     state: str = ""
+    allocated: dict[str, Quantity] | None = None
 
 
 class Queue(Object, frozen=True, kw_only=True):

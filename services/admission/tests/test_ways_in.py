@@ -1,0 +1,265 @@
+"""Every case of admission through both ways in, and what no way in may do: fail or hang."""
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stromboli.admission import rest, webhooks
+from stromboli.admission.door import Door
+from stromboli.admission.settings import DoorSettings
+from stromboli.local.cluster import EmbeddedCluster
+from stromboli.shared import keys, runtime
+from stromboli.shared.api import core, kinds, meta
+from stromboli.testkit import admission_cases, builders
+from stromboli.testkit.admission_cases import Case
+
+SETTINGS = DoorSettings(plugins=("env", "svc", "mpi", "ssh"))
+CASES = admission_cases.CASES
+JSON = {"content-type": "application/json"}
+ALL_RULES = (*webhooks.RULES, *webhooks.POD_RULES)
+
+
+class Ways:
+    """One door: its webhooks and its REST."""
+
+    def __init__(self, cluster: EmbeddedCluster, door: Door) -> None:
+        self.cluster = cluster
+        self.door = door
+        apps = {"webhooks": webhooks.app(door), "rest": rest.app(rest.routes(door, cluster))}
+        self.webhooks, self.rest = (
+            httpx.AsyncClient(
+                transport=httpx.ASGITransport(app=app),  # type: ignore[arg-type]
+                base_url="http://door",
+            )
+            for app in apps.values()
+        )
+
+
+@contextlib.asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[Ways]:
+    async with EmbeddedCluster(folder / "cluster.db") as cluster:
+        for document, state in admission_cases.WORLD:
+            name = document["metadata"]["name"]
+            await cluster.create(kinds.QUEUES, "", msgspec.json.encode(document))
+            await cluster.patch(
+                kinds.QUEUES,
+                "",
+                name,
+                msgspec.json.encode({"status": {"state": state}}),
+                patch_type="merge",
+                subresource="status",
+            )
+        yield Ways(cluster, Door(SETTINGS, cluster, runtime.utc_now))
+
+
+@pytest.fixture
+async def ways(tmp_path: Path) -> AsyncIterator[Ways]:
+    async with opened(tmp_path) as made:
+        yield made
+
+
+class Standing:
+    """A door that stands for many questions: building one costs more than asking it."""
+
+    def __init__(self, runner: asyncio.Runner, ways: Ways) -> None:
+        self._runner, self._ways = runner, ways
+
+    def asked(self, path: str, **content: Any) -> httpx.Response:
+        """The webhook's answer, soon."""
+
+        async def ask() -> httpx.Response:
+            async with asyncio.timeout(5):
+                return await self._ways.webhooks.post(path, **content)
+
+        return self._runner.run(ask())
+
+    def recorded(self) -> Any:
+        """The last review on its way to the log; those before are let go."""
+        reviewed = self._ways.door.reviewed
+        found = [reviewed.get_nowait().message for _ in range(reviewed.qsize())]
+        return found[-1]
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+    stack = contextlib.AsyncExitStack()
+    folder = tmp_path_factory.mktemp("standing")
+    with asyncio.Runner() as runner:
+        yield Standing(runner, runner.run(stack.enter_async_context(opened(folder))))
+        runner.run(stack.aclose())
+
+
+def request(case: Case, document: Any, before: Any = None) -> dict[str, Any]:
+    """What an API server asks about the case."""
+    is_deleted = case.operation == "DELETE"
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "u",
+            "kind": {
+                "group": case.kind.group,
+                "version": case.kind.version,
+                "kind": case.kind.kind,
+            },
+            "operation": case.operation,
+            "namespace": "default" if case.kind.namespaced else "",
+            "object": None if is_deleted else document,
+            "oldObject": document if is_deleted else before,
+            "userInfo": {"username": "ada"},
+        },
+    }
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_webhook_judges_the_case_and_records_it(standing: Standing, case: Case) -> None:
+    """Who asked for what, and what was wrong with it."""
+    review = request(case, case.document, case.before)
+    response = standing.asked(f"/{case.kind.plural}/validate", json=review).json()["response"]
+    assert (response["uid"], response["allowed"]) == ("u", not case.refused)
+    if case.refused:
+        assert f"{case.refused}: " in response["status"]["message"]
+        assert response["status"]["code"] == 422
+    message = standing.recorded()
+    assert (message.kind, message.operation, message.user, message.way) == (
+        case.kind.kind,
+        case.operation,
+        "ada",
+        "webhook",
+    )
+    paths = {violation.path for violation in message.violations}
+    assert (message.allowed, paths) == (not case.refused, {case.refused} - {""})
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_rest_judges_the_case(ways: Ways, case: Case) -> None:
+    name = case.document["metadata"]["name"]
+    namespace = "default" if case.kind.namespaced else ""
+    exists = name in {queue["metadata"]["name"] for queue, _ in admission_cases.WORLD}
+    if case.before and not exists:
+        await ways.cluster.create(case.kind, namespace, msgspec.json.encode(case.before))
+    if case.operation == "DELETE":
+        answer = await ways.rest.delete(f"/v1/queues/{name}")
+    else:
+        answer = await ways.rest.post("/v1/apply", json={"objects": [case.document]})
+    if not case.refused:
+        assert answer.is_success, answer.text
+        return
+    assert answer.status_code == 422
+    assert {item["path"] for item in answer.json()["violations"]} == {case.refused}
+
+
+async def test_a_body_over_three_mebibytes_is_refused(ways: Ways) -> None:
+    body = b" " * (webhooks.BODY_LIMIT_BYTES + 1)
+    answer = await ways.webhooks.post("/jobs/validate", content=body, headers=JSON)
+    assert answer.status_code == 413
+
+
+async def test_a_question_about_another_kind_than_the_paths_is_refused(ways: Ways) -> None:
+    case = Case(name="", kind=kinds.JOBS, document=admission_cases.job())
+    answer = await ways.webhooks.post("/queues/validate", json=request(case, case.document))
+    assert not answer.json()["response"]["allowed"]
+
+
+async def test_resource_groups_send_pods_where_the_operator_wants_them(tmp_path: Path) -> None:
+    """And a changed file is read again; one that cannot be read changes nothing."""
+    file = tmp_path / "groups.yaml"
+    file.write_text(
+        "resourceGroups:\n- resourceGroup: batch\n  object: {key: namespace, value: [default]}\n"
+        "  schedulerName: volcano\n  labels: {pool: batch}\n"
+        "  tolerations: [{key: batch, tolerationseconds: 5}]\n"
+    )
+    chosen = msgspec.structs.replace(SETTINGS, resource_groups_file=str(file))
+    async with opened(tmp_path) as made:
+        door = Door(chosen, made.cluster, runtime.utc_now)
+        case = Case(name="", kind=kinds.PODS, document=admission_cases.pod("default-scheduler"))
+
+        async def patched() -> dict[str, Any]:
+            body = msgspec.json.encode(request(case, case.document))
+            response = msgspec.json.decode(await door.answer("/pods/mutate", body))["response"]
+            operations = msgspec.json.decode(base64.b64decode(response.get("patch", "W10=")))
+            return {each["path"]: each["value"] for each in operations}
+
+        assert await patched() == {
+            "/spec/nodeSelector": {"pool": "batch"},
+            "/spec/tolerations": [{"key": "batch", "tolerationSeconds": 5}],
+            "/spec/schedulerName": "volcano",
+        }
+        file.write_text("resourceGroups: [nonsense, of, another, length]")
+        assert "/spec/schedulerName" in await patched()
+        file.write_text("resourceGroups: []")
+        assert await patched() == {}
+
+
+async def test_a_namespace_may_say_the_queue_of_what_names_none(ways: Ways) -> None:
+    annotations = {keys.NAMESPACE_QUEUE: "child"}
+    namespace = core.Namespace(metadata=meta.ObjectMeta(name="default", annotations=annotations))
+    ways.door.fold(builders.make_record(builders.observed(namespace)))
+    stored = await ways.rest.post("/v1/apply", json={"objects": [admission_cases.job()]})
+    assert stored.json()[0]["object"]["spec"]["queue"] == "child"
+
+
+_LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=8)
+)
+_JSON = st.recursive(
+    _LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@st.composite
+def _broken(draw: st.DrawFn) -> tuple[Case, Any]:
+    """A case's object with something else somewhere in it."""
+    case = draw(st.sampled_from(CASES))
+    document: Any = msgspec.json.decode(msgspec.json.encode(case.document))
+    holder = document
+    while True:
+        places = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
+        if not places:
+            break
+        place = draw(st.sampled_from(places))
+        inner = holder[place]
+        if isinstance(inner, dict | list) and draw(st.booleans()):
+            holder = inner
+            continue
+        holder[place] = draw(_JSON)
+        break
+    return case, document
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(broken=_broken(), rule=st.sampled_from(ALL_RULES))
+def test_whatever_stands_in_an_object_the_webhook_answers(
+    standing: Standing, broken: tuple[Case, Any], rule: Any
+) -> None:
+    """Allowed or refused, never an error of ours and never silence."""
+    case, document = broken
+    kind, way, _ = rule
+    for asked, path in (
+        (case.kind, f"/{case.kind.plural}/validate"),
+        (kind, f"/{kind.plural}/{way}"),
+    ):
+        review = request(msgspec.structs.replace(case, kind=asked), document, case.before)
+        answer = standing.asked(path, json=review)
+        assert answer.status_code == 200, answer.text
+
+
+@settings(max_examples=200, deadline=None)
+@given(body=st.one_of(st.binary(max_size=200), _JSON.map(msgspec.json.encode)))
+def test_whatever_is_sent_the_webhook_says_what_is_wrong_with_it(
+    standing: Standing, body: bytes
+) -> None:
+    assert standing.asked("/jobs/validate", content=body, headers=JSON).status_code == 400

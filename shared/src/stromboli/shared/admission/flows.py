@@ -1,0 +1,36 @@
+"""What is wrong with a JobFlow. Behaviour: admission reference 4.
+
+A name may stand twice: as in the reference, the last of them counts.
+"""
+
+from collections.abc import Iterator
+
+from stromboli.shared.api.flow import JobFlow
+from stromboli.shared.messages.admission import Violation
+
+
+def violations(made: JobFlow) -> Iterator[Violation]:
+    """Everything wrong with the order of a flow: targets that are none, and cycles."""
+    flows = made.spec.flows
+    targets = {
+        flow.name: flow.depends_on.targets if flow.depends_on is not None else () for flow in flows
+    }
+    for index, flow in enumerate(flows):
+        for number, target in enumerate(flow.depends_on.targets if flow.depends_on else ()):
+            if target not in targets:
+                yield Violation(
+                    path=f"spec.flows[{index}].dependsOn.targets[{number}]",
+                    reason=f"there is no flow {target!r}",
+                    expected=f"one of {', '.join(sorted(set(targets) - {flow.name})) or 'none'}",
+                )
+    waiting = {
+        name: {target for target in needs if target in targets} for name, needs in targets.items()
+    }
+    while ready := {name for name, waits in waiting.items() if not waits}:
+        waiting = {name: waits - ready for name, waits in waiting.items() if name not in ready}
+    if waiting:
+        yield Violation(
+            path="spec.flows",
+            reason=f"flows wait for each other: {', '.join(sorted(waiting))}",
+            expected="targets without a cycle",
+        )

@@ -1,0 +1,45 @@
+"""topology.volcano.sh/v1alpha1 HyperNode."""
+
+from stromboli.shared.api.core import LabelSelector
+from stromboli.shared.api.meta import Object, Part
+
+
+class ExactMatch(Part, frozen=True, kw_only=True):
+    """One member by name."""
+
+    name: str = ""
+
+
+class RegexMatch(Part, frozen=True, kw_only=True):
+    """Nodes whose name has the pattern somewhere in it."""
+
+    pattern: str = ""
+
+
+class MemberSelector(Part, frozen=True, kw_only=True):
+    """Which members: exactly one of the three."""
+
+    exact_match: ExactMatch | None = None
+    regex_match: RegexMatch | None = None
+    label_match: LabelSelector | None = None
+
+
+class Member(Part, frozen=True, kw_only=True):
+    """Nodes, or HyperNodes of a lower tier. ``type`` is Node or HyperNode."""
+
+    type: str = ""
+    selector: MemberSelector = MemberSelector()
+
+
+class HyperNodeSpec(Part, frozen=True, kw_only=True):
+    """A place on the network. A lower tier is closer."""
+
+    tier: int = 0
+    tier_name: str = ""
+    members: tuple[Member, ...] = ()
+
+
+class HyperNode(Object, frozen=True, kw_only=True):
+    """Nodes that are close on the network, cluster scoped."""
+
+    spec: HyperNodeSpec = HyperNodeSpec()

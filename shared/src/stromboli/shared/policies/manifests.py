@@ -1,0 +1,156 @@
+"""The policies and their bindings as manifests, and the files that hold them."""
+
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from stromboli.shared.api import kinds
+from stromboli.shared.policies import rules
+
+DIRECTORY = pathlib.Path(__file__).parent
+SCHEDULER_NAMES = ("volcano", "stromboli")
+"""Whose objects are ours, as services have it by default."""
+API_VERSION = "admissionregistration.k8s.io/v1"
+Document = dict[str, Any]
+
+_KINDS = {
+    kind.plural: kind
+    for kind in (
+        kinds.JOBS,
+        kinds.QUEUES,
+        kinds.POD_GROUPS,
+        kinds.PODS,
+        kinds.JOB_FLOWS,
+        kinds.CRON_JOBS,
+        kinds.HYPER_NODES,
+        kinds.COMMANDS,
+    )
+}
+_ONCE = frozenset({kinds.PODS.plural, kinds.POD_GROUPS.plural, kinds.COMMANDS.plural})
+"""Judged when they are made: others change them later."""
+
+
+class _Writer(yaml.SafeDumper):
+    """Long texts folded, no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def paths() -> tuple[pathlib.Path, ...]:
+    """The files that `kubectl apply -f` takes, a kind each."""
+    return tuple(DIRECTORY / f"{plural}.yaml" for plural in sorted(_KINDS))
+
+
+def documents(
+    plural: str, scheduler_names: Sequence[str] = SCHEDULER_NAMES
+) -> tuple[Document, ...]:
+    """The policies of a kind, each followed by its binding."""
+    made = [_policy(plural, scheduler_names)]
+    if plural == kinds.QUEUES.plural:
+        made.append(_queues_that_stay())
+    return tuple(document for policy in made for document in (policy, _binding(policy)))
+
+
+def text(plural: str) -> str:
+    """What the file of a kind should hold."""
+    head = (
+        f"# What is wrong with {plural}, told by the API server itself.\n"
+        "# Written by `python -m stromboli.shared.policies`: edit rules.py instead.\n"
+    )
+    body = yaml.dump_all(
+        documents(plural), Dumper=_Writer, sort_keys=False, allow_unicode=True, width=100
+    )
+    return head + body
+
+
+def _policy(plural: str, scheduler_names: Sequence[str]) -> Document:
+    kind, own = _KINDS[plural], rules.RULES[plural]
+    shared = rules.VARIABLES.get(plural, {})
+    found = " + ".join(f"variables.{name}Found" for name in own)
+    variables = [
+        *({"name": name, "expression": expression} for name, expression in shared.items()),
+        *({"name": f"{name}Found", "expression": expression} for name, expression in own.items()),
+        {"name": "found", "expression": found},
+    ]
+    operations = ["CREATE"] if plural in _ONCE else ["CREATE", "UPDATE"]
+    return _document(
+        f"{plural}.stromboli.sh",
+        {
+            "failurePolicy": "Ignore" if kind == kinds.PODS else "Fail",
+            "matchConstraints": {"resourceRules": [_rule(plural, operations)]},
+            "matchConditions": _conditions(plural, scheduler_names),
+            "variables": variables,
+            "validations": [
+                {
+                    "expression": "variables.found.size() == 0",
+                    "messageExpression": "variables.found.join('; ')",
+                    "reason": "Invalid",
+                }
+            ],
+        },
+    )
+
+
+def _queues_that_stay() -> Document:
+    return _document(
+        "queues-that-stay.stromboli.sh",
+        {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [_rule(kinds.QUEUES.plural, ["DELETE"])]},
+            "validations": [
+                {
+                    "expression": "!(oldObject.metadata.name in ['root', 'default'])",
+                    "message": "metadata.name: queues root and default always exist",
+                    "reason": "Invalid",
+                }
+            ],
+        },
+    )
+
+
+def _conditions(plural: str, scheduler_names: Sequence[str]) -> list[Document]:
+    """Objects of other schedulers are none of our business."""
+    if plural not in (kinds.JOBS.plural, kinds.PODS.plural):
+        return []
+    names = list(scheduler_names) if plural == kinds.PODS.plural else ["", *scheduler_names]
+    default = "default-scheduler" if plural == kinds.PODS.plural else ""
+    return [
+        {
+            "name": "ours",
+            "expression": f"object.?spec.?schedulerName.orValue('{default}') in "
+            f"{json.dumps(names)}",
+        }
+    ]
+
+
+def _rule(plural: str, operations: list[str]) -> Document:
+    kind = _KINDS[plural]
+    return {
+        "apiGroups": [kind.group],
+        "apiVersions": [kind.version],
+        "operations": operations,
+        "resources": [plural],
+    }
+
+
+def _document(name: str, spec: Document) -> Document:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def _binding(policy: Document) -> Document:
+    name = policy["metadata"]["name"]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }

@@ -1,0 +1,48 @@
+"""The rules themselves, asked about every case."""
+
+import pytest
+
+from stromboli.shared.admission import patch, review
+from stromboli.shared.api import kinds
+from stromboli.shared.api.meta import ObjectMeta
+from stromboli.shared.api.scheduling import Queue, QueueStatus
+from stromboli.testkit import admission_cases
+from stromboli.testkit.admission_cases import Case
+
+POLICY = review.Policy(
+    scheduler_names=("volcano",), plugins=frozenset({"env", "svc", "mpi", "ssh"}), max_queue_depth=5
+)
+
+
+def world() -> review.Known:
+    found: dict[str, Queue] = {}
+    for document, state in admission_cases.WORLD:
+        read = kinds.QUEUES.decode(patch.encoded(document))
+        found[read.metadata.name] = Queue(
+            metadata=ObjectMeta(name=read.metadata.name, annotations=read.metadata.annotations),
+            spec=read.spec,
+            status=QueueStatus(state=state),
+        )
+    return review.Known(queues=found)
+
+
+def refused(case: Case) -> list[str]:
+    document = case.document
+    if case.operation == "CREATE":
+        added = review.completed(case.kind, document, POLICY, known=world())
+        document = patch.applied(document, added)
+    found = review.violations(case.kind, case.operation, document, case.before, world(), POLICY)
+    return [violation.path for violation in found]
+
+
+@pytest.mark.parametrize("case", admission_cases.CASES, ids=str)
+def test_a_case_is_judged_as_it_says(case: Case) -> None:
+    assert sorted(set(refused(case))) == ([case.refused] if case.refused else [])
+
+
+@pytest.mark.parametrize("case", [case for case in admission_cases.CASES if case.refused], ids=str)
+def test_a_refusal_says_what_is_wrong(case: Case) -> None:
+    for violation in review.violations(
+        case.kind, case.operation, case.document, case.before, world(), POLICY
+    ):
+        assert violation.reason

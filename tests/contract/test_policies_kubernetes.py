@@ -1,0 +1,117 @@
+"""The policies in CEL, asked by a real API server: the same cases as every other way in."""
+
+import asyncio
+import contextlib
+import copy
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from stromboli.shared import errors, policies, runtime
+from stromboli.shared.api import kinds, meta
+from stromboli.shared.cluster import port
+from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.testkit import admission_cases, crds, records
+from stromboli.testkit.admission_cases import Case
+from stromboli.testkit.parts import real
+
+pytest_plugins = ["stromboli.testkit.parts.fixtures"]
+pytestmark = [pytest.mark.real]
+
+MARK = {"test.example/judged": "by-policies"}
+"""Objects with this label are judged: other tests share the server."""
+POLICIES: dict[str, kinds.Kind[meta.Object]] = {
+    kind: kinds.Kind(
+        "admissionregistration.k8s.io", "v1", kind, plural, meta.Object, namespaced=False
+    )
+    for kind, plural in (
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    )
+}
+CASES = [case for case in admission_cases.CASES if case.in_cel]
+
+
+def marked(document: dict[str, Any]) -> bytes:
+    made = copy.deepcopy(document)
+    made["metadata"]["labels"] = MARK
+    return msgspec.json.encode(made)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def judged(real_parts: real.RealParts) -> AsyncIterator[port.Cluster]:
+    """A server with all policies in force on marked objects."""
+    async with KubernetesCluster(KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))) as made:
+        await crds.apply_crds(made)
+        installed = []
+        for path in policies.paths():
+            for document in policies.documents(path.stem):
+                if document["kind"].endswith("Binding"):
+                    document["spec"]["matchResources"] = {"objectSelector": {"matchLabels": MARK}}
+                kind = POLICIES[document["kind"]]
+                await made.create(kind, "", msgspec.json.encode(document))
+                installed.append((kind, document["metadata"]["name"]))
+        for plural in {case.kind.plural for case in CASES}:
+            wrong = next(it for it in CASES if it.kind.plural == plural and it.refused)
+            await _until_refused(made, wrong)
+        await _until_refused(made, next(it for it in CASES if it.operation == "DELETE"))
+        yield made
+        for kind, name in installed:
+            await made.delete(kind, "", name)
+
+
+async def _until_refused(cluster: port.Cluster, case: Case) -> None:
+    """A policy is heeded a moment after it was written."""
+    pauses = runtime.Backoff()
+    async with asyncio.timeout(records.DEADLINE_S):
+        while not await refusal(cluster, case):  # noqa: ASYNC110 - nobody tells when
+            await asyncio.sleep(pauses.next_s())
+
+
+async def refusal(cluster: port.Cluster, case: Case) -> str:
+    """What the server says against the case, empty if it takes it. Nothing is left of it."""
+    kind, name = case.kind, case.document["metadata"]["name"]
+    namespace = "default" if kind.namespaced else ""
+    try:
+        if case.operation == "CREATE":
+            await cluster.create(kind, namespace, marked(case.document))
+            return ""
+        await cluster.create(kind, namespace, marked(case.before or case.document))
+        if case.operation == "UPDATE":
+            patch = marked(case.document)
+            await cluster.patch(kind, namespace, name, patch, patch_type="merge")
+        else:
+            await cluster.delete(kind, namespace, name)
+    except errors.InvalidError as error:
+        return str(error)
+    except errors.ForbiddenError as error:
+        return str(error)
+    else:
+        return ""
+    finally:
+        with contextlib.suppress(errors.NotFoundError):
+            unmarked = msgspec.json.encode({"metadata": {"labels": dict.fromkeys(MARK)}})
+            await cluster.patch(kind, namespace, name, unmarked, patch_type="merge")
+            await cluster.delete(kind, namespace, name)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_an_api_server_judges_the_case_by_itself(judged: port.Cluster, case: Case) -> None:
+    """All that CEL can say, in one answer with the path."""
+    said = await refusal(judged, case)
+    assert bool(said) == bool(case.refused), said
+    assert case.refused.partition("[")[0] in said
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_all_violations_come_in_one_answer(judged: port.Cluster) -> None:
+    wrong = admission_cases.job(
+        minAvailable=9, plugins={"magic": []}, policies=[admission_cases.ABORT]
+    )
+    said = await refusal(judged, Case(name="wrong", kind=kinds.JOBS, document=wrong))
+    for path in ("spec.minAvailable", "spec.plugins.magic", "spec.policies"):
+        assert path in said
