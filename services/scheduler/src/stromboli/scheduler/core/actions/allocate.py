@@ -44,7 +44,8 @@ def run(within: session.Session) -> None:
 
 
 def _heap(within: session.Session) -> ordering.Heap[Sheet]:
-    return ordering.Heap(lambda left, right: within.compare_jobs(left.job, right.job))
+    key = within.job_key()
+    return ordering.Heap(lambda sheet: key(sheet.job))
 
 
 def _sheet(within: session.Session, job: model.Job) -> Sheet | None:
@@ -61,7 +62,7 @@ def _sheet(within: session.Session, job: model.Job) -> Sheet | None:
         within.job_blocked(job)
         return None
     tasks = within.ordered_tasks(
-        task for task in job.pending if not task.is_gated and not task.is_best_effort
+        task for task in job.unplaced if not task.is_gated and not task.is_best_effort
     )
     return Sheet(job, tasks[::-1], set()) if tasks else None
 

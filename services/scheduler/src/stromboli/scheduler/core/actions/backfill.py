@@ -1,6 +1,7 @@
 """Backfill: tasks that ask for nothing but a place are put where predicates let them (spec 8.3)."""
 
 from collections.abc import Iterator
+from functools import cmp_to_key
 
 from stromboli.scheduler.core.framework import model, ordering, session
 
@@ -15,7 +16,7 @@ def run(within: session.Session) -> None:
 
 
 def _waiting(within: session.Session) -> Iterator[model.Task]:
-    queues = ordering.Heap(within.compare_queues, within.queues.values())
+    queues = ordering.Heap(cmp_to_key(within.compare_queues), within.queues.values())
     by_queue: dict[str, list[model.Job]] = {}
     for job in within.waiting_jobs():
         is_tried = job.is_decidable and not job.is_pending

@@ -8,7 +8,7 @@ def run(within: session.Session) -> None:
     waiting: dict[str, ordering.Heap[model.Job]] = {}
     for job in within.waiting_jobs():
         if job.is_pending and job.is_decidable:
-            heap = waiting.setdefault(job.queue, ordering.Heap(within.compare_jobs))
+            heap = waiting.setdefault(job.queue, ordering.Heap(within.job_key()))
             heap.push(job)
     while waiting:
         queue = ordering.first(within.compare_queues, [within.queues[name] for name in waiting])

@@ -106,6 +106,7 @@ def task(pod: core.Pod, task_class: model.TaskClass, request: amounts.Vector) ->
         node=spec.node_name,
         pod=pod,
         task_class=task_class,
+        index=_index(metadata.name),
     )
 
 
@@ -130,7 +131,7 @@ def join(found: model.Job, member: model.Task) -> None:
     """The task belongs to the job."""
     found.tasks[member.uid] = member
     found.by_status.setdefault(member.status, {})[member.uid] = member
-    found.tally((member,), member.status, 1)
+    found.tally(member, member.status, 1)
     found.total_request = found.total_request + member.request
     if member.status in model.ALLOCATED:
         found.allocated = found.allocated + member.request
@@ -155,6 +156,11 @@ def leave(found: model.Job, member: model.Task) -> None:
     if len(found.subjobs) > 1:
         subjob.priority = max((each.priority for each in subjob.tasks.values()), default=0)
     found.gated.pop(member.uid, None)
+
+
+def _index(name: str) -> int | None:
+    parts = name.split("-")
+    return int(parts[-1]) if len(parts) >= 3 and parts[-1].isdecimal() else None
 
 
 def _said(metadata: meta.ObjectMeta, key: str) -> str | None:

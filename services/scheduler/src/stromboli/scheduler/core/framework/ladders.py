@@ -22,15 +22,20 @@ Ask: TypeAlias = Callable[[Indices, views.Counts], tuple[points.Mask, points.Sco
 
 
 def climb(
-    rows: Indices, scores: points.Scores, most: views.Counts, count: int, ask: Ask
+    rows: Indices,
+    scores: points.Scores,
+    room: Callable[[Indices], views.Counts],
+    count: int,
+    ask: Ask,
 ) -> list[int]:
     """The rows that ``count`` equal tasks take one after another; fewer once no node has room.
 
-    ``rows``: candidates, ascending, each with its score now and how many of the tasks it has room
-    for at most. O(candidates + count log count), and what ``ask`` costs for some 3 x count pairs.
+    ``rows``: candidates, ascending, each with its score now. ``room``: how many of the tasks rows
+    have room for at most. O(candidates + count log count), and what ``ask`` costs for some 3 x count pairs.
     """
     best = _best(scores, count)
-    return _Climb(rows[best], scores[best], most[best], count, ask).picks()
+    rows = rows[best]
+    return _Climb(rows, scores[best], room(rows), count, ask).picks()
 
 
 def _best(scores: points.Scores, count: int) -> Indices:

@@ -79,6 +79,8 @@ class Task(msgspec.Struct, eq=False):
     node: str
     pod: core.Pod
     task_class: TaskClass
+    index: int | None = None
+    """The number that ends its name, if that has three parts or more."""
     subjob: str = ""
     eviction_occurred: bool = False
     last_status: Status | None = None
@@ -188,6 +190,11 @@ class Job(msgspec.Struct, eq=False):
     def pending(self) -> list[Task]:
         """Tasks that wait for a place."""
         return list(self.with_status(Status.PENDING))
+
+    @property
+    def unplaced(self) -> Collection[Task]:
+        """The same in any order, at once."""
+        return self.by_status.get(Status.PENDING, {}).values()
 
     @property
     def ready(self) -> int:
@@ -300,7 +307,7 @@ class Job(msgspec.Struct, eq=False):
         return text
 
     def move(self, tasks: Sequence[Task], status: Status) -> None:
-        """Tasks of one class and status are about to take on another; the sums follow."""
+        """Tasks of one class, role and status are about to take on another; the sums follow."""
         before = tasks[0].status
         if before is status:
             return
@@ -308,20 +315,19 @@ class Job(msgspec.Struct, eq=False):
         for task in tasks:
             del leaves[task.uid]
             enters[task.uid] = task
-        self.tally(tasks, before, -1)
-        self.tally(tasks, status, 1)
+        self.tally(tasks[0], before, -len(tasks))
+        self.tally(tasks[0], status, len(tasks))
         if before in ALLOCATED and status not in ALLOCATED:
             self.allocated = self.allocated - tasks[0].request * len(tasks)
         elif status in ALLOCATED and before not in ALLOCATED:
             self.allocated = self.allocated + tasks[0].request * len(tasks)
 
-    def tally(self, tasks: Sequence[Task], status: Status, sign: int) -> None:
-        """Count the tasks in or out as of this status."""
-        for task in tasks:
-            counts = self.role_counts.setdefault(task.role, {})
-            counts[status] = counts.get(status, 0) + sign
-            if status is Status.PENDING and task.is_best_effort:
-                self.best_effort[task.role] = self.best_effort.get(task.role, 0) + sign
+    def tally(self, like: Task, status: Status, number: int) -> None:
+        """Count so many tasks like this one in, or out if negative, as of this status."""
+        counts = self.role_counts.setdefault(like.role, {})
+        counts[status] = counts.get(status, 0) + number
+        if status is Status.PENDING and like.is_best_effort:
+            self.best_effort[like.role] = self.best_effort.get(like.role, 0) + number
 
 
 class Queue(msgspec.Struct, eq=False):

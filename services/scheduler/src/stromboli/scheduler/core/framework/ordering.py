@@ -9,10 +9,11 @@ T = TypeVar("T")
 
 
 class Heap(Generic[T]):
-    """Push and pop in O(log n) comparisons. What changes its place is popped and pushed again."""
+    """Push and pop in O(log n) comparisons of keys. What changes its place is popped and pushed
+    again."""
 
-    def __init__(self, compare: Callable[[T, T], int], items: Iterable[T] = ()) -> None:
-        self._key: Callable[[T], Any] = cmp_to_key(compare)
+    def __init__(self, key: Callable[[T], Any], items: Iterable[T] = ()) -> None:
+        self._key = key
         self._items = [(self._key(item), at, item) for at, item in enumerate(items)]
         self._pushed = len(self._items)
         heapq.heapify(self._items)

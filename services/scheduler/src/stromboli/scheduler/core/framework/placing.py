@@ -146,7 +146,9 @@ class Finder:
                     takes &= check.passed
             return takes, kept.fixed[asked] + self._local(task, view)
 
-        room = self._room(task, rows, count)
+        def room(asked: ladders.Indices) -> views.Counts:
+            return self._room(task, asked, count)
+
         picked = ladders.climb(rows, kept.score[rows], room, count, ask)
         return [self._nodes.names[row] for row in picked]
 

@@ -202,16 +202,32 @@ class Session(extensions.Extensions):
                 return answer
         return -self.compare_queues(left, right)
 
+    def job_key(self) -> Callable[[model.Job], Any]:
+        """What sorts as ``compare_jobs`` does, as long as nothing is given to the jobs."""
+        keys = self.sort_keys("job_order", "enableJobOrder")
+        if keys is None:
+            return cmp_to_key(self.compare_jobs)
+        return lambda job: (*[key(job) for key in keys], job.created, job.uid)
+
     def ordered_tasks(self, tasks: Iterable[model.Task]) -> list[model.Task]:
         """Tasks as they are to be placed."""
-        return sorted(tasks, key=cmp_to_key(self.compare_tasks))
+        found = list(tasks)
+        keys = self.sort_keys("task_order", "enableTaskOrder")
+        numbered = sum(task.index is not None for task in found)
+        # Where only some names end with a number, the order is none that a key could give.
+        if keys is None or 0 < numbered < len(found):
+            return sorted(found, key=cmp_to_key(self.compare_tasks))
+        found.sort(key=lambda task: (task.index or 0, task.created, task.uid))
+        for key in reversed(keys):
+            found.sort(key=key)
+        return found
 
     def ordered_jobs(self, jobs: Iterable[model.Job]) -> list[model.Job]:
         """Jobs as they are to be served."""
         jobs = list(jobs)
         for job in jobs:
             self.job_moved(job)
-        return sorted(jobs, key=cmp_to_key(self.compare_jobs))
+        return sorted(jobs, key=self.job_key())
 
     def ordered_victims(
         self, victims: Iterable[model.Task], preemptor: model.Task
@@ -298,7 +314,7 @@ class Session(extensions.Extensions):
     def change_run(
         self, tasks: Sequence[model.Task], status: model.Status, nodes: Sequence[str]
     ) -> None:
-        """The same for tasks of one class, job and status."""
+        """The same for tasks of one class, job, role and status."""
         self.changes.note(tasks)
         before = tasks[0].status
         placed = [
@@ -372,10 +388,5 @@ def _by_age(left: _Aged, right: _Aged) -> int:
 
 def _by_index(left: model.Task, right: model.Task) -> int:
     """By the number at the end of names like ``job-role-3``, if both have one."""
-    first, second = _index(left.name), _index(right.name)
+    first, second = left.index, right.index
     return 0 if first is None or second is None else first - second
-
-
-def _index(name: str) -> int | None:
-    parts = name.split("-")
-    return int(parts[-1]) if len(parts) >= 3 and parts[-1].isdecimal() else None

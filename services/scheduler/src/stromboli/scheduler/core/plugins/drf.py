@@ -28,7 +28,7 @@ class Plugin:
         """Register; what a job holds is looked at when it is asked about."""
         self._session = within
         self._total: shares.Row = within.total.tolist()
-        within.add_job_order(self._compare_jobs)
+        within.add_job_order(self._compare_jobs, self._share)
         within.add_preemptable(self._choose_preemptable)
         within.add_event_handler(self._take, self._give_back)
         if self._is_hierarchical:

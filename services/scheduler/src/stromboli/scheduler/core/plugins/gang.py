@@ -28,7 +28,9 @@ class Plugin:
         within.add_preemptable(surplus)
         within.add_reclaimable(surplus)
         within.add_unified_evictable(lambda action, job, candidates: points.Victims(candidates))
-        within.add_job_order(lambda left, right: left.is_ready - right.is_ready)
+        within.add_job_order(
+            lambda left, right: left.is_ready - right.is_ready, lambda job: job.is_ready
+        )
         within.add_job_ready(lambda job: job.roles_ready and job.is_ready, _lacking)
         within.add_job_pipelined(_pipelined)
         within.add_job_starving(lambda job: job.is_starving)

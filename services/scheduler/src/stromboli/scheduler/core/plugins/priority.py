@@ -17,7 +17,9 @@ class Plugin:
         within.add_task_order(
             lambda left, right: right.priority - left.priority, lambda task: -task.priority
         )
-        within.add_job_order(lambda left, right: right.priority - left.priority)
+        within.add_job_order(
+            lambda left, right: right.priority - left.priority, lambda job: -job.priority
+        )
         within.add_subjob_order(lambda left, right: right.priority - left.priority)
         within.add_preemptable(self._preemptable)
         within.add_unified_evictable(_evictable(within))

@@ -1,0 +1,152 @@
+"""How fast a session places gangs: ``python -m bench.session --nodes 10000 --gangs 1000``.
+
+The configuration is the chart's: enqueue, allocate, backfill with its eleven plugins. A session is
+timed from opening to close, with explanations, on a picture that is already folded; beside it, in
+the same run, a bare NumPy loop takes one argmax per pod over the same nodes. Machines differ, so
+the ratio of both is what counts. The last line of stdout is one JSON.
+"""
+
+import argparse
+import hashlib
+import json
+import resource
+import statistics
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from bench import session_clusters
+from stromboli.scheduler.core import actions, plugins, simulate
+from stromboli.scheduler.core.framework import (
+    cluster,
+    configuration,
+    opening,
+    reading,
+    session,
+)
+
+CHART: dict[str, Any] = {
+    "actions": "enqueue, allocate, backfill",
+    "tiers": [
+        {
+            "plugins": [
+                {"name": "priority"},
+                {"name": "gang", "enablePreemptable": False},
+                {"name": "conformance"},
+            ]
+        },
+        {
+            "plugins": [
+                {"name": "overcommit"},
+                {"name": "drf", "enablePreemptable": False},
+                {"name": "predicates"},
+                {"name": "proportion"},
+                {"name": "nodeorder"},
+                {"name": "binpack"},
+            ]
+        },
+    ],
+}
+"""The configuration that the field's Helm chart installs."""
+
+
+class Timed(msgspec.Struct):
+    """One session: what it decided, and the seconds from opening to close."""
+
+    closed: session.Session
+    seconds: float
+
+
+def decided(given: cluster.Cluster) -> Timed:
+    """A whole session. Reading objects is not timed: a running scheduler has done that before."""
+    configured = reading.configured(CHART, actions.NAMES, plugins.NAMES)
+    started: list[float] = []
+
+    def find(
+        name: str, already_open: Collection[str]
+    ) -> Callable[[configuration.PluginOptions], session.Plugin]:
+        # The first plugin is asked for once the model is there: that is where a session begins.
+        if not started:
+            started.append(time.perf_counter())
+        return plugins.find(name, already_open)
+
+    opened = opening.open_session(configured, given, find)
+    simulate.act(opened)
+    for job in opened.jobs.values():
+        if job.key not in opened.decisions.binds and not job.is_ready:
+            job.explain()
+    return Timed(opened, time.perf_counter() - started[0])
+
+
+def argmax_loop(given: cluster.Cluster, options: session_clusters.Options) -> float:
+    """Pods per second of a bare loop: each pod goes to the node with most idle cpu that has room.
+
+    Nothing else is asked, kept or told: one comparison, one choice and one argmax over all nodes.
+    """
+    idle = np.full(len(given.nodes), session_clusters.CORES * 1000 * (1 - options.prefill))
+    kinds = session_clusters.shapes(options)
+    started = time.perf_counter()
+    for at in range(options.gangs):
+        wanted = kinds[at % len(kinds)].cpu_milli
+        for _ in range(options.size):
+            row = np.where(idle >= wanted, idle, -1.0).argmax()
+            idle[row] -= wanted
+    return options.gangs * options.size / (time.perf_counter() - started)
+
+
+def measured(options: session_clusters.Options, rounds: int) -> dict[str, Any]:
+    """All numbers of one setting."""
+    given = session_clusters.made(options)
+    seconds, loops, digests, pods = [], [], set(), 0
+    for _ in range(rounds):
+        loops.append(argmax_loop(given, options))
+        timed = decided(given)
+        seconds.append(timed.seconds)
+        pods = len(timed.closed.decisions.binds)
+        digests.add(_digest(timed.closed))
+        del timed
+    best, loop = min(seconds), max(loops)
+    return {
+        "pods": pods,
+        "seconds": round(best, 4),
+        "seconds_median": round(statistics.median(seconds), 4),
+        "pods_per_second": round(pods / best),
+        "argmax_loop_pods_per_second": round(loop),
+        "ratio_to_loop": round(pods / best / loop, 3),
+        "decisions_sha256": " and ".join(sorted(digests)),
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "rounds": [round(each, 4) for each in seconds],
+        "loop_rounds": [round(each) for each in loops],
+    }
+
+
+def _digest(closed: session.Session) -> str:
+    outcome = msgspec.json.encode(simulate.outcome("", closed), order="sorted")
+    return hashlib.sha256(outcome).hexdigest()
+
+
+def main() -> None:
+    """Measure and print."""
+    usual = session_clusters.Options()
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("nodes", "gangs", "size", "shapes", "queues"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(usual, name))
+    for name in ("prefill", "selectors", "taints"):
+        parser.add_argument(f"--{name}", type=float, default=getattr(usual, name))
+    parser.add_argument("--preset", choices=("volcano",), help="gangs of 100 pods of 1 core, 1 GiB")
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    options = session_clusters.Options(
+        **{name: getattr(given, name) for name in usual.__struct_fields__ if name != "is_equal"}
+    )
+    if given.preset:
+        options = msgspec.structs.replace(options, size=100, shapes=1, is_equal=True)
+    setting = msgspec.to_builtins(options)
+    print(json.dumps({**setting, **measured(options, given.rounds)}))
+
+
+if __name__ == "__main__":
+    main()
