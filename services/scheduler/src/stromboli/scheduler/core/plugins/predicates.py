@@ -49,7 +49,8 @@ class Plugin:
             claims = volumes.Claims(within)
             within.add_pre_predicate(claims.missing)
             within.add_predicate(claims.checks, points.Scope.STATIC)
-            within.add_preparation(claims.preparations)
+            if within.cluster.claims:
+                within.add_preparation(claims.preparations)
         if within.cluster.resource_claims:
             self._open_devices(within)
 
@@ -124,9 +125,8 @@ class _Local:
         self._count(tasks, -1)
 
     def _count(self, tasks: Sequence[model.Task], change: int) -> None:
-        for task in tasks:
-            row = self._nodes.rows.get(task.node)
-            if row is not None:
-                self._pods[row] += change
-                if self._ports is not None:
-                    self._ports.count(task.task_class, row, change)
+        rows = [row for task in tasks if (row := self._nodes.rows.get(task.node)) is not None]
+        np.add.at(self._pods, rows, change)
+        if self._ports is not None and self._ports.has_any(tasks[0].task_class):
+            for row in rows:
+                self._ports.count(tasks[0].task_class, row, change)
