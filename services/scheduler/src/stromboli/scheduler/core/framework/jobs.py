@@ -147,7 +147,7 @@ def leave(found: model.Job, member: model.Task) -> None:
     """The task belongs to the job no more."""
     del found.tasks[member.uid]
     del found.by_status[member.status][member.uid]
-    found.tally((member,), member.status, -1)
+    found.tally(member, member.status, -1)
     found.total_request = found.total_request - member.request
     if member.status in model.ALLOCATED:
         found.allocated = found.allocated - member.request

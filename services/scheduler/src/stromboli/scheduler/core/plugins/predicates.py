@@ -6,6 +6,8 @@ node's own tasks; affinity between pods and spread with any node's. Each is aske
 
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+
 from stromboli.scheduler.core import constraints, shapes
 from stromboli.scheduler.core.framework import (
     affinity,
