@@ -2,6 +2,7 @@
 
 import pytest
 
+from stromboli.shared import job_plugins
 from stromboli.shared.admission import patch, review
 from stromboli.shared.api import kinds
 from stromboli.shared.api.meta import ObjectMeta
@@ -9,9 +10,7 @@ from stromboli.shared.api.scheduling import Queue, QueueStatus
 from stromboli.testkit import admission_cases
 from stromboli.testkit.admission_cases import Case
 
-POLICY = review.Policy(
-    scheduler_names=("volcano",), plugins=frozenset({"env", "svc", "mpi", "ssh"}), max_queue_depth=5
-)
+POLICY = review.Policy(scheduler_names=("volcano",), plugins=job_plugins.OWN, max_queue_depth=5)
 
 
 def world() -> review.Known:

@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.shared import keys
+from stromboli.shared import job_plugins, keys
 from stromboli.shared.admission import patch, review
 from stromboli.shared.api import kinds
 from stromboli.shared.api.meta import ObjectMeta
 from stromboli.shared.api.scheduling import Queue, QueueSpec, QueueStatus
 
 POLICY = review.Policy(
-    scheduler_names=("volcano", "stromboli"), plugins=frozenset({"env", "svc"}), max_queue_depth=5
+    scheduler_names=("volcano", "stromboli"), plugins=job_plugins.OWN, max_queue_depth=5
 )
 Document = dict[str, Any]
 
@@ -156,7 +156,9 @@ def test_a_job_of_another_scheduler_passes_untouched() -> None:
         pytest.param(job(queue="root"), "spec.queue", id="root-queue"),
         pytest.param(job(queue="parent"), "spec.queue", id="queue-with-children"),
         pytest.param(job(plugins={"nonsense": []}), "spec.plugins.nonsense", id="unknown-plugin"),
-        pytest.param(job(plugins={"ray": []}), "spec.plugins.ray", id="plugin-not-carried"),
+        pytest.param(job(plugins={"ray": []}), "spec.plugins.ray", id="ray-without-head"),
+        pytest.param(job(plugins={"svc": ["--loud"]}), "spec.plugins.svc", id="unknown-argument"),
+        pytest.param(job(plugins={"ssh": ["--ssh-port=0"]}), "spec.plugins.ssh", id="no-port"),
         pytest.param(job(plugins={"mpi": []}), "spec.plugins.mpi", id="mpi-without-master"),
         pytest.param(
             job(networkTopology={"highestTierAllowed": 1, "highestTierName": "rack"}),

@@ -9,7 +9,7 @@ from stromboli.shared.admission import patch, review
 from stromboli.shared.api import kinds, scheduling
 from stromboli.shared.api.meta import ObjectMeta
 
-POLICY = review.Policy(scheduler_names=("volcano",), plugins=frozenset(), max_queue_depth=3)
+POLICY = review.Policy(scheduler_names=("volcano",), plugins={}, max_queue_depth=3)
 Document = dict[str, Any]
 
 

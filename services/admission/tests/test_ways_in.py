@@ -22,7 +22,7 @@ from stromboli.shared.api import core, kinds, meta
 from stromboli.testkit import admission_cases, builders
 from stromboli.testkit.admission_cases import Case
 
-SETTINGS = DoorSettings(plugins=("env", "svc", "mpi", "ssh"))
+SETTINGS = DoorSettings()
 CASES = admission_cases.CASES
 JSON = {"content-type": "application/json"}
 ALL_RULES = (*webhooks.RULES, *webhooks.POD_RULES)

@@ -245,7 +245,7 @@ def test_a_pod_that_cannot_be_read_is_neither_made_again_nor_counted_as_gone() -
 
 
 def test_an_unknown_plugin_is_said_once_and_makes_no_pods() -> None:
-    world = submitted(make_job(plugins={"ssh": ()}))
+    world = submitted(make_job(plugins={"nonsense": ()}))
     assert world.phase() == "Pending"
     assert ("podgroups", world.group_key()) not in world.objects
     world.restart()

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from stromboli.controller.core import history, pod_groups, pods, quota, tasks, view
-from stromboli.controller.core.plugins import PLUGINS, arguments
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, kinds
 from stromboli.testkit import builders
@@ -25,12 +24,6 @@ def group(job: batch.Job, *classes: core.PriorityClass) -> dict[str, Any]:
         picture.apply(builders.make_record(builders.observed(each)))
     body: dict[str, Any] = msgspec.json.decode(pod_groups.create(picture, job).body)
     return body
-
-
-def resources(job: batch.Job, plugin: str, *args: str) -> dict[str, dict[str, Any]]:
-    return {
-        it.kind.kind: msgspec.json.decode(it.body) for it in PLUGINS[plugin].resources(job, args)
-    }
 
 
 def test_a_pod_carries_its_names_as_labels_and_annotations() -> None:
@@ -135,91 +128,6 @@ def test_a_claim_to_be_made_is_an_obstacle_for_now() -> None:
 def test_a_template_that_cannot_be_read_is_an_obstacle(spec: dict[str, Any]) -> None:
     job = make_job(tasks=[make_task(pod_spec=spec)])
     assert [it.reason for it in pods.obstacles(job)] == ["FailedCreate"]
-
-
-def test_env_tells_containers_and_init_containers_their_index() -> None:
-    task = make_task(replicas=2, pod_spec={"initContainers": [{"name": "init"}]})
-    spec = pod(make_job(tasks=[task], plugins={"env": None}), 1)["spec"]
-    expected = [{"name": name, "value": "1"} for name in ("VK_TASK_INDEX", "VC_TASK_INDEX")]
-    assert spec["containers"][0]["env"] == expected
-    assert spec["initContainers"][0]["env"] == expected
-
-
-def test_svc_lists_the_hosts_of_every_task() -> None:
-    job = make_job(tasks=[make_task("ps", 1), make_task("big-worker", 2)], plugins={"svc": ()})
-    made = resources(job, "svc")
-    assert made["ConfigMap"]["metadata"]["name"] == "j1-svc"
-    assert made["ConfigMap"]["data"] == {
-        "ps.host": "j1-ps-0.j1",
-        "VC_PS_HOSTS": "j1-ps-0.j1",
-        "VC_PS_NUM": "1",
-        "big_worker.host": "j1-big-worker-0.j1\nj1-big-worker-1.j1",
-        "VC_BIG_WORKER_HOSTS": "j1-big-worker-0.j1,j1-big-worker-1.j1",
-        "VC_BIG_WORKER_NUM": "2",
-    }
-
-
-def test_svc_makes_a_headless_service_and_a_network_policy() -> None:
-    made = resources(make_job(), "svc")
-    selector = {keys.JOB_NAME: "j1", keys.JOB_NAMESPACE: "default"}
-    assert made["Service"]["spec"] == {
-        "clusterIP": "None",
-        "selector": selector,
-        "publishNotReadyAddresses": False,
-    }
-    assert made["NetworkPolicy"]["spec"] == {
-        "podSelector": {"matchLabels": selector},
-        "ingress": [{"from": [{"podSelector": {"matchLabels": selector}}]}],
-        "policyTypes": ["Ingress"],
-    }
-
-
-def test_svc_obeys_its_arguments() -> None:
-    given = ("--publish-not-ready-addresses", "-disable-network-policy=true")
-    made = resources(make_job(), "svc", *given)
-    assert "NetworkPolicy" not in made
-    assert made["Service"]["spec"]["publishNotReadyAddresses"] is True
-
-
-def test_svc_gives_pods_names_files_and_variables() -> None:
-    task = make_task("a-b", pod_spec={"initContainers": [{"name": "init"}]})
-    spec = pod(make_job(tasks=[task], plugins={"svc": ()}))["spec"]
-    assert (spec["hostname"], spec["subdomain"]) == ("j1-a-b-0", "j1")
-    assert spec["volumes"] == [{"name": "j1-svc", "configMap": {"name": "j1-svc"}}]
-    for container in (*spec["containers"], *spec["initContainers"]):
-        assert container["volumeMounts"] == [{"name": "j1-svc", "mountPath": "/etc/volcano"}]
-        assert [it["name"] for it in container["env"]] == ["VC_A_B_HOSTS", "VC_A_B_NUM"]
-        reference = container["env"][0]["valueFrom"]["configMapKeyRef"]
-        assert reference == {"name": "j1-svc", "key": "VC_A_B_HOSTS"}
-
-
-def test_a_host_name_of_the_template_is_kept_and_listed_once() -> None:
-    given = {"hostname": "h", "subdomain": "s"}
-    job = make_job(tasks=[make_task("w", 3, pod_spec=given)], plugins={"svc": ()})
-    assert resources(job, "svc")["ConfigMap"]["data"]["w.host"] == "h.s"
-    spec = pod(job)["spec"]
-    assert (spec["hostname"], spec["subdomain"]) == ("h", "s")
-
-
-def test_svc_leaves_variables_out_when_told_so() -> None:
-    job = make_job(plugins={"svc": ("--inject-hosts-env=false",)})
-    assert pod(job)["spec"]["containers"][0]["env"] == []
-
-
-@pytest.mark.parametrize(
-    ("given", "on", "problem"),
-    [
-        ([], False, ""),
-        (["-x"], True, ""),
-        (["--x=false"], False, ""),
-        (["--x=T"], True, ""),
-        (["--x=maybe"], False, "--x=maybe: write x=true or x=false"),
-        (["--x", "--y"], True, "--y: unknown, known are x"),
-        (["plain", "--x"], False, ""),
-    ],
-)
-def test_arguments_are_read_as_go_flags(given: list[str], on: bool, problem: str) -> None:
-    assert arguments.booleans(given, {"x": False}) == ({"x": on}, problem)
 
 
 def test_a_pod_group_says_what_the_gang_is() -> None:

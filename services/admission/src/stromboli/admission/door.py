@@ -14,7 +14,7 @@ import msgspec
 from stromboli.admission import resource_groups
 from stromboli.admission.core import wire
 from stromboli.admission.settings import DoorSettings
-from stromboli.shared import envelope, errors, runtime, snapshot, telemetry, topics
+from stromboli.shared import envelope, errors, job_plugins, runtime, snapshot, telemetry, topics
 from stromboli.shared.admission import patch, review
 from stromboli.shared.admission.patch import Document
 from stromboli.shared.api import core, kinds, meta
@@ -85,7 +85,7 @@ class Door:
         self.reviewed: asyncio.Queue[envelope.Draft] = asyncio.Queue(REVIEWS_WAITING)
         self.policy = review.Policy(
             scheduler_names=settings.scheduler_names,
-            plugins=frozenset(settings.plugins),
+            plugins=job_plugins.load(),
             max_queue_depth=settings.max_queue_depth,
             queues_with_pods_go=settings.queues_with_pods_go,
         )

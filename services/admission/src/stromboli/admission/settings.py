@@ -11,8 +11,6 @@ class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     scheduler_names: tuple[str, ...] = ("volcano", "stromboli")
     """Whose jobs are ours; the first is given to jobs that name none."""
-    plugins: tuple[str, ...] = ("env", "svc")
-    """Job plugins that the controller carries out; others are refused, not ignored."""
     max_queue_depth: int = 5
     """Levels of queues below the root: Volcano's limit, and a guard against cycles."""
     queues_with_pods_go: bool = True

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from stromboli.controller import secret_data
 from stromboli.controller.core import commands, manifest, view
 from stromboli.controller.slots import Slots
 from stromboli.shared import envelope, errors, telemetry, topics
@@ -174,10 +175,11 @@ class Hands:
             raise RefusedError(command, error) from error
 
     async def _create(self, command: commands.Create, group: str) -> None:
+        body = await secret_data.completed(command) if command.secret else command.body
         try:
             async with self._slots.hold(group):
                 _requests.add(1, {"verb": "create", "kind": command.kind.kind})
-                raw = await self._cluster.create(command.kind, command.namespace, command.body)
+                raw = await self._cluster.create(command.kind, command.namespace, body)
         except errors.AlreadyExistsError as error:
             await self._accept_existing(command, group, error)
         else:

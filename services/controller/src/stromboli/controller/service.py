@@ -23,7 +23,7 @@ from stromboli.controller.hands import Hands, RefusedError
 from stromboli.controller.lanes import Lanes
 from stromboli.controller.settings import ControllerSettings
 from stromboli.controller.slots import Slots
-from stromboli.shared import envelope, errors, keys, runtime, telemetry, topics
+from stromboli.shared import envelope, errors, job_plugins, keys, runtime, telemetry, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
@@ -106,7 +106,7 @@ class Controller:
         self._health = health
         self._clock = clock
         self._sync_max_age = timedelta(seconds=settings.sync_max_age_s)
-        self._view = view.View(settings.scheduler_names, published)
+        self._view = view.View(settings.scheduler_names, published, job_plugins.load())
         self._lanes = Lanes(self._step, settings.items_in_hand)
         slots = Slots(settings.writes_at_once)
         self._hands = Hands(self._view, cluster, writer, slots, self._touch)

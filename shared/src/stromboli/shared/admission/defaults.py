@@ -1,13 +1,11 @@
 """What the door fills in. Behaviour: admission reference 2.1 (jobs) and 6 (queues)."""
 
-from stromboli.shared import keys
+from stromboli.shared import job_plugins, keys
 from stromboli.shared.admission import pod_template
 from stromboli.shared.admission.patch import Add, pointer
 from stromboli.shared.api import batch, scheduling
 
 DEFAULT_MAX_RETRY = 3
-NEEDS_SVC = frozenset({"tensorflow", "mpi", "pytorch", "ray"})
-"""Plugins whose pods find each other by name, and so need the svc plugin."""
 
 
 def of_job(
@@ -68,12 +66,8 @@ def _of_task(task: batch.TaskSpec, index: int) -> list[Add]:
 def _of_plugins(plugins: dict[str, tuple[str, ...] | None] | None) -> list[Add]:
     if not plugins:
         return []
-    additions = []
-    if "svc" not in plugins and not NEEDS_SVC.isdisjoint(plugins):
-        additions.append(Add(path="/spec/plugins/svc", value=[]))
-    if "mpi" in plugins and "ssh" not in plugins:
-        additions.append(Add(path="/spec/plugins/ssh", value=[]))
-    return additions
+    needed = sorted(job_plugins.implied(plugins).keys() - plugins.keys(), reverse=True)
+    return [Add(path=f"/spec/plugins/{name}", value=[]) for name in needed]
 
 
 def of_queue(

@@ -4,11 +4,11 @@ All violations come at once, each with its path. Deviations: the length of pod n
 with the highest replica index that will exist, not with the task's position.
 """
 
-import itertools
 from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from stromboli.shared import job_plugins
 from stromboli.shared.admission import naming, pod_template, policies, topology
 from stromboli.shared.admission import queues as queue_rules
 from stromboli.shared.admission.defaults import min_available
@@ -16,12 +16,9 @@ from stromboli.shared.api import batch
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.messages.admission import Violation
 
-PLUGINS = frozenset({"env", "svc", "ssh", "tensorflow", "pytorch", "mpi", "ray", "hcclrank"})
-"""Job plugins that users know."""
-
 
 def created(
-    job: batch.Job, queues: Mapping[str, Queue], plugins: frozenset[str]
+    job: batch.Job, queues: Mapping[str, Queue], plugins: job_plugins.Plugins
 ) -> Iterator[Violation]:
     """Everything wrong with a new, completed job. ``plugins``: those that can be carried out."""
     spec = job.spec
@@ -52,7 +49,7 @@ def created(
         )
     yield from policies.violations(spec.policies, "spec.policies")
     yield from topology.violations(spec.network_topology, "spec.networkTopology")
-    yield from _of_plugins(spec, plugins)
+    yield from _of_plugins(job, plugins)
     yield from _of_volumes(spec.volumes)
     yield from _of_dependencies(spec.tasks)
     yield from queue_rules.takes_work(spec.queue, queues)
@@ -150,32 +147,22 @@ def _of_counts(task: batch.TaskSpec, path: str) -> Iterator[Violation]:
         )
 
 
-def _of_plugins(spec: batch.JobSpec, carried: frozenset[str]) -> Iterator[Violation]:
-    wanted = spec.plugins or {}
-    for name in wanted:
+def _of_plugins(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[Violation]:
+    for name, arguments in (job.spec.plugins or {}).items():
+        path = f"spec.plugins.{name}"
         if name not in carried:
-            what = "is not available here" if name in PLUGINS else "is unknown"
             yield Violation(
-                path=f"spec.plugins.{name}",
-                reason=f"plugin {name!r} {what}",
+                path=path,
+                reason=f"plugin {name!r} is unknown",
                 expected=f"one of {', '.join(sorted(carried))}",
             )
-    if "mpi" in wanted:
-        master = _argument(wanted["mpi"] or (), "master") or "master"
-        if all(task.name != master for task in spec.tasks):
-            yield Violation(
-                path="spec.plugins.mpi",
-                reason=f"there is no task {master!r} to be the master",
-                expected="a task of that name, or --master=<task>",
-            )
-
-
-def _argument(arguments: tuple[str, ...], name: str) -> str:
-    for word, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
-        flag, has_value, value = word.lstrip("-").partition("=")
-        if word.startswith("-") and flag == name:
-            return value if has_value else following
-    return ""
+            continue
+        problem = carried[name].problem(arguments or ())
+        if problem:
+            yield Violation(path=path, reason=problem, expected="arguments that can be read")
+        obstacle = carried[name].obstacle(job, arguments or ())
+        if obstacle:
+            yield Violation(path=path, reason=obstacle, expected="a job that the plugin can serve")
 
 
 def _of_volumes(volumes: tuple[batch.VolumeSpec, ...]) -> Iterator[Violation]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from stromboli.shared import crds, keys
+from stromboli.shared import crds, job_plugins, keys
 from stromboli.shared.admission import (
     cron_jobs,
     defaults,
@@ -42,7 +42,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     scheduler_names: tuple[str, ...]
-    plugins: frozenset[str]
+    plugins: job_plugins.Plugins
     max_queue_depth: int
     queues_with_pods_go: bool = True
     groups: pods.ResourceGroups = pods.ResourceGroups()

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stromboli.shared import keys
-from stromboli.shared.admission import cron_jobs, jobs, policies, user_commands
+from stromboli.shared import job_plugins, keys
+from stromboli.shared.admission import cron_jobs, policies, user_commands
 from stromboli.shared.api import batch, kinds
 
 Rules = dict[str, str]
@@ -122,7 +122,7 @@ def _of_jobs() -> Rules:
         "policies": " + ".join(_policy_rules("variables.policies", "'spec.policies'")),
         "taskPolicies": f"{tasks}.map(t, ({of_tasks}).join('; ')).filter(m, m != '')",
         "plugins": "has(object.spec.plugins) ? object.spec.plugins"
-        f".filter(name, !(name in {_list(sorted(jobs.PLUGINS))}))"
+        f".filter(name, !(name in {_list(sorted(job_plugins.OWN))}))"
         ".map(name, 'spec.plugins.' + name + ': is unknown') : []",
         "mounts": "variables.volumes.filter(v, variables.volumes"
         ".filter(o, o.mountPath == v.mountPath).size() > 1)"

@@ -19,6 +19,7 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
 
     A name that is taken counts as created only by an object of this owner (and this job version,
     if one is named) that is not going away. ``update``: a merge patch for that object then.
+    ``secret``: what is made up in this moment and added to a Secret's data; see ``Addition``.
     """
 
     kind: Kind[Any]
@@ -28,6 +29,7 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     owner_uid: str = ""
     version: int | None = None
     update: bytes = b""
+    secret: Literal["", "ssh-keys", "token"] = ""
 
     @property
     def key(self) -> str:

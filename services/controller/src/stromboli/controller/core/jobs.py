@@ -21,13 +21,13 @@ from stromboli.controller.core import (
     history,
     lifecycle,
     manifest,
+    plugin_objects,
     pod_groups,
     pods,
     policies,
     tasks,
     view,
 )
-from stromboli.controller.core.plugins import PLUGINS
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, kinds
 from stromboli.shared.api.batch import Command, Job
@@ -36,10 +36,6 @@ from stromboli.shared.messages import batch as messages
 MOST_PODS = 200
 """Pods made or removed in one step: building one takes about 30 µs, so a step stalls nobody; a
 larger job takes its next step at once."""
-PLUGIN = "plugin-"
-"""Keys of ``controlledResources``: ``plugin-<name>`` stands while the plugin's objects do."""
-DIGEST = keys.PREFIX + "digest-"
-"""Further keys: what a plugin's objects were made from, to see when they have to follow."""
 _CLEARED = lifecycle.FINISHED | {"Aborted"}
 """Phases without the plugins' objects. They stay over a restart: names and keys stay true."""
 
@@ -118,10 +114,12 @@ def _accept(picture: view.View, job: Job, counts: tasks.Tally, now: datetime) ->
     letting the PodGroup go first, and the scheduler sees it one write sooner.
     """
     status = moved(job, "Accepted", counts, now)
-    if any(pods.obstacles(job)):
+    if any(pods.obstacles(job, picture.plugins)):
         return ((_write(job, status),),)
-    made = (*_group_commands(picture, job), *_plugin_objects(job))
-    status = msgspec.structs.replace(status, controlled_resources=_controlled(job))
+    made = (*_group_commands(picture, job), *plugin_objects.creations(job, picture.plugins))
+    status = msgspec.structs.replace(
+        status, controlled_resources=plugin_objects.controlled(job, picture.plugins)
+    )
     write: commands.Stage = (_write(job, status),)
     return (made, write) if made else (write,)
 
@@ -213,21 +211,24 @@ def _effects(
         stage += _delete_pods(seen.doomed)
         stage += _delete_group(picture, job)
         if phase in _CLEARED:
-            stage += _plugin_removals(job)
-            controlled = _others_controlled(job)
+            stage += plugin_objects.removals(job, picture.plugins)
+            controlled = plugin_objects.others_controlled(job)
     else:
-        obstacles = list(pods.obstacles(job))
+        obstacles = list(pods.obstacles(job, picture.plugins))
         stage += [_about(job, "Warning", it.reason, it.message, now) for it in obstacles]
-        stage += [_about(job, "Warning", it.reason, it.message, now) for it in pods.warnings(job)]
+        stage += [
+            _about(job, "Warning", it.reason, it.message, now)
+            for it in pods.warnings(job, picture.plugins)
+        ]
         stage += [
             _about(job, "Warning", "NotCarriedOut", f"not carried out yet: {line}", now)
             for line in policies.left_out(job)
         ]
         if not obstacles:
             stage += _group_commands(picture, job)
-            controlled = _controlled(job)
+            controlled = plugin_objects.controlled(job, picture.plugins)
             if controlled != job.status.controlled_resources:
-                stage += _plugin_objects(job)
+                stage += plugin_objects.creations(job, picture.plugins)
             stage += _pod_commands(picture, job, seen, now)
     stage += told
     counted = tasks.status_with(job.status, seen.counts, tasks.min_available(job))
@@ -257,7 +258,10 @@ def _pod_commands(
         found = tasks.name_state(picture, job, member.name)
         if found is None and made < MOST_PODS:
             made += 1
-            yield pods.create(job, member)
+            try:
+                yield pods.create(job, member, picture.plugins)
+            except plugin_objects.FailedError as error:
+                yield _about(job, "Warning", "PluginError", str(error), now)
         elif isinstance(found, core.Pod) and not picture.is_going(found):
             why = f"pod {member.name} cannot be made: a pod of this name belongs to somebody else"
             yield _about(job, "Warning", "FailedCreate", why, now)
@@ -307,35 +311,6 @@ def _delete_group(picture: view.View, job: Job) -> commands.Stage:
             uid=group.metadata.uid,
         ),
     )
-
-
-def _controlled(job: Job) -> dict[str, str]:
-    """What the status says once the plugins' objects are there."""
-    names = sorted(job.spec.plugins or {})
-    digests = {name: PLUGINS[name].digest(job) for name in names}
-    marks = {DIGEST + name: digest for name, digest in digests.items() if digest}
-    return _others_controlled(job) | {PLUGIN + name: name for name in names} | marks
-
-
-def _others_controlled(job: Job) -> dict[str, str]:
-    """What stands there and is not of a plugin."""
-    return {
-        key: value
-        for key, value in job.status.controlled_resources.items()
-        if not key.startswith((PLUGIN, DIGEST))
-    }
-
-
-def _plugin_objects(job: Job) -> Iterator[commands.Create]:
-    for name, arguments in sorted((job.spec.plugins or {}).items()):
-        yield from PLUGINS[name].resources(job, arguments or ())
-
-
-def _plugin_removals(job: Job) -> Iterator[commands.Delete]:
-    for key in sorted(job.status.controlled_resources):
-        name = key.removeprefix(PLUGIN)
-        if key.startswith(PLUGIN) and name in PLUGINS:
-            yield from PLUGINS[name].removals(job)
 
 
 # What is told

@@ -5,14 +5,13 @@ that the same pod is built again after a crash.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest, quota, tasks
-from stromboli.controller.core.plugins import PLUGINS, base
-from stromboli.shared import keys
+from stromboli.controller.core import commands, manifest, plugin_objects, quota, tasks
+from stromboli.shared import job_plugins, keys
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.batch import Job, TaskSpec
 
@@ -34,14 +33,10 @@ def template_of(task: TaskSpec) -> core.PodSpec:
     return msgspec.json.decode(task.template.spec, type=core.PodSpec | None) or core.PodSpec()
 
 
-def obstacles(job: Job, plugins: Mapping[str, base.Plugin] = PLUGINS) -> Iterator[Obstacle]:
+def obstacles(job: Job, plugins: job_plugins.Plugins = job_plugins.OWN) -> Iterator[Obstacle]:
     """What keeps the job Pending until somebody changes it."""
-    for name in sorted(job.spec.plugins or {}):
-        if name not in plugins:
-            known = ", ".join(sorted(plugins))
-            yield Obstacle(
-                "PluginError", f"plugin {name} is unknown, so no pod is made; known are {known}"
-            )
+    for message in plugin_objects.obstacles(job, plugins):
+        yield Obstacle("PluginError", message)
     for volume in job.spec.volumes:
         if not volume.volume_claim_name:
             yield Obstacle(
@@ -56,35 +51,36 @@ def obstacles(job: Job, plugins: Mapping[str, base.Plugin] = PLUGINS) -> Iterato
             yield Obstacle("FailedCreate", f"the pod template of task {task.name}: {error}")
 
 
-def warnings(job: Job, plugins: Mapping[str, base.Plugin] = PLUGINS) -> Iterator[Obstacle]:
+def warnings(job: Job, plugins: job_plugins.Plugins = job_plugins.OWN) -> Iterator[Obstacle]:
     """What is wrong with the plugins' arguments although pods are made."""
-    for name, arguments in sorted((job.spec.plugins or {}).items()):
-        problem = plugins[name].problem(arguments or ()) if name in plugins else ""
-        if problem:
-            yield Obstacle("PluginError", f"plugin {name}: {problem}")
+    for message in plugin_objects.problems(job, plugins):
+        yield Obstacle("PluginError", message)
 
 
 def create(
-    job: Job, member: tasks.Member, plugins: Mapping[str, base.Plugin] = PLUGINS
+    job: Job, member: tasks.Member, plugins: job_plugins.Plugins = job_plugins.OWN
 ) -> commands.Create:
     """The command that makes one pod of a job without obstacles."""
     template = member.task.template
-    spec: base.PodSpec = msgspec.json.decode(template.spec) or {}
+    spec: dict[str, Any] = msgspec.json.decode(template.spec) or {}
     spec["schedulerName"] = spec.get("schedulerName") or job.spec.scheduler_name
     if job.spec.priority_class_name and not spec.get("priorityClassName"):
         spec["priorityClassName"] = job.spec.priority_class_name
     _mount(spec, job)
-    for name, arguments in sorted((job.spec.plugins or {}).items()):
-        plugins[name].shape(spec, job, member, arguments or ())
     metadata = {
+        "name": member.name,
         "labels": {**(template.metadata.labels or {}), **_labels(job, member)},
         "annotations": {**(template.metadata.annotations or {}), **_annotations(job, member)},
     }
+    pod: job_plugins.Pod = {"metadata": metadata, "spec": spec}
+    plugin_objects.shape(pod, job, member, plugins)
     return commands.Create(
         kind=kinds.PODS,
         namespace=job.metadata.namespace,
         name=member.name,
-        body=manifest.body(kinds.PODS, job, member.name, metadata=metadata, spec=spec),
+        body=manifest.body(
+            kinds.PODS, job, member.name, metadata=pod["metadata"], spec=pod["spec"]
+        ),
         owner_uid=job.metadata.uid,
         version=job.status.version,
     )
@@ -135,7 +131,7 @@ def _copied(source: dict[str, str] | None, *wanted: str) -> dict[str, str]:
     return {key: source[key] for key in wanted if source and key in source}
 
 
-def _mount(spec: base.PodSpec, job: Job) -> None:
+def _mount(spec: dict[str, Any], job: Job) -> None:
     """Mount the job's claims in every container (not in init containers), each claim once."""
     volumes: dict[str, Any] = {}
     for volume in job.spec.volumes:

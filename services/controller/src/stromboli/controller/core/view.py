@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from stromboli.controller.core import commands, history
-from stromboli.shared import envelope, errors, keys, snapshot, topics
+from stromboli.shared import envelope, errors, job_plugins, keys, snapshot, topics
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.messages import base, cluster
 from stromboli.shared.messages import scheduling as messages
@@ -65,8 +65,14 @@ class Explained(msgspec.Struct, frozen=True):
 class View:
     """Jobs, PodGroups, pods, queues, commands and explanations, with what we know ahead of them."""
 
-    def __init__(self, scheduler_names: Iterable[str], published: history.Published) -> None:
+    def __init__(
+        self,
+        scheduler_names: Iterable[str],
+        published: history.Published,
+        plugins: job_plugins.Plugins = job_plugins.OWN,
+    ) -> None:
         self.scheduler_names = frozenset(scheduler_names)
+        self.plugins = plugins
         self.published = published
         self.sync = snapshot.Sync()
         self._objects = snapshot.Snapshot()

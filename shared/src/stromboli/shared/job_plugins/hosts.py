@@ -1,0 +1,29 @@
+"""Names by which pods of a job reach each other. Source: spec/jobs.md 5."""
+
+import msgspec
+
+from stromboli.shared.api.batch import Job, TaskSpec
+
+
+class _Names(msgspec.Struct, frozen=True):
+    """What a template may say about its pods' names."""
+
+    hostname: str = ""
+    subdomain: str = ""
+
+
+def address(job: Job, task: TaskSpec, index: int) -> str:
+    """``host.subdomain`` of one pod of a task; a host name of the template is that of all."""
+    names = _names(task)
+    host = names.hostname or f"{job.metadata.name}-{task.name}-{index}"
+    return f"{host}.{names.subdomain or job.metadata.name}"
+
+
+def addresses(job: Job, task: TaskSpec) -> list[str]:
+    """Addresses of a task's pods; pods that share a host name of the template count as one."""
+    count = min(task.replicas, 1) if _names(task).hostname else task.replicas
+    return [address(job, task, index) for index in range(count)]
+
+
+def _names(task: TaskSpec) -> _Names:
+    return msgspec.json.decode(task.template.spec, type=_Names | None) or _Names()

@@ -1,0 +1,71 @@
+"""Plugins of other packages: found by their entry point, as docs/job-plugins.md promises."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from stromboli.shared import job_plugins
+from stromboli.shared.api import kinds
+from stromboli.testkit.builders import make_job, make_task
+
+DOCUMENT = (Path(__file__).parents[2] / "docs/job-plugins.md").read_text()
+
+
+def install(folder: Path, name: str, value: str, source: str) -> None:
+    """A package as pip leaves it: a module and its metadata."""
+    (folder / "their_package.py").write_text(source)
+    metadata = folder / "their_package-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
+    points = f"[{job_plugins.ENTRY_POINTS}]\n{name} = {value}\n"
+    (metadata / "entry_points.txt").write_text(points)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that packages are installed into."""
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("their_package", None)
+
+
+def test_the_plugin_of_the_documentation_is_found_and_does_what_is_said(site: Path) -> None:
+    (source,) = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+    install(site, "licence", "their_package:Licence", source)
+    plugins = job_plugins.load()
+    assert list(plugins) == [*job_plugins.OWN, "licence"]
+    licence = plugins["licence"]
+    assert licence.problem(["--seats=0"]) == "seats: at least 1"
+    assert licence.problem(["--sets=2"]) == "--sets=2: unknown, known are seats, server"
+    job = make_job(tasks=[make_task(replicas=3)])
+    (made,) = licence.objects(job, ["--seats=2"])
+    assert (made.kind, made.name) == (kinds.CONFIG_MAPS, "j1-licence")
+    assert made.content == {"data": {"seats": "6"}}
+    task = job.spec.tasks[0]
+    pod: job_plugins.Pod = {"metadata": {}, "spec": msgspec.json.decode(task.template.spec)}
+    licence.shape(pod, job, task, 0, [])
+    env = [{"name": "LICENCE", "value": "licences:27000"}]
+    assert pod["spec"]["containers"][0]["env"] == env
+
+
+def test_what_is_no_plugin_ends_the_start(site: Path) -> None:
+    install(site, "licence", "their_package:Licence", "class Licence: pass\n")
+    with pytest.raises(TypeError, match=r"entry point licence .* derives not from"):
+        job_plugins.load()
+
+
+def test_names_of_ours_are_taken(site: Path) -> None:
+    source = "from stromboli.shared.job_plugins import Plugin as Svc\n"
+    install(site, "svc", "their_package:Svc", source)
+    with pytest.raises(ValueError, match="has a name of ours"):
+        job_plugins.load()
+
+
+def test_every_plugin_of_ours_is_documented_with_all_its_arguments() -> None:
+    for name, plugin in job_plugins.OWN.items():
+        (row,) = re.findall(rf"^\| `{name}` \|.*$", DOCUMENT, re.MULTILINE)
+        assert [it for it in plugin.defaults if f"`{it}`" not in row] == []
