@@ -94,6 +94,7 @@ def _place(
         run = _run(within, tasks, within.lacking(job, task))
         room = within.room(queue, task, len(run))
         if not room:
+            job.is_refused_by_queue = True
             _refuse(sheet, run, f"queue {queue.name} has no room for the task")
         elif task.role and task.role in sheet.failed_roles:
             for each in run[:room]:

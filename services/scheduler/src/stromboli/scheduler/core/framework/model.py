@@ -161,6 +161,10 @@ class Job(msgspec.Struct, eq=False):
     """Task uid -> why it found no node."""
     fit_error: str = ""
     """Why none of its tasks was tried."""
+    is_refused_by_queue: bool = False
+    """Some task could not be tried since its queue's limits have no room for it."""
+    prospect: str = ""
+    """When it is to start, as far as that is known."""
     subjobs: dict[str, SubJob] = {}
     conditions: list[scheduling.PodGroupCondition] = []
     gated: dict[str, Task] = {}
@@ -288,6 +292,8 @@ class Job(msgspec.Struct, eq=False):
         counts = [f"{len(tasks)} {status}" for status, tasks in self.by_status.items() if tasks]
         head = "pod group is ready" if self.is_ready else "pod group is not ready"
         text = f"{head}, {', '.join(sorted([*counts, f'{self.min_available} minAvailable']))}"
+        if self.prospect:
+            text += f"; {self.prospect}"
         pending = Counter(
             "Schedulable" if task.last_status in ALLOCATED else "Unschedulable"
             for task in self.pending

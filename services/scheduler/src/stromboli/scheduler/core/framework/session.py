@@ -5,7 +5,7 @@ write their last words. A session is a pure function of what it is given.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cmp_to_key
 from typing import Any, Protocol
 
@@ -84,6 +84,7 @@ class Session(extensions.Extensions):
     ``complaints``: what went wrong without stopping anything, for logs; ``failures``: plugin -> why
     a stand-in answers for it; ``opened``: plugins by name. ``events``: PodGroup ->
     texts for users. ``remember``: what plugins want to find in ``cluster.memory`` next time.
+    ``wake_at``: when a session may decide otherwise although nothing happened; None: never.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Session(extensions.Extensions):
         self.failures: dict[str, str] = {}
         self.events: dict[str, list[str]] = {}
         self.remember: dict[str, str] = {}
+        self.wake_at: datetime | None = None
         self._blocked: dict[str, tuple[model.Job, str]] = {}
         self.finder = placing.Finder(self)
         self._board: neighbours.Board | None = None
@@ -368,6 +370,11 @@ class Session(extensions.Extensions):
         """The task is to be evicted, for the job if it is for one."""
         notice = self.eviction_notice(task)
         self.decisions.evictions.append(Eviction(task.key, reason, job, notice))
+
+    def look_again(self, at: datetime) -> None:
+        """Another session is worth while at this time, which must lie ahead."""
+        if at > self.now and (self.wake_at is None or at < self.wake_at):
+            self.wake_at = at
 
     def tell_user(self, job: model.Job, text: str) -> None:
         """An Event on the PodGroup."""

@@ -28,6 +28,8 @@ NAMES = frozenset(
         "cdp",
         "queue-policy",
         "sharding",
+        "maintenance",
+        "reservation",
     }
 )
 

@@ -26,7 +26,10 @@ class Deadlines:
         """When the job should have started; None if nothing says."""
         if job.key not in self._known:
             own = self._waiting_time(f"PodGroup {job.key}", job.waiting_time) or self._default
-            self._known[job.key] = None if own is None else job.created + own
+            try:
+                self._known[job.key] = None if own is None else job.created + own
+            except OverflowError:
+                self._known[job.key] = None
         return self._known[job.key]
 
     def is_over(self, job: model.Job) -> bool:

@@ -1,0 +1,86 @@
+"""How long tasks run, as far as anybody says, and when those that run will end.
+
+A task runs as long as its job estimates (``spec.runningEstimate``, which the controller writes on
+the PodGroup), and no longer than its own ``activeDeadlineSeconds``. One of which neither is said
+may run for ever.
+"""
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from stromboli.scheduler.core.framework import durations, model
+from stromboli.shared import keys
+
+if TYPE_CHECKING:
+    from stromboli.scheduler.core.framework import session
+
+
+FOR_EVER = timedelta(days=36500)
+"""Whoever says a hundred years or more says nothing, and sums of times stay within the calendar."""
+
+
+class RunTimes:
+    """Answers of one session; an estimate that cannot be read is said once and is none."""
+
+    def __init__(self, within: "session.Session") -> None:
+        self._session = within
+        self._estimates: dict[str, timedelta | None] = {}
+
+    def of(self, task: model.Task) -> timedelta | None:
+        """How long the task runs at most; None: nobody knows."""
+        job = self._session.job_of(task)
+        limit = task.pod.spec.active_deadline_seconds
+        said = (
+            self._estimate(job) if job is not None else None,
+            None if limit is None else timedelta(seconds=min(limit, FOR_EVER.total_seconds())),
+        )
+        return min((each for each in said if each is not None), default=None)
+
+    def of_job(self, job: model.Job) -> timedelta | None:
+        """The longest of its tasks; None: nobody knows. A job without pods has its estimate."""
+        if not job.tasks:
+            return self._estimate(job)
+        longest = timedelta()
+        for task in job.tasks.values():
+            found = self.of(task)
+            if found is None:
+                return None
+            longest = max(longest, found)
+        return longest
+
+    def is_known(self, job: model.Job) -> bool:
+        """Whether anything is said of any of its tasks. O(1) for jobs with an estimate."""
+        return self._estimate(job) is not None or any(
+            task.pod.spec.active_deadline_seconds is not None for task in job.tasks.values()
+        )
+
+    def end(self, task: model.Task) -> datetime | None:
+        """When a task that is placed will end; None: nobody knows.
+
+        One that is not seen to run yet begins now. One that runs longer than was said is taken to
+        need as long again as it is late, so that nobody counts on it any minute for hours.
+        """
+        run_time = self.of(task)
+        if run_time is None:
+            return None
+        now = self._session.now
+        end = (task.pod.status.start_time or now) + run_time
+        return end if end >= now else now + (now - end)
+
+    def _estimate(self, job: model.Job) -> timedelta | None:
+        if job.key not in self._estimates:
+            self._estimates[job.key] = self._read(job)
+        return self._estimates[job.key]
+
+    def _read(self, job: model.Job) -> timedelta | None:
+        text = job.pod_group.metadata.annotation(keys.RUNNING_ESTIMATE)
+        if not text:
+            return None
+        try:
+            found = durations.duration(text)
+        except ValueError as error:
+            self._session.complaints.append(
+                f"PodGroup {job.key}: {keys.RUNNING_ESTIMATE}: {error}; it may run for ever"
+            )
+            return None
+        return found if timedelta(0) < found < FOR_EVER else None

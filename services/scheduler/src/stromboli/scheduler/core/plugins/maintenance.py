@@ -1,0 +1,146 @@
+"""The plugin ``maintenance``: nothing is placed where it would not end before the node is needed.
+
+Nodes say when in the annotation ``stromboli.sh/maintenance``: intervals ``start/length`` or
+``start/end``, several with commas, times as RFC 3339 with their zone:
+``2026-11-22T02:00:00Z/4h, 2026-11-29T02:00:00+01:00/2026-11-29T06:00:00+01:00``. A task of which
+nobody says how long it runs does not go on a node with a window ahead. Windows that cannot be read
+close the node, since they may be now. Nothing is evicted.
+"""
+
+import bisect
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.scheduler.core.framework import (
+    configuration,
+    durations,
+    model,
+    points,
+    run_times,
+    session,
+    views,
+)
+from stromboli.shared import keys
+
+REASON = "node(s) are needed for maintenance before the task would end"
+UNREADABLE = "node(s) say unreadably when they are needed for maintenance"
+NEVER_ENDS = float("inf")
+
+
+class Window(msgspec.Struct, frozen=True, order=True):
+    """From start until before the end, in seconds of the epoch."""
+
+    start: float
+    end: float
+
+
+class Plugin:
+    """Has no arguments. Silent while no node has a window ahead."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None: ...
+
+    def open(self, within: session.Session) -> None:
+        """Read the nodes' windows and register if there are any. O(nodes)."""
+        self._run_times = run_times.RunTimes(within)
+        self._now = within.now
+        self._windows: dict[int, list[Window]] = {}
+        self._unreadable = np.zeros(len(within.nodes), np.bool_)
+        for row, node in enumerate(within.nodes.objects):
+            text = node.metadata.annotation(keys.MAINTENANCE)
+            if text:
+                self._read(within, row, text)
+        if not self._windows and not self._unreadable.any():
+            return
+        self._starts = sorted({each.start for found in self._windows.values() for each in found})
+        within.add_distinction(self._reach)
+        within.add_predicate(self._check, points.Scope.STATIC)
+        within.add_openness(self._open)
+        for each in (window for found in self._windows.values() for window in found):
+            within.look_again(datetime.fromtimestamp(each.end, within.now.tzinfo))
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+    def _read(self, within: session.Session, row: int, text: str) -> None:
+        try:
+            found = windows(text)
+        except ValueError as error:
+            name = within.nodes.names[row]
+            within.complaints.append(
+                f"Node {name}: {keys.MAINTENANCE}: {error}; nothing is placed on it"
+            )
+            self._unreadable[row] = True
+            return
+        ahead = [window for window in found if window.end > self._now.timestamp()]
+        if ahead:
+            self._windows[row] = ahead
+
+    def _reach(self, task: model.Task) -> int:
+        """How many of the windows begin before the task would end: equal for tasks that all nodes
+        answer alike."""
+        end = self._end(self._now, self._run_times.of(task))
+        return bisect.bisect_left(self._starts, end)
+
+    def _check(self, task: model.Task, view: views.View) -> Sequence[points.Check]:
+        undisturbed = self._undisturbed(self._now, self._run_times.of(task), view.rows)
+        code = points.Code.UNRESOLVABLE
+        return [
+            points.Check(REASON, code, undisturbed),
+            points.Check(UNREADABLE, code, ~self._unreadable[view.rows]),
+        ]
+
+    def _open(self, start: datetime, run_time: timedelta | None, rows: views.Rows) -> points.Mask:
+        return self._undisturbed(start, run_time, rows) & ~self._unreadable[rows]
+
+    def _undisturbed(
+        self, start: datetime, run_time: timedelta | None, rows: views.Rows
+    ) -> points.Mask:
+        """No window between the start and the end. O(nodes with windows)."""
+        begins, ends = start.timestamp(), self._end(start, run_time)
+        mask = np.ones(len(self._unreadable), np.bool_)
+        disturbed = [
+            row
+            for row, found in self._windows.items()
+            if any(window.start < ends and window.end > begins for window in found)
+        ]
+        mask[np.array(disturbed, np.intp)] = False
+        answer: npt.NDArray[np.bool_] = mask[rows]
+        return answer
+
+    @staticmethod
+    def _end(start: datetime, run_time: timedelta | None) -> float:
+        return NEVER_ENDS if run_time is None else (start + run_time).timestamp()
+
+
+def windows(text: str) -> list[Window]:
+    """The windows in an annotation, by time. Raises ValueError that shows the form."""
+    return sorted(_window(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _window(text: str) -> Window:
+    first, _, second = text.partition("/")
+    start = _time(first, text)
+    if second[:1].isdigit() and "T" in second:
+        end = _time(second, text)
+    else:
+        try:
+            end = start + durations.duration(second)
+        except OverflowError:
+            raise ValueError(f"{text!r} ends beyond all time") from None
+    if end <= start:
+        raise ValueError(f"{text!r} ends before it begins")
+    return Window(start.timestamp(), end.timestamp())
+
+
+def _time(text: str, whole: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise ValueError(f"{whole!r} is no interval: write 2026-11-22T02:00:00Z/4h")
+    return found

@@ -1,0 +1,237 @@
+"""Reservation and backfill: those in front keep their room, others use it until then."""
+
+from datetime import timedelta
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.scheduler.tests import sessions, virtual
+from stromboli.scheduler.core import simulate
+from stromboli.scheduler.core.plugins import plans, reservation
+from stromboli.shared import keys
+from stromboli.shared.api import meta
+from stromboli.testkit import builders
+
+FIFO = sessions.queue("q", annotations={keys.QUEUE_POLICY: "fifo"})
+OTHER = sessions.queue("other")
+STRICT = sessions.queue("q", annotations={keys.QUEUE_POLICY: "fifo"}, dequeue="fifo")
+USUAL = [sessions.plugin(name) for name in ("priority", "gang", "predicates", "nodeorder")]
+BARE = ([sessions.plugin("queue-policy")], USUAL)
+KEPT = ([sessions.plugin("queue-policy"), sessions.plugin("reservation")], USUAL)
+FOUR = [builders.make_node("n1", cpu="4")]
+RUNS = virtual.Job("runs", 1, 3, 100)
+HEAD = virtual.Job("head", 1, 4, 50, at=1)
+
+
+def run(*jobs: virtual.Job, queues: tuple[meta.Object, ...] = (FIFO, OTHER)) -> virtual.Run:
+    return virtual.simulated(FOUR, queues, jobs, KEPT)
+
+
+def test_a_job_that_ends_in_time_may_pass_and_no_other() -> None:
+    """One that would end a second late, or of which nobody knows, waits."""
+    late = virtual.Job("late", 1, 1, 100, at=2)
+    short = virtual.Job("short", 1, 1, 98, at=2)
+    unknown = virtual.Job("unknown", 1, 1, 10, at=2, says=False)
+    assert run(RUNS, HEAD, late).started == {"runs": 0, "head": 100, "late": 150}
+    assert run(RUNS, HEAD, short).started == {"runs": 0, "short": 2, "head": 100}
+    assert run(RUNS, HEAD, unknown).started == {"runs": 0, "head": 100, "unknown": 150}
+
+
+def test_without_the_plugin_the_head_may_wait_for_ever() -> None:
+    late = [virtual.Job(f"late-{at}", 1, 1, 100, at=2 + 50 * at) for at in range(4)]
+    bare = virtual.simulated(FOUR, (FIFO,), [RUNS, HEAD, *late], BARE)
+    assert bare.started["head"] > 100
+    assert run(RUNS, HEAD, *late).started["head"] == 100
+
+
+def test_other_queues_keep_off_too() -> None:
+    """Also when they are served first."""
+    late = virtual.Job("late", 1, 1, 500, queue="other", at=2)
+    assert run(RUNS, HEAD, late).started == {"runs": 0, "head": 100, "late": 150}
+
+
+def test_room_that_the_head_will_not_use_is_anybodys() -> None:
+    """On its nodes and on others."""
+    small = msgspec.structs.replace(HEAD, cpu=3)
+    for_ever = virtual.Job("for-ever", 1, 1, 10**5, at=2, says=False)
+    assert run(RUNS, small, for_ever).started == {"runs": 0, "for-ever": 2, "head": 100}
+
+
+def test_the_job_says_when_it_starts_and_others_whom_they_wait_for() -> None:
+    late = virtual.Job("late", 1, 1, 500, at=2)
+    second, last = run(RUNS, HEAD, late).sessions[2]
+    assert second == 2
+    assert "starts by 2026-01-01T12:01:40+00:00" in last.jobs["default/head"].explain()
+    (error,) = last.jobs["default/late"].fit_errors.values()
+    assert dict(error.refusals) == {
+        "kept for default/head, which starts by 2026-01-01T12:01:40+00:00": 1
+    }
+    assert last.wake_at == builders.NOON + timedelta(seconds=100)
+
+
+def test_a_job_in_front_of_the_owner_is_not_kept_off() -> None:
+    """A new head takes the reservation over."""
+    queue = sessions.queue("q", annotations={keys.QUEUE_POLICY: "sla"})
+    urgent = virtual.Job("urgent", 1, 1, 500, at=2, notes={"sla-waiting-time": "1h"})
+    started = run(RUNS, HEAD, urgent, queues=(queue,)).started
+    assert started == {"runs": 0, "urgent": 2, "head": 502}
+
+
+def test_a_job_past_its_waiting_time_owns_a_reservation_though_others_are_in_front() -> None:
+    """Of each queue only the first else does."""
+    node = [builders.make_node("n1", cpu="4"), builders.make_node("n2", cpu="4")]
+    runs = [virtual.Job(f"runs-{at}", 1, 3, 100 + at) for at in range(2)]
+    second = virtual.Job("second", 1, 4, 50, at=2)
+    late = virtual.Job("late", 1, 1, 500, at=30)
+    jobs = [*runs, msgspec.structs.replace(HEAD, seconds=400), second, late]
+    without = virtual.simulated(node, (FIFO,), jobs, KEPT)
+    assert without.started["late"] == 30
+    patient = msgspec.structs.replace(second, notes={"sla-waiting-time": "10s"})
+    kept = virtual.simulated(node, (FIFO,), [*jobs[:3], patient, late], KEPT)
+    assert (kept.started["second"], kept.started["late"]) == (101, 151)
+
+
+def test_nobody_knows_when_then_nothing_is_kept_unless_the_job_is_late() -> None:
+    """Or the configuration says so."""
+    unknown = msgspec.structs.replace(RUNS, says=False)
+    small = virtual.Job("small", 1, 1, 500, at=20)
+    assert run(unknown, HEAD, small).started["small"] == 20
+    late = msgspec.structs.replace(HEAD, notes={"sla-waiting-time": "5s"})
+    decided = run(unknown, late, small)
+    assert decided.started == {"runs": 0, "head": 100, "small": 150}
+    session = next(each for second, each in decided.sessions if second == 20)
+    assert "starts once its nodes are free" in session.jobs["default/head"].explain()
+    holds = [
+        sessions.plugin("queue-policy"),
+        sessions.plugin("reservation", {"hold-without-start": True}),
+    ]
+    held = virtual.simulated(FOUR, (FIFO,), [unknown, HEAD, small], (holds, USUAL))
+    assert held.started["small"] == 150
+
+
+def test_what_is_held_up_by_its_queue_keeps_no_nodes() -> None:
+    """Room on nodes would not help it."""
+    limited = sessions.queue("q", capability={"cpu": 3}, annotations={keys.QUEUE_POLICY: "fifo"})
+    tiers = ([*KEPT[0]], [*USUAL, sessions.plugin("proportion")])
+    small = virtual.Job("small", 1, 1, 500, queue="other", at=2, says=False)
+    decided = virtual.simulated(FOUR, (limited, OTHER), [RUNS, HEAD, small], tiers, until=10)
+    assert decided.started["small"] == 2
+
+
+def test_a_job_that_is_late_is_expected_to_need_as_long_again() -> None:
+    """Not any minute: others may pass meanwhile."""
+    overdue = msgspec.structs.replace(
+        RUNS, seconds=100, says=False, notes={keys.RUNNING_ESTIMATE: "20s"}
+    )
+    small = virtual.Job("small", 1, 1, 15, at=40)
+    decided = run(overdue, HEAD, small)
+    assert decided.started == {"runs": 0, "small": 40, "head": 100}
+    session = next(each for second, each in decided.sessions if second == 40)
+    assert "starts by 2026-01-01T12:01:00" in session.jobs["default/head"].explain()
+
+
+def test_a_gang_at_the_door_owns_one_too_and_gets_in_when_it_is_due() -> None:
+    """Although what waits inside for the same room has used up what the door lets in."""
+    door = sessions.plugin("overcommit", {"overcommit-factor": 1.0})
+    tiers = (KEPT[0], [*USUAL, door])
+    runs = [
+        builders.make_pod_group(
+            "runs", 1, queue="q", phase="Running", annotations={keys.RUNNING_ESTIMATE: "100s"}
+        ),
+        builders.make_pod("runs-0", "runs", cpu="3", memory=None, node="n1", phase="Running"),
+    ]
+    head = builders.make_pod_group("head", 4, queue="q", phase="Pending", min_resources={"cpu": 4})
+    inside = builders.make_pod_group(
+        "inside", 1, queue="q", min_resources={"cpu": 1}, created=builders.NOON.replace(minute=1)
+    )
+    waits = builders.make_pod("inside-0", "inside", cpu="1", memory=None)
+    how = sessions.configured(*tiers, run="enqueue, allocate")
+    first = simulate.run(how, sessions.given([*FOUR, FIFO, *runs, head, inside, waits]))
+    assert first.decisions.binds == {}
+    assert "starts by" in first.jobs["default/head"].prospect
+    later = builders.NOON.replace(minute=2)
+    given_later = sessions.given([*FOUR, FIFO, head, inside, waits], later, first.remember)
+    second = simulate.run(how, given_later)
+    assert second.decisions.binds == {}
+    assert second.jobs["default/head"].phase == "Inqueue"
+
+
+@pytest.mark.parametrize("memory", ["{", '[{"job":"default/gone","start":null,"rows":{}}]'])
+def test_a_memory_of_what_is_gone_keeps_nobody_off(memory: str) -> None:
+    objects = [builders.make_pod_group("a", 1, queue="q"), builders.make_pod("a-0", "a", cpu="4")]
+    what = sessions.given([*FOUR, FIFO, *objects], memory={reservation.NAME: memory})
+    assert simulate.run(sessions.configured(*KEPT), what).decisions.binds == {"default/a-0": "n1"}
+
+
+# --- properties ------------------------------------------------------------------------------
+
+SIZES = st.lists(st.integers(2, 6), min_size=1, max_size=3)
+JOBS = st.lists(
+    st.tuples(
+        st.integers(1, 4),  # pods
+        st.integers(1, 4),  # cpu of each
+        st.integers(1, 60),  # seconds
+        st.integers(0, 40),  # arrival
+        st.sampled_from(["q", "q", "other"]),
+        st.booleans(),
+    ),
+    min_size=2,
+    max_size=8,
+)
+
+
+def made(jobs: list[tuple[int, int, int, int, str, bool]], *, all_say: bool) -> list[virtual.Job]:
+    return [
+        virtual.Job(f"j{at}", pods, cpu, seconds, queue, says or all_say, arrives)
+        for at, (pods, cpu, seconds, arrives, queue, says) in enumerate(jobs)
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(SIZES, JOBS)
+def test_with_true_run_times_nobody_starts_later_than_he_was_first_told(
+    sizes: list[int], jobs: list[tuple[int, int, int, int, str, bool]]
+) -> None:
+    """As long as he stays in front: whatever else comes, and whatever runs for ever."""
+    nodes = [builders.make_node(f"n{at}", cpu=str(cpu)) for at, cpu in enumerate(sizes)]
+    decided = virtual.simulated(nodes, (FIFO, OTHER), made(jobs, all_say=False), KEPT)
+    told: dict[str, int] = {}
+    for _, session in decided.sessions:
+        for kept in msgspec.json.decode(session.remember.get(reservation.NAME, "[]")):
+            job = session.jobs[kept["job"]]
+            begins = msgspec.convert(kept["start"], type=type(session.now))
+            first = told.setdefault(job.name, round((begins - builders.NOON).total_seconds()))
+            assert first >= (begins - builders.NOON).total_seconds()
+    for name, first in told.items():
+        assert decided.started[name] <= first
+
+
+@settings(max_examples=60, deadline=None)
+@given(SIZES, JOBS)
+def test_the_first_to_wait_starts_no_later_than_if_nobody_might_pass_him(
+    sizes: list[int], jobs: list[tuple[int, int, int, int, str, bool]]
+) -> None:
+    """Backfill costs him nothing."""
+    nodes = [builders.make_node(f"n{at}", cpu=str(cpu)) for at, cpu in enumerate(sizes)]
+    alone = [msgspec.structs.replace(job, queue="q") for job in made(jobs, all_say=True)]
+    strict = virtual.simulated(nodes, (STRICT,), alone, BARE)
+    passing = virtual.simulated(nodes, (FIFO,), alone, KEPT)
+    waited = [job.name for job in alone if strict.started.get(job.name, -1) > job.at]
+    if waited:
+        first = min(waited, key=lambda name: strict.started[name])
+        assert passing.started[first] <= strict.started[first]
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.integers(1, 4), st.integers(1, 12))
+def test_equal_tasks_are_packed_if_they_fit_at_all(idle: list[int], size: int, count: int) -> None:
+    room = np.array([[0] * len(idle), idle], np.int64)
+    mask = np.ones(len(idle), np.bool_)
+    demand = plans.Demand(np.array([0, size], np.int64), count, mask)
+    found = plans.packed(room, [demand], list(range(len(idle))))
+    assert (found is not None) == (sum(each // size for each in idle) >= count)
+    if found is not None:
+        assert sum(int(held[1]) for held in found.values()) == size * count
+        assert all(held[1] <= idle[row] for row, held in found.items())
