@@ -30,6 +30,7 @@ NAMES = frozenset(
         "sharding",
         "maintenance",
         "reservation",
+        "eviction-limits",
     }
 )
 
