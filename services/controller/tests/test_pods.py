@@ -127,7 +127,7 @@ def test_a_claim_to_be_made_is_an_obstacle_for_now() -> None:
 )
 def test_a_template_that_cannot_be_read_is_an_obstacle(spec: dict[str, Any]) -> None:
     job = make_job(tasks=[make_task(pod_spec=spec)])
-    assert [it.reason for it in pods.obstacles(job)] == ["FailedCreate"]
+    assert "FailedCreate" in [it.reason for it in pods.obstacles(job)]
 
 
 def test_a_pod_group_says_what_the_gang_is() -> None:

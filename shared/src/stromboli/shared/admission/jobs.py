@@ -21,6 +21,13 @@ def created(
     job: batch.Job, queues: Mapping[str, Queue], plugins: job_plugins.Plugins
 ) -> Iterator[Violation]:
     """Everything wrong with a new, completed job. ``plugins``: those that can be carried out."""
+    yield from of_itself(job)
+    yield from _of_plugins(job, plugins)
+    yield from queue_rules.takes_work(job.spec.queue, queues)
+
+
+def of_itself(job: batch.Job) -> Iterator[Violation]:
+    """Everything that is wrong with a new job whatever is around it."""
     spec = job.spec
     if not naming.is_label(job.metadata.name):
         yield Violation(
@@ -49,10 +56,8 @@ def created(
         )
     yield from policies.violations(spec.policies, "spec.policies")
     yield from topology.violations(spec.network_topology, "spec.networkTopology")
-    yield from _of_plugins(job, plugins)
     yield from _of_volumes(spec.volumes)
     yield from _of_dependencies(spec.tasks)
-    yield from queue_rules.takes_work(spec.queue, queues)
 
 
 def updated(job: batch.Job, before: batch.Job) -> Iterator[Violation]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest, plugin_objects, quota, tasks
+from stromboli.controller.core import commands, manifest, plugin_objects, quota, second_look, tasks
 from stromboli.shared import job_plugins, keys
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.batch import Job, TaskSpec
@@ -35,6 +35,8 @@ def template_of(task: TaskSpec) -> core.PodSpec:
 
 def obstacles(job: Job, plugins: job_plugins.Plugins = job_plugins.OWN) -> Iterator[Obstacle]:
     """What keeps the job Pending until somebody changes it."""
+    for violation in second_look.refusals(job):
+        yield Obstacle("Refused", f"{violation.message}; so no pod is made")
     for message in plugin_objects.obstacles(job, plugins):
         yield Obstacle("PluginError", message)
     for volume in job.spec.volumes:

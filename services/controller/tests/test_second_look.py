@@ -1,0 +1,41 @@
+"""What came in while no door stood there is judged by the same rules."""
+
+import msgspec
+import pytest
+
+from stromboli.controller.core import pods, second_look
+from stromboli.shared.api import batch, kinds
+from stromboli.shared.api.meta import ObjectMeta
+from stromboli.testkit import admission_cases
+from stromboli.testkit.admission_cases import Case
+
+CASES = [
+    case for case in admission_cases.CASES if case.kind == kinds.JOBS and case.operation == "CREATE"
+]
+
+
+def read(case: Case, status: batch.JobStatus | None = None) -> batch.Job:
+    found = kinds.JOBS.decode(msgspec.json.encode(case.document))
+    meta = ObjectMeta(name=found.metadata.name, namespace="default", uid="u")
+    return msgspec.structs.replace(found, metadata=meta, status=status or batch.JobStatus())
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_job_is_refused_again_for_what_is_wrong_in_itself(case: Case) -> None:
+    """Its queue and its plugins are asked for elsewhere."""
+    elsewhere = case.refused == "spec.queue" or case.refused.startswith("spec.plugins")
+    paths = {violation.path for violation in second_look.refusals(read(case))}
+    assert paths == ({case.refused} - {""} if not elsewhere else set())
+
+
+def test_no_pod_is_made_for_a_job_that_is_wrong() -> None:
+    wrong = next(case for case in CASES if case.refused == "spec.minAvailable")
+    (obstacle,) = pods.obstacles(read(wrong))
+    assert obstacle.reason == "Refused"
+    assert "spec.minAvailable" in obstacle.message
+
+
+def test_what_has_begun_is_let_be() -> None:
+    wrong = next(case for case in CASES if case.refused == "spec.minAvailable")
+    begun = batch.JobStatus(state=batch.JobState(phase="Running"))
+    assert list(second_look.refusals(read(wrong, begun))) == []
