@@ -209,7 +209,11 @@ async def test_a_namespace_may_say_the_queue_of_what_names_none(ways: Ways) -> N
 
 
 _LEAVES = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=8)
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=8),
 )
 _JSON = st.recursive(
     _LEAVES,
