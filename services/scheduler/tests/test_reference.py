@@ -1,0 +1,32 @@
+"""Whatever the cluster: a whole session decides as the slow, obvious one does."""
+
+import os
+
+from hypothesis import HealthCheck, given, settings
+
+from services.scheduler.tests import sessions
+from stromboli.scheduler.core import simulate
+from stromboli.shared.api import meta
+from stromboli.testkit import clusters, reference_session
+
+EXAMPLES = int(os.environ.get("STROM_EXAMPLES", "120"))
+"""Enough to find what is wrong within seconds; a long run takes thousands."""
+TIERS = [
+    [sessions.plugin(name) for name in ("priority", "gang", "conformance")],
+    [
+        sessions.plugin(name)
+        for name in ("overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack")
+    ],
+]
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(clusters.clusters())
+def test_a_session_decides_as_the_obvious_one_does(objects: list[meta.Object]) -> None:
+    """Who passes the doors, who gets which node, and in which order."""
+    configured = sessions.configured(*TIERS, run="enqueue, allocate, backfill")
+    closed = simulate.run(configured, sessions.given(objects))
+    expected = reference_session.decide(objects)
+    inside = {key for key, job in closed.jobs.items() if not job.is_pending}
+    assert inside == expected.inside
+    assert list(closed.decisions.binds.items()) == list(expected.binds.items())
