@@ -6,7 +6,6 @@ millionths of a point; of equal nodes the first by name is the best.
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 
 from stromboli.shared import units
 from stromboli.shared.api import core
@@ -213,10 +212,12 @@ class Places:
             used = self.taken[name].get(resource, 0) + asked[resource]
             if used > has > 0:
                 return 0
-            parts.append(Fraction(used, has) if has > 0 else Fraction(0))
+            parts.append(used / has if has > 0 else 0.0)
         if not parts:
             return 0
-        return round(sum(parts, Fraction(0)) / len(parts) * 100 * POINT)
+        # Doubles as the field has them, rounded once: half a millionth comes up in earnest.
+        total = parts[0] + parts[1] if len(parts) == 2 else parts[0]
+        return round(total / len(parts) * 100 * POINT)
 
     def compared(self, pod: core.Pod, candidates: Sequence[str]) -> dict[str, int]:
         """What compares candidates with each other: wishes, mild taints, soft spread."""

@@ -1,0 +1,54 @@
+"""A run of equal tasks costs a few questions, however many tasks it has: counted, not timed."""
+
+from collections.abc import Callable, Collection
+
+from services.scheduler.tests import sessions
+from stromboli.scheduler.core import plugins, simulate
+from stromboli.scheduler.core.framework import configuration, model, opening, points, session, views
+from stromboli.testkit import builders
+
+COUNTER = "counter"
+MOST_QUESTIONS = 3
+"""All nodes once, the nodes that a run may climb, and what the climb turns out to need."""
+
+
+def questions(pods: int) -> int:
+    """How often a node order is asked while a gang of so many equal pods is placed."""
+    asked: list[int] = []
+
+    class Counter:
+        def __init__(self, options: configuration.PluginOptions) -> None: ...
+
+        def open(self, within: session.Session) -> None:
+            def score(task: model.Task, view: views.View) -> points.Scores | None:
+                asked.append(view.size)
+                return None
+
+            within.add_node_order(score)
+
+        def close(self, within: session.Session) -> None: ...
+
+    def find(
+        name: str, already_open: Collection[str]
+    ) -> Callable[[configuration.PluginOptions], session.Plugin]:
+        return Counter if name == COUNTER else plugins.find(name, already_open)
+
+    names = ("gang", "predicates", "proportion", "nodeorder", "binpack")
+    usual = sessions.configured([sessions.plugin(name) for name in names])
+    counting = (configuration.PluginOptions(COUNTER),)
+    objects = [
+        sessions.queue("a"),
+        *(builders.make_node(f"n{at:03}", cpu="32", memory="256Gi") for at in range(100)),
+        *sessions.gang("g", "a", pods, min_member=pods),
+    ]
+    configured = configuration.Configuration(usual.actions, (*usual.tiers, counting))
+    within = opening.open_session(configured, sessions.given(objects), find)
+    simulate.act(within)
+    assert len(within.decisions.binds) == pods
+    return len(asked)
+
+
+def test_a_gang_costs_a_few_questions_whatever_its_size() -> None:
+    """Ten pods and a thousand: the nodes are asked as often."""
+    assert questions(10) <= MOST_QUESTIONS
+    assert questions(1000) <= MOST_QUESTIONS
