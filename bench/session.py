@@ -3,7 +3,8 @@
 The configuration is the chart's: enqueue, allocate, backfill with its eleven plugins. A session is
 timed from opening to close, with explanations, on a picture that is already folded; beside it, in
 the same run, a bare NumPy loop takes one argmax per pod over the same nodes. Machines differ, so
-the ratio of both is what counts; where others use the machine too, that of cpu seconds. The last line of stdout is one JSON.
+the ratio of both is what counts; where others use the machine too, that of cpu seconds. The last
+line of stdout is one JSON.
 """
 
 import argparse
