@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real e2e check format lock real-tools real-up real-down clean
+.PHONY: help setup demo test properties test-real e2e check format lock real-tools real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` builds the environment anew with that one.
@@ -17,6 +17,7 @@ GENERATORS := stromboli.shared.asyncapi stromboli.shared.crds stromboli.shared.p
 
 NODES ?= 100
 REPEAT ?= 1
+DEPTH ?= 50
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +37,9 @@ ifeq ($(CI),true)
 else
 	@echo "Skipped: the tests on real Kafka and Kubernetes. They run with: make test-real"
 endif
+
+properties: setup ## the scheduler's properties in depth: make properties DEPTH=50 (minutes)
+	STROM_DEPTH=$(DEPTH) $(BIN)/pytest --timeout=0 services/scheduler/tests/test_session_properties.py
 
 test-real: setup real-tools ## the tests on real Kafka and Kubernetes, none of them skipped
 	STROM_REAL=1 $(BIN)/pytest -m real

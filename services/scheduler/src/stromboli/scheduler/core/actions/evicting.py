@@ -128,26 +128,50 @@ def settle(
     """
     saved = whole.save()
     evicted = [task for each in saved if each.kind == "evict" for task in each.tasks]
-    groups = [list(group) for group in inseparable]
-    grouped = {task.uid for group in groups for task in group}
-    groups += [[task] for task in reversed(evicted) if task.uid not in grouped]
-    spared = {task.uid for group in _spareable(within, groups) for task in group}
-    if not spared:
+    ending = [list(group) for group in inseparable]
+    grouped = {task.uid for group in ending for task in group}
+    singles = [[task] for task in reversed(evicted) if task.uid not in grouped]
+    spareable = _spareable(within, [*ending, *singles])
+    # What is left of a job that ends would hold its place in vain.
+    ended = {group[0].job for group in ending if group not in spareable}
+    spareable = [group for group in spareable if group[0].job not in ended]
+    if not spareable or _replay(within, whole, saved, spareable):
         return
+    # Rules beyond resources forbid to spare them all: those that can be, one by one.
+    spared: list[Sequence[model.Task]] = []
+    for group in spareable:
+        if group[0].job in ended:
+            continue
+        if _replay(within, whole, saved, [*spared, group]):
+            spared.append(group)
+        elif group in ending:
+            ended.add(group[0].job)
+    _replay(within, whole, saved, spared)
+
+
+def _replay(
+    within: session.Session,
+    whole: statement.Statement,
+    saved: Sequence[statement.Operation],
+    spared: Iterable[Sequence[model.Task]],
+) -> bool:
+    """Do again what was saved, without evicting these; all of it, and False, if some promise could
+    not be kept then."""
+    stay = {task.uid for group in spared for task in group}
     whole.discard()
     for each in saved:
         for task in each.tasks:
-            if each.kind == "evict" and task.uid not in spared:
+            if each.kind == "evict" and task.uid not in stay:
                 whole.evict(task, each.reason)
     for each in saved:
         for task, node in zip(each.tasks, each.nodes, strict=True):
-            if each.kind != "pipeline":
-                continue
-            if not _fits(within, task, node):
-                whole.discard()
-                whole.recover(saved)
-                return
-            whole.pipeline(task, node, each.eviction_occurred)
+            if each.kind == "pipeline":
+                if not _fits(within, task, node):
+                    whole.discard()
+                    whole.recover(saved)
+                    return False
+                whole.pipeline(task, node, each.eviction_occurred)
+    return True
 
 
 def _spareable(

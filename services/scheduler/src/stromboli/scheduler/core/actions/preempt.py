@@ -188,7 +188,25 @@ class _Attempt:
         ]
         if not candidates:
             return None
-        return evicting.room_on(within, task, node, candidates, within.preemptable)
+        room = evicting.room_on(within, task, node, candidates, within.preemptable)
+        return None if room is None or self._goes_back(task, room) else room
+
+    def _goes_back(self, task: model.Task, room: evicting.Room) -> bool:
+        """With its victims gone, one of their jobs would be served before the task's own: it would
+        take the room back, be robbed again, and so for ever."""
+        within = self._session
+        if not any(within.flat("job_order", "enableJobOrder")):
+            return False
+        trial = within.statement()
+        for victim in room.victims:
+            trial.evict(victim, "")
+        own = within.jobs[task.job]
+        jobs = {victim.job: within.jobs[victim.job] for victim in room.victims}
+        goes_back = any(
+            job is not own and within.compare_jobs(job, own) < 0 for job in jobs.values()
+        )
+        trial.discard()
+        return goes_back
 
 
 def _cost(room: evicting.Room) -> tuple[int, int, int, float]:

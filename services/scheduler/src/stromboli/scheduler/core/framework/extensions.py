@@ -394,21 +394,21 @@ def _voted(tiers: _Tiers, *subject: Any) -> bool:
 
 
 def _agreed(tiers: _Tiers, candidates: Sequence[model.Task], *subject: Any) -> list[model.Task]:
-    """The first tier that is left with a choice decides; spec 4, *tiered intersection*."""
+    """The first tier that is left with a choice decides; spec 4, *tiered intersection*.
+
+    Plugins that agree on nobody end their tier, as one that chooses nobody does. The field's
+    scheduler asks the rest of the tier as if nothing had been said, and so takes what is protected.
+    """
     for tier in tiers:
         agreed: list[model.Task] | None = None
         for choose in tier:
             chosen: points.Victims = choose(*subject, candidates)
             if chosen.vote == points.ABSTAIN:
                 continue
-            if not chosen.tasks:
-                agreed = None
+            kept = None if agreed is None else {task.uid for task in agreed}
+            agreed = [task for task in chosen.tasks if kept is None or task.uid in kept]
+            if not agreed:
                 break
-            if agreed is None:
-                agreed = list(chosen.tasks)
-            else:
-                kept = {task.uid for task in agreed}
-                agreed = [task for task in chosen.tasks if task.uid in kept] or None
-        if agreed is not None:
+        if agreed:
             return agreed
     return []

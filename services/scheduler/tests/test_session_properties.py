@@ -1,0 +1,377 @@
+"""Whatever the cluster, the queues and the jobs: what no session may break.
+
+Sums are taken from the objects and the decisions, not from the session's own books.
+"""
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.scheduler.tests import combinations
+from stromboli.scheduler.core import shapes, simulate
+from stromboli.scheduler.core.framework import cluster, model, session
+from stromboli.shared import keys, units
+from stromboli.shared.api import core
+from stromboli.testkit import depth, tenancies
+
+EXAMPLES = 40
+ROUNDS = 30
+
+
+@st.composite
+def settings_and_cluster(draw: st.DrawFn, names: Sequence[str]) -> tuple[str, tenancies.Tenancy]:
+    """One of the combinations, and a cluster with queues as it expects them."""
+    name = draw(st.sampled_from(names))
+    return name, draw(tenancies.tenancies(tree=name in combinations.TREES))
+
+
+EVERY = settings_and_cluster(sorted(combinations.ALL))
+EVICTING = settings_and_cluster(combinations.EVICTING)
+WITH_BOOKS = settings_and_cluster([name for name in sorted(combinations.ALL) if "drf" not in name])
+PROTECTED = settings_and_cluster(combinations.PROTECTED)
+EVICTING_WITH_BOOKS = settings_and_cluster(
+    [name for name in combinations.EVICTING if "drf" not in name]
+)
+Case = tuple[str, tenancies.Tenancy]
+
+
+def cluster_of(given: tenancies.Tenancy) -> cluster.Cluster:
+    return cluster.Cluster(
+        now=tenancies.NOW,
+        nodes=given.nodes,
+        pods=given.pods,
+        pod_groups=given.pod_groups,
+        queues=given.queues,
+        priority_classes=given.priority_classes,
+    )
+
+
+def run(name: str, given: tenancies.Tenancy) -> session.Session:
+    return simulate.run(combinations.ALL[name], cluster_of(given))
+
+
+class Seen:
+    """A cluster, what was decided about it, and the sums of both."""
+
+    def __init__(self, given: tenancies.Tenancy, decided: session.Session) -> None:
+        self.given = given
+        self.decided = decided
+        self.outcome = simulate.outcome("", decided)
+        self.pods = {pod.metadata.key: pod for pod in given.pods}
+        self.binds = self.outcome.binds
+        self.evicted = set(self.outcome.evictions)
+        self.promised = {
+            pod: node for nodes in self.outcome.pipelined.values() for pod, node in nodes.items()
+        }
+        self.running = {key: pod for key, pod in self.pods.items() if pod.spec.node_name}
+        self.groups = {group.metadata.key: group for group in given.pod_groups}
+        self.queues = {queue.metadata.name: queue for queue in given.queues}
+
+    def group_of(self, pod: str) -> str:
+        return decided_group(self.pods[pod])
+
+    def queue_of(self, pod: str) -> str:
+        return self.groups[self.group_of(pod)].spec.queue
+
+    def chain(self, queue: str) -> list[str]:
+        """The queue and those above it."""
+        found = []
+        while queue in self.queues:
+            found.append(queue)
+            queue = self.queues[queue].spec.parent or ("root" if self.given.is_tree else "")
+            if queue in found:
+                break
+        return found
+
+    def held(self, pods: Iterable[str]) -> dict[str, units.Amounts]:
+        """Queue -> what these pods hold of it and of those below it."""
+        total: dict[str, units.Amounts] = defaultdict(dict)
+        for pod in pods:
+            for queue in self.chain(self.queue_of(pod)):
+                total[queue] = units.add(total[queue], request(self.pods[pod]))
+        return total
+
+
+def decided_group(pod: core.Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.annotation(keys.GROUP_NAME)}"
+
+
+def request(pod: core.Pod) -> units.Amounts:
+    return shapes.pod_request(pod.spec)
+
+
+def fits(amounts: Mapping[str, int], limit: Mapping[str, int]) -> bool:
+    return all(amount <= limit.get(name, 0) for name, amount in amounts.items())
+
+
+def loads(seen: Seen, pods: Mapping[str, str]) -> dict[str, units.Amounts]:
+    found: dict[str, units.Amounts] = defaultdict(dict)
+    for pod, node in pods.items():
+        found[node] = units.add(found[node], request(seen.pods[pod]))
+    return found
+
+
+@depth.examples(EXAMPLES)
+@given(EVERY)
+def test_no_node_holds_more_than_it_has(case: Case) -> None:
+    """Neither now, with those that are to go still there, nor once promises are kept."""
+    name, given = case
+    seen = Seen(given, run(name, given))
+    there = {key: pod.spec.node_name for key, pod in seen.running.items()}
+    now = loads(seen, {**there, **seen.binds})
+    stay = {key: node for key, node in there.items() if key not in seen.evicted}
+    later = loads(seen, {**stay, **seen.binds, **seen.promised})
+    for node in given.nodes:
+        allocatable = units.amounts(node.status.allocatable or {})
+        assert fits(now[node.metadata.name], allocatable)
+        assert fits(later[node.metadata.name], allocatable)
+
+
+@depth.examples(EXAMPLES)
+@given(EVERY)
+def test_a_gang_begins_whole_or_not_at_all(case: Case) -> None:
+    """What is bound makes its job's minimum, with what runs and what asks for nothing."""
+    name, given = case
+    seen = Seen(given, run(name, given))
+    of_group: Counter[str] = Counter()
+    bound = {seen.group_of(pod) for pod in seen.binds}
+    for key, pod in seen.pods.items():
+        is_placed = key in seen.running or key in seen.binds
+        of_group[seen.group_of(key)] += is_placed or not units_asked(request(pod))
+    for group in bound:
+        assert of_group[group] >= seen.groups[group].spec.min_member
+
+
+def units_asked(amounts: Mapping[str, int]) -> bool:
+    return any(amount for each, amount in amounts.items() if each != "pods")
+
+
+@depth.examples(EXAMPLES)
+@given(PROTECTED)
+def test_no_gang_is_cut_in_half(case: Case) -> None:
+    """A job that loses tasks keeps its minimum, or loses all that may be taken from it."""
+    name, given = case
+    seen = Seen(given, run(name, given))
+    for group in {seen.group_of(pod) for pod in seen.evicted}:
+        members = [pod for pod in seen.running if seen.group_of(pod) == group]
+        left = [pod for pod in members if pod not in seen.evicted]
+        bound = [pod for pod in seen.binds if seen.group_of(pod) == group]
+        least = seen.groups[group].spec.min_member
+        if len(left) + len(bound) < least:
+            assert "gangs" in name, "only these actions may end a job"
+            assert not left
+
+
+@depth.examples(EXAMPLES)
+@given(WITH_BOOKS)
+def test_no_queue_is_given_more_than_it_may_have(case: Case) -> None:
+    """What a queue was given stays within its capability, and within what is not guaranteed to
+    others, in each resource that was asked for."""
+    name, given = case
+    seen = Seen(given, run(name, given))
+    placed = {**seen.binds, **seen.promised}
+    stay = [pod for pod in seen.running if pod not in seen.evicted]
+    total = seen.held([*stay, *placed])
+    limits = ceilings(seen)
+    for pod in placed:
+        asked = {each for each, amount in request(seen.pods[pod]).items() if amount} - {"pods"}
+        for queue in seen.chain(seen.queue_of(pod)):
+            for each in asked & limits[queue].keys():
+                assert total[queue].get(each, 0) <= limits[queue][each], (queue, each)
+
+
+def ceilings(seen: Seen) -> dict[str, units.Amounts]:
+    """Queue -> what it may reach of each resource that anything limits."""
+    cluster_total: units.Amounts = {}
+    for node in seen.given.nodes:
+        cluster_total = units.add(cluster_total, units.amounts(node.status.allocatable or {}))
+    found: dict[str, units.Amounts] = {}
+
+    def own(queue: str) -> units.Amounts:
+        capability = units.amounts(seen.queues[queue].spec.capability or {})
+        return {
+            each: amount
+            for each, amount in capability.items()
+            if amount > 0 or each not in ("cpu", "memory")
+        }
+
+    def guarantee(queue: str) -> units.Amounts:
+        return units.amounts(seen.queues[queue].spec.guarantee.resource or {})
+
+    def limit(queues: list[str], above: units.Amounts) -> None:
+        promised: units.Amounts = {}
+        for queue in queues:
+            promised = units.add(promised, guarantee(queue))
+        for queue in queues:
+            reach = {
+                each: max(amount - promised.get(each, 0), 0) + guarantee(queue).get(each, 0)
+                for each, amount in above.items()
+            }
+            for each, amount in own(queue).items():
+                reach[each] = min(amount, reach.get(each, amount))
+            found[queue] = reach
+            limit([name for name in seen.queues if parent(name) == queue], reach)
+
+    def parent(queue: str) -> str:
+        above = seen.queues[queue].spec.parent
+        return above or ("root" if seen.given.is_tree and queue != "root" else "")
+
+    if seen.given.is_tree:
+        limit(["root"], {})
+    else:
+        limit(list(seen.queues), cluster_total)
+    return found
+
+
+@depth.examples(EXAMPLES)
+@given(EVICTING_WITH_BOOKS)
+def test_reclaiming_leaves_every_queue_its_guarantee(case: Case) -> None:
+    """What a queue had of its guarantee it has afterwards, unless it took it from itself."""
+    name, given = case
+    decided = run(name, given)
+    seen = Seen(given, decided)
+    reclaimed = {each.task for each in decided.decisions.evictions if "reclaim" in each.reason}
+    before, after = seen.held(seen.running), seen.held(set(seen.running) - reclaimed)
+    for queue, each in seen.queues.items():
+        for resource, least in units.amounts(each.spec.guarantee.resource or {}).items():
+            had, has = before[queue].get(resource, 0), after[queue].get(resource, 0)
+            assert has >= min(had, least), (queue, resource)
+
+
+@depth.examples(EXAMPLES)
+@given(EVICTING)
+def test_nobody_is_evicted_in_vain(case: Case) -> None:
+    """Each eviction is for a job that has its minimum, or more than before, promised thereby."""
+    name, given = case
+    decided = run(name, given)
+    for eviction in decided.decisions.evictions:
+        job = decided.jobs[eviction.job]
+        assert job.waiting > 0
+        assert job.is_pipelined
+
+
+@depth.examples(EXAMPLES)
+@given(EVICTING)
+def test_nobody_is_evicted_who_could_stay(case: Case) -> None:
+    """With any one victim back, or any job that went as a whole, some promise of its node or of a
+    queue could not be kept."""
+    name, given = case
+    decided = run(name, given)
+    seen = Seen(given, decided)
+    for group in groups_of_victims(seen):
+        back = [
+            decided.jobs[seen.group_of(pod)].tasks[seen.pods[pod].metadata.uid] for pod in group
+        ]
+        assert not could_stay(decided, back), group
+
+
+def groups_of_victims(seen: Seen) -> list[list[str]]:
+    of_job: dict[str, list[str]] = defaultdict(list)
+    for pod in sorted(seen.evicted):
+        of_job[seen.group_of(pod)].append(pod)
+    groups = []
+    for group, pods in of_job.items():
+        ready = sum(seen.group_of(pod) == group for pod in seen.running)
+        if ready - len(pods) < seen.groups[group].spec.min_member:
+            groups.append(pods)
+        else:
+            groups += [[pod] for pod in pods]
+    return groups
+
+
+def could_stay(decided: session.Session, back: list[model.Task]) -> bool:
+    """Whether every promise could be kept all the same."""
+    promised = [
+        task for job in decided.jobs.values() for task in job.with_status(model.Status.PIPELINED)
+    ]
+    trial = decided.statement()
+    places = [(task, task.node) for task in promised]
+    for task, node in places:
+        decided.change(task, model.Status.PENDING, node)
+        decided.tell_deallocated((task,))
+    for task in back:
+        decided.change(task, model.Status.RUNNING, task.node)
+        decided.tell_allocated((task,))
+    can = True
+    for task, node in places:
+        row = decided.nodes.rows[node]
+        can = (
+            can
+            and decided.allocatable(decided.queue_of(decided.jobs[task.job]), task)
+            and bool(decided.finder.verdict(task).passed[row])
+            and bool(decided.finder.fits_future(task)[row])
+        )
+        trial.pipeline(task, node)
+    for task in back:
+        decided.change(task, model.Status.RELEASING, task.node)
+        decided.tell_deallocated((task,))
+    return can
+
+
+@depth.examples(EXAMPLES)
+@given(EVERY)
+def test_a_sessions_books_are_the_sums_of_what_is_placed(case: Case) -> None:
+    """Of nodes, jobs and queues, when all is decided."""
+    name, given = case
+    decided = run(name, given)
+    table = decided.nodes
+    for row, tasks in enumerate(table.tasks):
+        for status, column in ((model.Status.RELEASING, table.releasing), (None, table.used)):
+            held = [
+                task.request
+                for task in tasks.values()
+                if task.status is not model.Status.PIPELINED
+                and (status is None or task.status is status)
+            ]
+            assert (column[:, row] == sum(held)).all()
+        promised = [
+            each.request for each in tasks.values() if each.status is model.Status.PIPELINED
+        ]
+        assert (table.pipelined[:, row] == sum(promised)).all()
+        assert (table.idle[:, row] == table.allocatable[:, row] - table.used[:, row]).all()
+    for job in decided.jobs.values():
+        held = [task.request for task in job.with_status(*model.ALLOCATED)]
+        assert (job.allocated == sum(held)).all()
+
+
+@depth.examples(EXAMPLES)
+@given(EVICTING)
+def test_nothing_goes_round_for_ever(case: Case) -> None:
+    """Carried out again and again, with evicted pods made anew, decisions come to an end, if the
+    plugin that limits evictions is on: reclaim alone follows Volcano, where queues may rob each
+    other in turn."""
+    name, given = case
+    configured = combinations.limited(name)
+    memory: Mapping[str, str] = {}
+    evicted: list[set[str]] = []
+    for at in range(ROUNDS):
+        now = tenancies.NOW + timedelta(minutes=at)
+        objects = msgspec.structs.replace(cluster_of(given), now=now, memory=memory)
+        decided = simulate.run(configured, objects)
+        seen, memory = Seen(given, decided), decided.remember
+        if not seen.evicted and not seen.binds:
+            return
+        evicted.append(seen.evicted)
+        phases = seen.outcome.pod_group_phases
+        given = tenancies.applied(given, seen.binds, seen.evicted, phases, at)
+    pytest.fail(f"evicted round by round: {evicted}")
+
+
+@depth.examples(EXAMPLES)
+@given(EVERY, st.randoms(use_true_random=False))
+def test_the_order_of_objects_decides_nothing(case: Case, chance: random.Random) -> None:
+    """Sessions over the same objects decide alike, in whatever order they come."""
+    name, given = case
+    shuffled = {
+        field: tuple(chance.sample(list(found), len(found)))
+        for field in ("nodes", "pods", "pod_groups", "queues")
+        if (found := getattr(given, field))
+    }
+    other = run(name, msgspec.structs.replace(given, **shuffled))
+    assert simulate.outcome("", run(name, given)) == simulate.outcome("", other)

@@ -1,0 +1,12 @@
+"""How deep properties look: STROM_DEPTH multiplies their examples (``make properties``)."""
+
+import os
+
+from hypothesis import settings
+
+FACTOR = int(os.environ.get("STROM_DEPTH", "1"))
+
+
+def examples(count: int) -> settings:
+    """Settings for a property that takes a second or two with so many examples."""
+    return settings(max_examples=count * FACTOR, deadline=None)
