@@ -1,0 +1,123 @@
+"""A plugin that never answers is stopped, and the session goes on without it."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from services.scheduler.tests import sessions, usual
+from services.scheduler.tests.test_isolation import Odd
+from stromboli.scheduler import watch
+from stromboli.scheduler.core import actions, plugins, simulate
+from stromboli.scheduler.core.framework import isolation, opening, reading, session
+from stromboli.testkit import builders
+
+DEADLINE_S = 0.05
+pytestmark = pytest.mark.timeout(20)
+
+
+def endless(*given: Any) -> Any:
+    while True:
+        pass
+
+
+def stubborn(*given: Any) -> Any:
+    """Catches all that a plugin may catch."""
+    while True:
+        with contextlib.suppress(Exception):
+            endless()
+
+
+def held(
+    register: Callable[[session.Session], None],
+    watched: Callable[[isolation.Attempt], session.Session],
+) -> session.Session:
+    registry = plugins.Registry({"odd": lambda: Odd(register)})
+    document = {"actions": "allocate", "tiers": [{"plugins": [*usual.TIER, {"name": "odd"}]}]}
+    given = sessions.given([builders.make_queue(), builders.make_node("n"), *usual.gang("g", 2)])
+    return isolation.held(
+        reading.configured(document, actions.NAMES, registry.names),
+        lambda how, find: opening.open_session(how, given, find),
+        simulate.act,
+        registry.find,
+        builders.NOON,
+        isolation.Troubles(),
+        watched,
+    )
+
+
+@pytest.mark.parametrize("hang", [endless, stubborn])
+def test_an_order_that_never_ends_is_left_out(hang: Callable[..., Any]) -> None:
+    """Others order, and all is placed."""
+
+    def register(within: session.Session) -> None:
+        within.add_node_order(hang)
+
+    with watch.Watch(DEADLINE_S) as watched:
+        closed = held(register, watched)
+    assert closed.failures == {"odd": "it did not answer in time"}
+    assert len(closed.decisions.binds) == 2
+
+
+def test_a_predicate_that_never_ends_lets_nothing_be_placed() -> None:
+    def register(within: session.Session) -> None:
+        within.add_predicate(endless)
+
+    with watch.Watch(DEADLINE_S) as watched:
+        closed = held(register, watched)
+    assert closed.failures == {"odd": "it did not answer in time"}
+    assert closed.decisions.binds == {}
+
+
+def test_an_opening_that_never_ends_is_stopped_too() -> None:
+    with watch.Watch(DEADLINE_S) as watched:
+        closed = held(endless, watched)
+    assert closed.failures == {"odd": "it did not answer in time"}
+    assert closed.decisions.binds == {}
+
+
+def test_what_takes_long_between_calls_is_nobodys_fault() -> None:
+    """The deadline is for one call, not for the session: many short ones never reach it."""
+    done = threading.Event()
+    looks = []
+
+    def clock() -> float:
+        """Each look is an hour later: only the same call, seen twice, would be too long."""
+        looks.append(1)
+        if len(looks) > 20:
+            done.set()
+        return 3600.0 * len(looks)
+
+    def register(within: session.Session) -> None:
+        within.add_job_order(lambda left, right: 0)
+
+    def attempt() -> session.Session:
+        last = held(register, quiet)
+        while not done.is_set():
+            last = held(register, quiet)
+        return last
+
+    def quiet(once: isolation.Attempt) -> session.Session:
+        return once()
+
+    with watch.Watch(DEADLINE_S / 10, clock) as watched:
+        closed = watched(attempt)
+    assert closed.failures == {}
+    assert len(closed.decisions.binds) == 2
+
+
+def test_nothing_strikes_behind_an_attempt() -> None:
+    """What was fired and has not struck when the attempt ends is taken back."""
+    watched = watch.Watch(DEADLINE_S)
+    within = usual.opened()
+
+    def attempt() -> session.Session:
+        watched._has_fired = True
+        watch._raise_in(threading.get_ident(), None)
+        return within
+
+    assert watched(attempt) is within
+    assert not watched._has_fired
+    assert sum(range(1000)) == 499500
