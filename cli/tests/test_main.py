@@ -187,6 +187,7 @@ def test_other_distributions_add_commands_and_groups() -> None:
     shown = call("--help").stdout
     assert "From strom-others." in shown
     assert "Says how many." in shown
+    assert "A group of its own." in shown
 
 
 @pytest.mark.usefixtures("distribution")

@@ -83,3 +83,38 @@ def test_a_case_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None
     assert "'alocate' is not a known action" in lines[0]["error"]
     assert all("error" in line for line in lines[:3])
     assert lines[3]["binds"] == {"a/p1": "n", "a/p2": "n"}
+
+
+def test_manifests_are_decided_on_by_a_configuration_file(tmp_path: Path) -> None:
+    """A list as ``strom cluster dump`` prints it, YAML documents beside it, one line of JSON."""
+    case = json.loads(Path(write(tmp_path, "case")).read_text())
+    items = [{"apiVersion": "v1", **each} for each in case["objects"]]
+    dump = tmp_path / "dump.json"
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items[:-1]}))
+    rest = tmp_path / "rest.yaml"
+    rest.write_text(f"---\n{json.dumps(items[-1])}\n---\n")
+    config = tmp_path / "volcano-scheduler.conf"
+    config.write_text("actions: allocate\ntiers:\n- plugins:\n  - name: gang\n")
+    options = ("--objects", str(dump), "--objects", str(rest), "--config", str(config))
+    code, lines = run(*options, "--now", "2026-01-01T12:00:00Z")
+    assert code == 0
+    assert [line["name"] for line in lines] == ["dump"]
+    assert lines[0]["binds"] == {"a/p1": "n", "a/p2": "n"}
+
+
+def test_a_configuration_that_cannot_be_used_is_told_with_its_line(tmp_path: Path) -> None:
+    dump, config = tmp_path / "dump.json", tmp_path / "c.yaml"
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}))
+    config.write_text("actions: allocate\ntiers:\n- plugins:\n  - name: gangs\n")
+    code, lines = run("--objects", str(dump), "--config", str(config))
+    assert code == 1
+    assert lines[0]["name"] == "dump"
+    assert lines[0]["error"].startswith(f"{config}:4: tiers[0].plugins[0].name: 'gangs' is not")
+
+
+def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
+    dump = tmp_path / "dump.json"
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}))
+    code, lines = run("--objects", str(dump), "--now", "2026-01-01T12:00:00")
+    assert code == 1
+    assert "it has no time zone" in lines[0]["error"]

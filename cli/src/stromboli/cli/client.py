@@ -44,6 +44,13 @@ class Items(msgspec.Struct, frozen=True):
     items: tuple[msgspec.Raw, ...]
 
 
+class SchedulingInput(msgspec.Struct, frozen=True):
+    """Manifests with what scheduling looks at; ``unread``: what the server could not read."""
+
+    items: tuple[msgspec.Raw, ...]
+    unread: tuple[str, ...] = ()
+
+
 class Problem(msgspec.Struct, frozen=True):
     """RFC 9457, as far as we show it."""
 
@@ -136,6 +143,11 @@ class Client:
     def pod_groups(self) -> tuple[msgspec.Raw, ...]:
         """The PodGroups of all namespaces."""
         return self._list("/v1/podgroups", "pod groups")
+
+    def scheduling_input(self) -> SchedulingInput:
+        """What the scheduler sees of the cluster."""
+        answer = self._ask("GET", "/v1/scheduling", "the cluster")
+        return self._read(answer, SchedulingInput)
 
     def readiness(self) -> tuple[bool, dict[str, dict[str, str]]]:
         """Whether the server is ready, and service -> fact -> what it waits for or warns of."""

@@ -65,19 +65,30 @@ class _Broken(TyperCommand):
 
 
 def _summary(entry: metadata.EntryPoint) -> str:
-    """The docstring of the entry's function, without importing its module."""
+    """What the entry is for, without importing its module: its function's docstring, or the help of
+    its group of commands."""
     try:
         spec = importlib.util.find_spec(entry.module)
         source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
-        functions = [
-            node
-            for node in ast.parse(source).body
-            if isinstance(node, ast.FunctionDef) and node.name == entry.attr
-        ]
+        texts = [_text(node, entry.attr) for node in ast.parse(source).body]
     except (ImportError, OSError, SyntaxError, UnicodeDecodeError):
-        functions = []
-    found = ast.get_docstring(functions[0]) if functions else None
-    return found or f"From {_distribution(entry)}."
+        texts = []
+    return next((text for text in texts if text), f"From {_distribution(entry)}.")
+
+
+def _text(node: ast.stmt, name: str) -> str | None:
+    """What a statement of a module says of the name that it defines."""
+    match node:
+        case ast.FunctionDef(name=found) if found == name:
+            return ast.get_docstring(node)
+        case ast.Assign(targets=[ast.Name(id=found)], value=ast.Call(keywords=keywords)) if (
+            found == name
+        ):
+            values = [each.value for each in keywords if each.arg == "help"]
+            return next(
+                (str(each.value) for each in values if isinstance(each, ast.Constant)), None
+            )
+    return None
 
 
 def _distribution(entry: metadata.EntryPoint) -> str:

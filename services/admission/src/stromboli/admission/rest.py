@@ -16,7 +16,7 @@ from litestar.types import ControllerRouterHandler
 from stromboli.admission.door import Applied, Door, RefusedError
 from stromboli.shared import errors, keys
 from stromboli.shared.admission.policies import ACTIONS
-from stromboli.shared.api import kinds
+from stromboli.shared.api import kinds, seen
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages.admission import Violation
@@ -33,6 +33,13 @@ class Objects(msgspec.Struct, frozen=True):
     """Manifests to be created or changed, in order."""
 
     objects: list[Document]
+
+
+class Seen(msgspec.Struct, frozen=True, rename="camel"):
+    """Manifests with nothing but what scheduling looks at, and what cannot be read."""
+
+    items: list[dict[str, Any]]
+    unread: list[str]
 
 
 class Items(msgspec.Struct, frozen=True, rename="camel"):
@@ -248,6 +255,17 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
     async def pod_groups(namespace: FromQuery[str] = "") -> Items:
         return await listed(kinds.POD_GROUPS, namespace)
 
+    @get("/v1/scheduling", summary="What the scheduler sees of the cluster")
+    async def scheduling_input() -> Seen:
+        found, unread = [], []
+        for kind in seen.KINDS:
+            for raw in (await cluster.list(kind)).items:
+                try:
+                    found.append(seen.reduced(kind, raw))
+                except msgspec.DecodeError as error:
+                    unread.append(f"{kind.kind} {kinds.metadata_of(raw).key}: {error}")
+        return Seen(found, unread)
+
     return [
         apply,
         create_job,
@@ -264,6 +282,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         delete_queue,
         nodes,
         pod_groups,
+        scheduling_input,
     ]
 
 

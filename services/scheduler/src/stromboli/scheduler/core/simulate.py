@@ -6,7 +6,7 @@ What it says besides is ignored.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -85,7 +85,7 @@ def simulate(document: bytes | str) -> Outcome:
     """
     case = msgspec.json.decode(document, type=_Case)
     configured = reading.configured(case.config, actions.NAMES, plugins.NAMES)
-    given = _cluster(case)
+    given = seen(case.objects, case.now)
     if case.shard is not None:
         configured, given = _sharded(configured, given, case.shard)
     return outcome(case.name, run(configured, given))
@@ -159,10 +159,11 @@ def _sharded(
     )
 
 
-def _cluster(case: _Case) -> cluster.Cluster:
+def seen(objects: Iterable[Mapping[str, Any]], now: datetime) -> cluster.Cluster:
+    """What a session is given of these manifests. Raises msgspec.ValidationError."""
     found: dict[str, list[meta.Object]] = defaultdict(list)
     labels: dict[str, dict[str, str]] = {}
-    for each in case.objects:
+    for each in objects:
         kind = each.get("kind", "")
         if kind in FIELDS:
             field, struct = FIELDS[kind]
@@ -171,4 +172,4 @@ def _cluster(case: _Case) -> cluster.Cluster:
             metadata = msgspec.convert(each, meta.Object).metadata
             labels[metadata.name] = metadata.labels or {}
     fields = {field: tuple(objects) for field, objects in found.items()}
-    return msgspec.convert({"now": case.now, "namespace_labels": labels, **fields}, cluster.Cluster)
+    return msgspec.convert({"now": now, "namespace_labels": labels, **fields}, cluster.Cluster)

@@ -1,0 +1,61 @@
+"""What the scheduler sees of a cluster's objects, and nothing besides: to try decisions elsewhere.
+
+Our Structs hold no environment, command or volume's content to begin with. Annotations may hold
+anything, kubectl's copy of the whole object for one, so only those of scheduling are kept; texts of
+conditions are left out.
+"""
+
+from typing import Any
+
+import msgspec
+
+from stromboli.shared import keys
+from stromboli.shared.api import core, kinds, meta, scheduling
+from stromboli.shared.api.kinds import Kind
+
+KINDS: tuple[Kind[meta.Object], ...] = (
+    kinds.NODES,  # type: ignore[assignment]  # Kind is read-only in its object
+    kinds.NAMESPACES,
+    kinds.PRIORITY_CLASSES,
+    kinds.QUEUES,
+    kinds.POD_GROUPS,
+    kinds.PODS,
+)
+"""What sessions of the service decide on."""
+
+_KEPT = ("volcano.sh/", "scheduling.k8s.io/", keys.PREFIX, "sla-waiting-time")
+_LEFT_OUT = (keys.TRACEPARENT, keys.LAST_APPLIED)
+
+
+def reduced(kind: Kind[Any], raw: bytes | msgspec.Raw) -> dict[str, Any]:
+    """An object's manifest with what scheduling looks at. Raises msgspec.DecodeError."""
+    found = kind.decode(raw)
+    less: dict[str, Any] = {"metadata": _metadata(found.metadata)}
+    if isinstance(found, core.Pod):
+        less["status"] = msgspec.structs.replace(
+            found.status,
+            reason="",
+            pod_ip="",
+            container_statuses=(),
+            conditions=_without_texts(found.status.conditions),
+        )
+    elif isinstance(found, core.Node | scheduling.PodGroup):
+        conditions = _without_texts(found.status.conditions)
+        less["status"] = msgspec.structs.replace(found.status, conditions=conditions)
+    manifest = msgspec.to_builtins(msgspec.structs.replace(found, **less))
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **manifest}
+
+
+def _metadata(whole: meta.ObjectMeta) -> meta.ObjectMeta:
+    annotations = {
+        key: value
+        for key, value in (whole.annotations or {}).items()
+        if any(kept in key for kept in _KEPT) and key not in _LEFT_OUT
+    }
+    return msgspec.structs.replace(
+        whole, annotations=annotations or None, owner_references=(), finalizers=()
+    )
+
+
+def _without_texts(conditions: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(msgspec.structs.replace(condition, message="") for condition in conditions)
