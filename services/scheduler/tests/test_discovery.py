@@ -1,0 +1,92 @@
+"""Plugins of other distributions, installed as docs/plugins.md says."""
+
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from services.scheduler.tests import sessions, usual
+from stromboli.scheduler import configured, discovery
+from stromboli.scheduler.core import simulate
+from stromboli.testkit import builders
+
+PAGE = (Path(__file__).parents[3] / "docs" / "plugins.md").read_text()
+
+
+def block(language: str) -> str:
+    """The page's one example in a language."""
+    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    return str(found)
+
+
+def install(folder: Path, name: str, *entries: str) -> None:
+    """A distribution, as an installer leaves it."""
+    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("\n".join([f"[{discovery.ENTRY_POINTS}]", *entries, ""]))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "own_nodes", raising=False)
+    return tmp_path
+
+
+def test_the_documents_plugin_runs_as_it_stands_there(folder: Path) -> None:
+    """Its code, its entry point and its configuration, installed as a distribution."""
+    (folder / "own_nodes.py").write_text(block("python"))
+    install(folder, "own-nodes", block("toml").splitlines()[1].replace('"', ""))
+    registry = discovery.registry()
+    loaded = configured.parse(block("yaml"), "c.yaml", registry)
+    assert loaded.warnings == ()
+    given = sessions.given(
+        [
+            builders.make_queue(),
+            builders.make_node("free"),
+            builders.make_node("taken", labels={"example.com/for": "others"}),
+            *usual.gang("g", 3),
+        ]
+    )
+    closed = simulate.run(loaded.configuration, given, registry.find)
+    assert set(usual.binds(closed).values()) == {"free"}
+    assert closed.failures == {}
+
+
+def test_an_argument_that_the_plugin_never_asks_for_is_told(folder: Path) -> None:
+    (folder / "own_nodes.py").write_text(block("python"))
+    install(folder, "own-nodes", "own-nodes = own_nodes:Plugin")
+    text = block("yaml").replace("{label:", "{lable:")
+    (warning,) = configured.parse(text, "c.yaml", discovery.registry()).warnings
+    assert warning.startswith("c.yaml:7: ")
+    assert warning.endswith("did you mean label?")
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (("gang",), "the plugin gang is in stromboli-scheduler and in first"),
+        (("a", "a"), "the plugin a is in "),
+    ],
+)
+def test_a_name_that_is_taken_is_an_error(folder: Path, names: tuple[str, ...], why: str) -> None:
+    """Which of two is meant would hang on what was installed first."""
+    for distribution, name in zip(("first", "second"), names, strict=False):
+        install(folder, distribution, f"{name} = own_nodes:Plugin")
+    with pytest.raises(discovery.DiscoveryError, match=why):
+        discovery.registry(metadata.entry_points(group=discovery.ENTRY_POINTS))
+
+
+def test_a_plugin_that_cannot_be_imported_is_its_configurations_mistake(folder: Path) -> None:
+    """Others are not held up by it."""
+    install(folder, "own-nodes", "own-nodes = own_nodes:Plugin")
+    registry = discovery.registry()
+    with pytest.raises(configured.FileError) as caught:
+        configured.parse(block("yaml"), "c.yaml", registry)
+    (line,) = caught.value.lines
+    assert line.startswith("c.yaml:6: tiers[0].plugins[2]: it cannot be used: own_nodes:Plugin of ")
+    assert "ModuleNotFoundError" in line
+    assert configured.default(registry).warnings == ()
