@@ -1,10 +1,12 @@
 """What the core says about decisions before and after the API server was asked."""
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 
 from stromboli.controller.core import decisions, history, view
-from stromboli.shared import errors, topics
+from stromboli.shared import errors, keys, topics
 from stromboli.shared.api import batch, core
 from stromboli.shared.messages import scheduling
 from stromboli.testkit.builders import (
@@ -150,3 +152,36 @@ def test_the_ledger_says_from_where_a_restart_has_to_read() -> None:
     assert ledger.outcomes_from(5) == 11, "6 was answered before 5"
     ledger.answered(5, 13)
     assert ledger.outcomes_from(8) == 14
+
+
+def noticed(pod: core.Pod, at: str) -> core.Pod:
+    notes = {**(pod.metadata.annotations or {}), keys.EVICTED_AT: at}
+    metadata = msgspec.structs.replace(pod.metadata, annotations=notes)
+    return msgspec.structs.replace(pod, metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [(None, 60), ("2026-01-01T12:00:10+00:00", 10), ("2027-01-01T00:00:00Z", 60), ("soon", 60)],
+)
+def test_a_pod_ends_when_it_was_told_and_never_later_than_the_notice(
+    told: str | None, seconds: int
+) -> None:
+    """Users may write on their pods: nobody puts off his end by that."""
+    pod = make_pod() if told is None else noticed(make_pod(), told)
+    eviction = msgspec.structs.replace(eviction_of(pod), notice_s=60.0)
+    assert decisions.due(pod, eviction, NOON) == NOON + timedelta(seconds=seconds)
+
+
+def test_a_pod_is_told_of_its_end_once_by_annotation_and_condition() -> None:
+    pod = make_pod()
+    eviction = eviction_of(pod)
+    first = decisions.notices(pod, eviction, NOON, NOON)
+    assert [it.subresource for it in first] == ["", "status"]
+    assert b"2026-01-01T12:00:00+00:00" in first[0].patch
+    assert b"DisruptionTarget" in first[1].patch
+    target = core.Condition(type="DisruptionTarget", status="True")
+    told = msgspec.structs.replace(
+        noticed(pod, NOON.isoformat()), status=core.PodStatus(conditions=(target,))
+    )
+    assert decisions.notices(told, eviction, NOON, NOON) == ()

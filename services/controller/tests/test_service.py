@@ -127,6 +127,40 @@ async def test_an_eviction_deletes_the_pod_and_spares_a_finished_one(stage: Stag
         assert [it.result for it in answer.tasks] == ["refused", "executed"]
 
 
+async def test_an_evicted_pod_is_told_first_and_ends_when_it_was_told(stage: Stage) -> None:
+    """Also if the controller is another one by then; meanwhile it goes on with its work, however
+    many wait."""
+    async with stage.controller(decisions_in_hand=1):
+        await enqueued(stage, 2)
+        one, two = await stage.pods(2)
+        await stage.answer(await stage.place(await stage.group(J), [one]))
+        await stage.report(one, "Running")
+        group = await stage.group(J)
+        eviction = scheduling.Eviction(
+            namespace="default",
+            pod=one.metadata.name,
+            uid=one.metadata.uid,
+            reason="preempt",
+            notice_s=3600.0,
+        )
+        decision = await stage.decide(
+            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=(eviction,)
+        )
+        told = await stage.until(
+            kinds.PODS,
+            one.metadata.key,
+            lambda it: any(each.type == "DisruptionTarget" for each in it.status.conditions),
+        )
+        due = told.metadata.annotation(keys.EVICTED_AT)
+        assert due
+        assert told.metadata.deletion_timestamp is None
+        await stage.answer(await stage.place(group, [two]))
+    stage.ahead = timedelta(hours=1)
+    async with stage.controller(sync_max_age_s=10**6):
+        answer = await stage.answer(decision)
+        assert [it.result for it in answer.tasks] == ["executed"]
+
+
 async def test_a_decision_is_answered_once_for_all_however_often_it_comes(stage: Stage) -> None:
     """In disorder the log repeats decisions and the cluster loses answers."""
     async with stage.controller():

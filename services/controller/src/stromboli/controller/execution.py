@@ -5,7 +5,9 @@ at the lowest one that is not. Trouble outside is waited out; a refusal is an ou
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 import structlog
@@ -22,6 +24,8 @@ from stromboli.shared.messages import scheduling as messages
 T = TypeVar("T")
 GROUP = "controller"
 """Group of the decisions' reader."""
+NOTICE_LOOK_S = 5.0
+"""How often a pod under notice is looked at: one that ended needs no more waiting."""
 _log = structlog.get_logger(__name__)
 _binds = telemetry.meter.create_counter(
     "stromboli.controller.decided", description="Binds and evictions by what became of them"
@@ -30,6 +34,26 @@ _binds = telemetry.meter.create_counter(
 
 class _StoppingError(Exception):
     """The process ends and the outside does not answer: the decision comes again."""
+
+
+class _Turn:
+    """One decision's place among those in hand, given up while all it does is wait for a time."""
+
+    def __init__(self, in_hand: asyncio.Semaphore) -> None:
+        self._in_hand = in_hand
+        self._waiting = 0
+
+    @contextlib.asynccontextmanager
+    async def given_up(self) -> AsyncIterator[None]:
+        self._waiting += 1
+        if self._waiting == 1:
+            self._in_hand.release()
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                await self._in_hand.acquire()
 
 
 class Execution:
@@ -134,11 +158,14 @@ class Execution:
     async def _execute(
         self, decided: messages.StatementDecided, decision: str
     ) -> messages.DecisionAnswered:
+        turn = _Turn(self._in_hand)
         async with asyncio.TaskGroup() as tasks:
             enqueued = (
                 tasks.create_task(self._enqueue(decided, decision)) if decided.enqueue else None
             )
-            evicted = [tasks.create_task(self._evict(it, decided)) for it in decided.evictions]
+            evicted = [
+                tasks.create_task(self._evict(it, decided, turn)) for it in decided.evictions
+            ]
             bound = [tasks.create_task(self._bind(it, decided, decision)) for it in decided.binds]
         return messages.DecisionAnswered(
             decision=decision,
@@ -247,13 +274,39 @@ class Execution:
         return decisions.EXECUTED
 
     async def _evict(
-        self, eviction: messages.Eviction, decided: messages.StatementDecided
+        self, eviction: messages.Eviction, decided: messages.StatementDecided, turn: _Turn
     ) -> messages.TaskOutcome:
         answer = decisions.before_eviction(self._view, eviction)
+        if answer is None and eviction.notice_s > 0:
+            await self._give_notice(eviction, decided.pod_group, turn)
         if answer is None:
             answer = await self._evict_now(eviction, decided.pod_group)
         _binds.add(1, {"what": "eviction", "result": answer.result})
         return decisions.outcome(eviction, answer)
+
+    async def _give_notice(self, eviction: messages.Eviction, group: str, turn: _Turn) -> None:
+        """Tell the pod when it ends, and wait until then.
+
+        The time stands on the pod: after a restart the decision comes again and finds it there.
+        """
+        found = await self._until_done(
+            lambda: self._hands.read(kinds.PODS, eviction.namespace, eviction.pod)
+        )
+        if not isinstance(found, core.Pod) or found.metadata.uid != eviction.uid:
+            return
+        now = self._clock()
+        due = decisions.due(found, eviction, now)
+        for patch in decisions.notices(found, eviction, due, now):
+            try:
+                await self._until_done(functools.partial(self._hands.patch, patch, group))
+            except errors.PermanentError as error:
+                # It loses a courtesy, not its end.
+                _log.warning("notice not given", pod=patch.key, reason=error.reason)
+        async with turn.given_up():
+            while (left := (due - self._clock()).total_seconds()) > 0:
+                if decisions.before_eviction(self._view, eviction) is not None:
+                    return
+                await self._pause(min(left, NOTICE_LOOK_S))
 
     async def _evict_now(self, eviction: messages.Eviction, group: str) -> decisions.Answer:
         # The picture may be behind: a pod that finished in the meantime must not be deleted.

@@ -85,6 +85,7 @@ class JobSpec(Part, frozen=True, kw_only=True):
     min_success: int | None = None
     volumes: tuple[VolumeSpec, ...] = ()
     network_topology: NetworkTopology | None = None
+    running_estimate: str = ""
 
 
 class JobState(Part, frozen=True, kw_only=True):

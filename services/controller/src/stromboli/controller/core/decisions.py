@@ -7,16 +7,19 @@ way twice: a pod bound by this very decision is *executed*, and so is the evicti
 gone.
 """
 
-from typing import Literal
+from datetime import datetime, timedelta
+from typing import Any, Literal
 
 import msgspec
 
-from stromboli.controller.core import lifecycle, manifest, tasks, view
+from stromboli.controller.core import commands, lifecycle, manifest, tasks, view
 from stromboli.shared import errors, keys
 from stromboli.shared.api import core, kinds
 from stromboli.shared.messages import scheduling
 
 Outcome = scheduling.TaskOutcome
+DISRUPTION = "DisruptionTarget"
+"""The condition of pods that are about to be deleted by the system."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -100,6 +103,68 @@ def before_eviction(picture: view.View, eviction: scheduling.Eviction) -> Answer
     if tasks.has_finished(pod):
         return Answer("refused", "PodFinished", f"the pod has {pod.status.phase.lower()}")
     return None
+
+
+def evicted_at(pod: core.Pod) -> datetime | None:
+    """When a pod that was told of its eviction is to end; None if it was not, or unreadably."""
+    text = pod.metadata.annotation(keys.EVICTED_AT)
+    try:
+        found = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
+
+
+def due(pod: core.Pod, eviction: scheduling.Eviction, now: datetime) -> datetime:
+    """When an evicted pod is to end: as it was told, but no later than the notice from now."""
+    latest = now + timedelta(seconds=eviction.notice_s)
+    told = evicted_at(pod)
+    return latest if told is None else min(told, latest)
+
+
+def notices(
+    pod: core.Pod, eviction: scheduling.Eviction, at: datetime, now: datetime
+) -> tuple[commands.Patch, ...]:
+    """What tells the pod: the annotation with its end first, then the condition that Kubernetes
+    gives for evictions. What it was told already is not told again."""
+    found = []
+    uid = manifest.test("/metadata/uid", pod.metadata.uid)
+    if evicted_at(pod) != at:
+        annotations = {**(pod.metadata.annotations or {}), keys.EVICTED_AT: at.isoformat()}
+        put = manifest.put("/metadata/annotations", annotations)
+        if pod.metadata.annotations:
+            put = manifest.put(_pointer(keys.EVICTED_AT), at.isoformat())
+        found.append(_patch(pod, [uid, put], ""))
+    if not any(each.type == DISRUPTION for each in pod.status.conditions):
+        condition = {
+            "type": DISRUPTION,
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"evicted ({eviction.reason}); it ends at {at.isoformat()}",
+            "lastTransitionTime": now.isoformat(timespec="seconds"),
+        }
+        put = manifest.put("/status/conditions", [condition])
+        if pod.status.conditions:
+            put = manifest.put("/status/conditions/-", condition)
+        found.append(_patch(pod, [uid, put], "status"))
+    return tuple(found)
+
+
+def _pointer(annotation: str) -> str:
+    return f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"
+
+
+def _patch(
+    pod: core.Pod, operations: list[dict[str, Any]], subresource: Literal["", "status"]
+) -> commands.Patch:
+    return commands.Patch(
+        kind=kinds.PODS,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        patch=manifest.encode(operations),
+        subresource=subresource,
+    )
 
 
 def refusal(error: errors.PermanentError) -> Answer:

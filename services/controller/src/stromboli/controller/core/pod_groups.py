@@ -38,10 +38,12 @@ def create(picture: view.View, job: Job) -> commands.Create:
     groups = list(_sub_groups(job))
     if groups:
         spec["subGroupPolicy"] = groups
-    version = {keys.JOB_VERSION: str(job.status.version)}
+    own = {keys.JOB_VERSION: str(job.status.version)}
+    if job.spec.running_estimate:
+        own[keys.RUNNING_ESTIMATE] = job.spec.running_estimate
     metadata = {
         "labels": dict(job.metadata.labels or {}),
-        "annotations": {**(job.metadata.annotations or {}), **version},
+        "annotations": {**(job.metadata.annotations or {}), **own},
     }
     metadata["annotations"].pop(keys.LAST_APPLIED, None)
     return commands.Create(
