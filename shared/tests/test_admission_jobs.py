@@ -318,3 +318,40 @@ def test_additions_are_a_json_patch() -> None:
     additions = review.completed(kinds.JOBS, job(queue=""), POLICY, "")
     encoded = msgspec.json.decode(msgspec.json.encode(additions))
     assert {"op": "add", "path": "/spec/queue", "value": "default"} in encoded
+
+
+@pytest.mark.parametrize("claimed", [None, {}, {keys.USER: "somebody-else"}])
+def test_who_submits_a_job_stands_on_it_whatever_it_claims(claimed: dict[str, str] | None) -> None:
+    """With the trace beside it."""
+    document = job()
+    if claimed is not None:
+        document["metadata"] = {**document["metadata"], "annotations": claimed}
+    additions = review.completed(kinds.JOBS, document, POLICY, "00-a-b-01", KNOWN, "ann")
+    made = patch.applied(document, additions)["metadata"]["annotations"]
+    assert made == {keys.USER: "ann", keys.TRACEPARENT: "00-a-b-01"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_refused"),
+    [
+        ("ann", "ann", False),
+        (None, None, False),
+        ("ann", "bob", True),
+        ("ann", None, True),
+        (None, "bob", True),
+    ],
+)
+def test_who_submitted_a_job_does_not_change(
+    before: str | None, after: str | None, is_refused: bool
+) -> None:
+    def of(user: str | None) -> Document:
+        made = patch.applied(job(), review.completed(kinds.JOBS, job(), POLICY))
+        return {
+            **made,
+            "metadata": {**made["metadata"], "annotations": {keys.USER: user} if user else {}},
+        }
+
+    found = review.violations(kinds.JOBS, "UPDATE", of(after), of(before), KNOWN, POLICY)
+    assert [each.path for each in found] == (
+        ["metadata.annotations[stromboli.sh/user]"] if is_refused else []
+    )

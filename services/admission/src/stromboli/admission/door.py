@@ -132,7 +132,8 @@ class Door:
         if path.endswith("/mutate"):
             with telemetry.span("admit", kind=kind.kind) as traceparent:
                 document = request.object or {}
-                additions = self._completed(kind, document, request.namespace, traceparent)
+                user = request.user_info.username
+                additions = self._completed(kind, document, request.namespace, traceparent, user)
             return wire.answer(request.uid, (), additions)
         document = (request.old_object if request.operation == "DELETE" else request.object) or {}
         before = request.old_object if request.operation == "UPDATE" else None
@@ -153,7 +154,7 @@ class Door:
         middle (repeating is safe: what stands already is unchanged).
         """
         with telemetry.span("submit", objects=len(documents)) as traceparent:
-            submissions = await self._prepared(documents, traceparent)
+            submissions = await self._prepared(documents, traceparent, user)
             together = {
                 submission.name: kinds.QUEUES.decode(msgspec.json.encode(submission.document))
                 for submission in submissions
@@ -201,7 +202,9 @@ class Door:
             ),
         )
 
-    async def _prepared(self, documents: list[Document], traceparent: str) -> list[Submission]:
+    async def _prepared(
+        self, documents: list[Document], traceparent: str, user: str
+    ) -> list[Submission]:
         refused: list[Violation] = []
         submissions = []
         for index, document in enumerate(documents):
@@ -224,13 +227,13 @@ class Door:
                     )
                 )
             else:
-                submissions.append(await self._submission(kind, document, traceparent))
+                submissions.append(await self._submission(kind, document, traceparent, user))
         if refused:
             raise RefusedError(tuple(refused))
         return submissions
 
     async def _submission(
-        self, kind: Kind[Any], document: Document, traceparent: str
+        self, kind: Kind[Any], document: Document, traceparent: str, user: str
     ) -> Submission:
         metadata = {**document["metadata"]}
         namespace = (patch.text_of(document, "namespace") or "default") if kind.namespaced else ""
@@ -244,7 +247,7 @@ class Door:
         except errors.NotFoundError:
             before = None
         if before is None:
-            additions = self._completed(kind, document, namespace, traceparent)
+            additions = self._completed(kind, document, namespace, traceparent, user)
             return Submission(kind, namespace, patch.applied(document, additions), None)
         return Submission(kind, namespace, patch.merged(before, document), before)
 
@@ -276,7 +279,7 @@ class Door:
         return judged()
 
     def _completed(
-        self, kind: Kind[Any], document: Document, namespace: str, traceparent: str
+        self, kind: Kind[Any], document: Document, namespace: str, traceparent: str, user: str
     ) -> tuple[patch.Add, ...]:
         """Defaults for a new object. Namespaces are known from the log: a wish in one that is a
         moment old may be missed, as with any watch."""
@@ -287,7 +290,7 @@ class Door:
             if known.namespace is None:
                 own = core.Namespace(metadata=meta.ObjectMeta(name=namespace))
                 known = review.Known(namespace=own)
-        return review.completed(kind, document, policy, traceparent, known)
+        return review.completed(kind, document, policy, traceparent, known, user)
 
     async def _written(self, submission: Submission) -> Applied:
         kind, namespace, name = submission.kind, submission.namespace, submission.name

@@ -9,13 +9,18 @@ DEFAULT_MAX_RETRY = 3
 
 
 def of_job(
-    job: batch.Job, own_scheduler: str, traceparent: str, namespace_queue: str = ""
+    job: batch.Job,
+    own_scheduler: str,
+    traceparent: str,
+    namespace_queue: str = "",
+    user: str = "",
 ) -> tuple[Add, ...]:
     """Additions that complete a new job. Existing values are never changed, but for the default
     queue, which gives way to ``namespace_queue`` (may be empty): whether a person or the schema
     wrote ``default`` nobody can tell.
 
     ``traceparent`` (may be empty) marks the job, so that its trace goes on in other services.
+    ``user`` (empty: nobody knows) is written over whatever the job claims.
     """
     spec = job.spec
     additions: list[Add] = []
@@ -32,9 +37,12 @@ def of_job(
         total = sum(min_available(task) for task in spec.tasks)
         additions.append(Add(path="/spec/minAvailable", value=total))
     additions += _of_plugins(spec.plugins)
+    notes = {}
     if traceparent and job.metadata.annotation(keys.TRACEPARENT) is None:
-        additions += _annotation(job, keys.TRACEPARENT, traceparent)
-    return tuple(additions)
+        notes[keys.TRACEPARENT] = traceparent
+    if user and job.metadata.annotation(keys.USER) != user:
+        notes[keys.USER] = user
+    return (*additions, *_annotations(job, notes))
 
 
 def min_available(task: batch.TaskSpec) -> int:
@@ -91,7 +99,12 @@ def of_queue(
     return tuple(additions)
 
 
-def _annotation(job: batch.Job, key: str, value: str) -> list[Add]:
+def _annotations(job: batch.Job, notes: dict[str, str]) -> list[Add]:
+    if not notes:
+        return []
     if job.metadata.annotations is None:
-        return [Add(path="/metadata/annotations", value={key: value})]
-    return [Add(path=pointer("metadata", "annotations", key), value=value)]
+        return [Add(path="/metadata/annotations", value=notes)]
+    return [
+        Add(path=pointer("metadata", "annotations", key), value=value)
+        for key, value in notes.items()
+    ]

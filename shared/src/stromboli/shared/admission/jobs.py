@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from stromboli.shared import job_plugins
+from stromboli.shared import job_plugins, keys
 from stromboli.shared.admission import naming, pod_template, policies, topology
 from stromboli.shared.admission import queues as queue_rules
 from stromboli.shared.admission.defaults import min_available
@@ -77,6 +77,12 @@ def updated(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
             path="spec.minAvailable",
             reason=f"{spec.min_available} is not possible with {replicas} replicas in all",
             expected=f"0 to {replicas}",
+        )
+    if job.metadata.annotation(keys.USER) != before.metadata.annotation(keys.USER):
+        yield Violation(
+            path=f"metadata.annotations[{keys.USER}]",
+            reason="says who submitted the job",
+            expected="leave it as it is",
         )
     now, then = _fixed(spec), _fixed(before.spec)
     for field in msgspec.structs.fields(batch.JobSpec):

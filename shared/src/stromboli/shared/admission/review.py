@@ -67,10 +67,12 @@ def completed(
     policy: Policy,
     traceparent: str = "",
     known: Known = Known(),  # noqa: B008 - frozen
+    user: str = "",
 ) -> tuple[Add, ...]:
     """Defaults for a new object; none if it cannot be read (``violations`` then says why).
 
-    ``traceparent`` (may be empty) marks a job, so that its trace goes on in other services.
+    ``traceparent`` (may be empty) marks a job, so that its trace goes on in other services;
+    ``user`` (may be empty) is who submits it.
     """
     if not all(isinstance(document.get(part), dict | None) for part in ("metadata", "spec")):
         return ()
@@ -84,7 +86,7 @@ def completed(
     match read:
         case batch.Job() if "spec" in document and _is_ours(read, policy):
             scheduler = policy.scheduler_names[0]
-            return defaults.of_job(read, scheduler, traceparent, known.namespace_queue)
+            return defaults.of_job(read, scheduler, traceparent, known.namespace_queue, user)
         case scheduling.Queue():
             spec = document.get("spec")
             return defaults.of_queue(read, frozenset(document), frozenset(spec or ()))
