@@ -30,6 +30,8 @@ class Changes:
 
     def note(self, tasks: Sequence[model.Task]) -> None:
         """Tasks of one job are about to change."""
+        if tasks[0].status is model.Status.ALLOCATED:
+            return  # Only a session allocates: they have been noted.
         for task in tasks:
             if task.key not in self._tasks:
                 self._tasks[task.key] = (task, task.status, task.node)

@@ -28,7 +28,8 @@ class Board:
         self._tallies: dict[tuple[terms.Matcher, ...], Counts] = {}
         self._carried_away: dict[terms.Term, Counts] | None = None
         self._carried_likes: dict[tuple[int, terms.Term], Counts] | None = None
-        self._moves: list[tuple[census.Placed, int, int]] = []
+        self._moves: list[tuple[census.Placed, list[int], int]] = []
+        """(pods of one kind, the row of each, 1 or -1)."""
         self._followed: dict[census.Placed, list[Counts]] = {}
         """Every vector in which pods of that kind are counted."""
 
@@ -37,9 +38,9 @@ class Board:
         """Term of anti-affinity -> pods that carry it, per node."""
         if self._carried_away is None:
             self._carried_away = _copied(self._census.carried_away)
-            for placed, row, change in self._moves:
+            for placed, rows, change in self._moves:
                 for term in self.wishes(placed.task_class).away:
-                    self._vector(self._carried_away, term)[row] += change
+                    np.add.at(self._vector(self._carried_away, term), rows, change)
             self._followed.clear()
         return self._carried_away
 
@@ -48,9 +49,9 @@ class Board:
         """Weighted term of a preference -> pods that carry it, per node."""
         if self._carried_likes is None:
             self._carried_likes = _copied(self._census.carried_likes)
-            for placed, row, change in self._moves:
+            for placed, rows, change in self._moves:
                 for like in self.wishes(placed.task_class).likes:
-                    self._vector(self._carried_likes, like)[row] += change
+                    np.add.at(self._vector(self._carried_likes, like), rows, change)
             self._followed.clear()
         return self._carried_likes
 
@@ -74,9 +75,9 @@ class Board:
         tally = self._tallies.get(matchers)
         if tally is None:
             tally = self._tallies[matchers] = self._census.counts(matchers).copy()
-            for placed, row, change in self._moves:
+            for placed, rows, change in self._moves:
                 if self._census.means(matchers, placed):
-                    tally[row] += change
+                    np.add.at(tally, rows, change)
             self._followed.clear()
         return tally
 
@@ -99,19 +100,24 @@ class Board:
         return result
 
     def _move_all(self, tasks: Sequence[model.Task], change: int) -> None:
+        known = self.table.rows
+        rows: tuple[list[int], list[int]] = ([], [])
         for task in tasks:
-            row = self.table.rows.get(task.node)
+            row = known.get(task.node)
             if row is not None:
-                self._move(task, row, change)
+                rows[task.pod.metadata.deletion_timestamp is None].append(row)
+        for is_alive in (False, True):
+            if rows[is_alive]:
+                placed = census.Placed(tasks[0].task_class, is_alive)
+                self._move(placed, rows[is_alive], change)
 
-    def _move(self, task: model.Task, row: int, change: int) -> None:
-        placed = census.placed_of(task)
-        self._moves.append((placed, row, change))
+    def _move(self, placed: census.Placed, rows: list[int], change: int) -> None:
+        self._moves.append((placed, rows, change))
         followed = self._followed.get(placed)
         if followed is None:
             followed = self._followed[placed] = list(self._vectors(placed))
         for counts in followed:
-            counts[row] += change
+            np.add.at(counts, rows, change)
 
     def _vectors(self, placed: census.Placed) -> Iterable[Counts]:
         for matchers, tally in self._tallies.items():
