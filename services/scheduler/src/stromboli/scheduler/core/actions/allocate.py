@@ -6,15 +6,17 @@ queues and jobs are ordered anew after each.
 
 import msgspec
 
-from stromboli.scheduler.core.framework import model, ordering, session, statement
+from stromboli.scheduler.core.actions import subgroups
+from stromboli.scheduler.core.framework import model, ordering, session, statement, subjobs
 
 
 class Sheet(msgspec.Struct, eq=False):
-    """A job's tasks that are still to be tried, the next one last."""
+    """A job's tasks that are still to be tried, the next one last; or those of a group of it."""
 
     job: model.Job
     tasks: list[model.Task]
     failed_roles: set[str]
+    subjob: model.SubJob | None = None
 
 
 def run(within: session.Session) -> None:
@@ -71,7 +73,10 @@ def _serve(within: session.Session, queue: model.Queue, sheet: Sheet) -> bool:
     """Try the job once; whether it was bound, so that its further tasks may be tried."""
     job = sheet.job
     trial = within.statement()
-    _place(within, queue, sheet, trial)
+    if job.sub_group_minimums:
+        _place_groups(within, queue, sheet, trial)
+    else:
+        _place(within, queue, sheet, trial)
     if within.job_ready(job):
         trial.commit()
         return True
@@ -80,10 +85,19 @@ def _serve(within: session.Session, queue: model.Queue, sheet: Sheet) -> bool:
     return False
 
 
+def _place_groups(
+    within: session.Session, queue: model.Queue, sheet: Sheet, trial: statement.Statement
+) -> None:
+    def place(subjob: model.SubJob, tasks: list[model.Task], part: statement.Statement) -> None:
+        _place(within, queue, Sheet(sheet.job, tasks, set(), subjob), part)
+
+    subgroups.place(within, sheet.job, sheet.tasks, trial, place)
+
+
 def _place(
     within: session.Session, queue: model.Queue, sheet: Sheet, trial: statement.Statement
 ) -> None:
-    """Place tasks until the job is ready or must wait.
+    """Place tasks until the job, or the group of it, is ready or must wait.
 
     Equal tasks go together: as many as the queue may hold, and no more than the job lacks at
     least, so that all is as if it had been asked after each of them.
@@ -91,7 +105,7 @@ def _place(
     job, tasks = sheet.job, sheet.tasks
     while tasks:
         task = tasks[-1]
-        run = _run(within, tasks, within.lacking(job, task))
+        run = _run(within, tasks, _lacking(within, sheet, task))
         room = within.room(queue, task, len(run))
         if not room:
             job.is_refused_by_queue = True
@@ -114,8 +128,21 @@ def _place(
                     return
             else:
                 del tasks[-placed:]
-                if within.job_ready(job):
+                if _is_ready(within, sheet):
                     return
+
+
+def _lacking(within: session.Session, sheet: Sheet, task: model.Task) -> int:
+    """How many tasks like this one must at least be placed before it can be ready."""
+    if sheet.subjob is None:
+        return within.lacking(sheet.job, task)
+    return max(1, sheet.subjob.min_available - subjobs.count(sheet.subjob, subjobs.HELD))
+
+
+def _is_ready(within: session.Session, sheet: Sheet) -> bool:
+    if sheet.subjob is None:
+        return within.job_ready(sheet.job)
+    return within.subjob_ready(sheet.job, sheet.subjob)
 
 
 def _run(within: session.Session, tasks: list[model.Task], most: int) -> list[model.Task]:
@@ -176,6 +203,8 @@ def _goes_on(sheet: Sheet) -> bool:
     job = sheet.job
     if job.min_available == len(job.tasks):
         return False
+    if sheet.subjob is not None:
+        return sheet.subjob.min_available < len(sheet.subjob.tasks)
     if job.min_available < sum(job.task_min_available.values()):
         left = sum(task.role not in sheet.failed_roles for task in job.pending)
         return job.ready + left >= job.min_available

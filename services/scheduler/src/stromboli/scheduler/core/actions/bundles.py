@@ -12,7 +12,7 @@ from functools import cmp_to_key
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core.framework import amounts, model, session
+from stromboli.scheduler.core.framework import amounts, model, session, subjobs
 
 PREEMPT, RECLAIM = "gangpreempt", "gangreclaim"
 """Actions, as plugins are told."""
@@ -67,10 +67,12 @@ def _divided(job: model.Job, tasks: Iterable[model.Task]) -> list[Bundle]:
     surplus = job.ready - job.min_available
     ready = Counter(task.role for task in job.with_status(*model.READY))
     of_role = {role: ready[role] - least for role, least in job.task_min_available.items()}
+    groups = _Groups(job)
     safe: list[model.Task] = []
     rest: list[model.Task] = []
     for task in ordered:
-        if len(safe) < surplus and of_role.get(task.role, 1) > 0:
+        if len(safe) < surplus and of_role.get(task.role, 1) > 0 and groups.can_spare(task):
+            groups.take(task)
             safe.append(task)
             if task.role in of_role:
                 of_role[task.role] -= 1
@@ -78,6 +80,34 @@ def _divided(job: model.Job, tasks: Iterable[model.Task]) -> list[Bundle]:
             rest.append(task)
     parts = [Bundle(job, safe, is_safe=True), Bundle(job, rest, is_safe=False)]
     return [part for part in parts if part.victims]
+
+
+class _Groups:
+    """What the groups of a job can spare: what is beyond a group's minimum, and whole groups beyond
+    those that their policy wants."""
+
+    def __init__(self, job: model.Job) -> None:
+        self._job = job
+        self._left = {
+            key: subjobs.count(subjob, subjobs.HELD) for key, subjob in job.subjobs.items()
+        }
+
+    def can_spare(self, task: model.Task) -> bool:
+        """Enough groups are whole without the task, too."""
+        least = self._job.sub_group_minimums
+        subjob = self._job.subjobs[task.subjob]
+        if not least.get(subjob.policy) or self._left[task.subjob] != subjob.min_available:
+            return True
+        whole = sum(
+            self._left[key] >= each.min_available
+            for key, each in self._job.subjobs.items()
+            if each.policy == subjob.policy
+        )
+        return whole > least[subjob.policy]
+
+    def take(self, task: model.Task) -> None:
+        """The task goes."""
+        self._left[task.subjob] -= 1
 
 
 def _left_by_plugins(

@@ -33,6 +33,11 @@ def serve(
     """Evict for the job what it takes, or nothing."""
     waiting = [task for task in evicting.wanting(within, job) if not task.is_best_effort]
     waiting = [task for task in waiting if within.finder.pre_predicate(task) is None]
+    if job.sub_group_minimums and waiting and within.job_ready(job):
+        first = within.ordered_subjobs(
+            {job.subjobs[task.subjob].key: job.subjobs[task.subjob] for task in waiting}.values()
+        )[0]
+        waiting = [task for task in waiting if task.subjob == first.key]
     if not waiting:
         return
     need: amounts.Vector = np.sum([task.request for task in waiting], axis=0)

@@ -302,7 +302,7 @@ class Extensions:
 
     def subjob_ready(self, job: model.Job, subjob: model.SubJob) -> bool:
         """All plugins agree; a job that is not divided is asked as a whole."""
-        if len(job.subjobs) <= 1:
+        if not job.sub_group_minimums:
             return self.job_ready(job)
         return all(test(job, subjob) for test in self.flat("subjob_ready", "enabledSubJobReady"))
 
@@ -312,7 +312,7 @@ class Extensions:
 
     def subjob_pipelined(self, job: model.Job, subjob: model.SubJob) -> bool:
         """The plugins' vote; a job that is not divided is asked as a whole."""
-        if len(job.subjobs) <= 1:
+        if not job.sub_group_minimums:
             return self.job_pipelined(job)
         return _voted(self.functions("subjob_pipelined", "enabledSubJobPipelined"), job, subjob)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from stromboli.scheduler.core import shapes
-from stromboli.scheduler.core.framework import amounts, model
+from stromboli.scheduler.core.framework import amounts, model, subjobs
 from stromboli.shared import keys, units
 from stromboli.shared.api import core, meta, scheduling
 
@@ -73,7 +73,8 @@ def job(
         budget_max_unavailable=metadata.annotation(keys.JDB_MAX_UNAVAILABLE) or "",
         allocated=nothing,
         total_request=nothing,
-        subjobs={metadata.key: model.SubJob(metadata.key, spec.min_member)},
+        subjobs=subjobs.opened(group),
+        sub_group_minimums=subjobs.minimums(group),
         conditions=list(group.status.conditions),
         is_going=metadata.deletion_timestamp is not None,
     )
@@ -135,10 +136,7 @@ def join(found: model.Job, member: model.Task) -> None:
     found.total_request = found.total_request + member.request
     if member.status in model.ALLOCATED:
         found.allocated = found.allocated + member.request
-    subjob = next(iter(found.subjobs.values()))
-    member.subjob = subjob.key
-    subjob.tasks[member.uid] = member
-    subjob.priority = max(subjob.priority, member.priority)
+    subjobs.join(found, member)
     if member.is_gated:
         found.gated[member.uid] = member
 
@@ -151,10 +149,7 @@ def leave(found: model.Job, member: model.Task) -> None:
     found.total_request = found.total_request - member.request
     if member.status in model.ALLOCATED:
         found.allocated = found.allocated - member.request
-    subjob = found.subjobs[member.subjob]
-    del subjob.tasks[member.uid]
-    if len(found.subjobs) > 1:
-        subjob.priority = max((each.priority for each in subjob.tasks.values()), default=0)
+    subjobs.leave(found, member)
     found.gated.pop(member.uid, None)
 
 

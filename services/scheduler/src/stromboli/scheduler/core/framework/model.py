@@ -116,6 +116,8 @@ class SubJob(msgspec.Struct, eq=False):
     match_index: int = 0
     priority: int = 0
     tasks: dict[str, Task] = {}
+    policy: str = ""
+    """The policy that made it; empty for the job as a whole, and for what no policy means."""
     hyper_node: str = ""
     """Where it was placed or nominated, for topology plugins."""
 
@@ -166,6 +168,8 @@ class Job(msgspec.Struct, eq=False):
     prospect: str = ""
     """When it is to start, as far as that is known."""
     subjobs: dict[str, SubJob] = {}
+    sub_group_minimums: Mapping[str, int] = {}
+    """Policy that divides the job -> how many of its groups must be whole; empty if none does."""
     conditions: list[scheduling.PodGroupCondition] = []
     gated: dict[str, Task] = {}
     """Its tasks with scheduling gates."""

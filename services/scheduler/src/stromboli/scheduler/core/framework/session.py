@@ -224,6 +224,17 @@ class Session(extensions.Extensions):
             found.sort(key=key)
         return found
 
+    def ordered_subjobs(self, found: Iterable[model.SubJob]) -> list[model.SubJob]:
+        """Groups of a job as they are to be placed: plugins, then index, then key."""
+
+        def compare(left: model.SubJob, right: model.SubJob) -> int:
+            first, second = (left.match_index, left.key), (right.match_index, right.key)
+            return self._first_opinion("subjob_order", "enabledSubJobOrder", left, right) or (
+                (first > second) - (first < second)
+            )
+
+        return sorted(found, key=cmp_to_key(compare))
+
     def ordered_jobs(self, jobs: Iterable[model.Job]) -> list[model.Job]:
         """Jobs as they are to be served."""
         jobs = list(jobs)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stromboli.scheduler.core.framework import configuration, model, points, session
+from stromboli.scheduler.core.framework import configuration, model, points, session, subjobs
 from stromboli.shared.api import scheduling
 
 UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
@@ -31,19 +31,19 @@ class Plugin:
         within.add_job_order(
             lambda left, right: left.is_ready - right.is_ready, lambda job: job.is_ready
         )
-        within.add_job_ready(lambda job: job.roles_ready and job.is_ready, _lacking)
+        within.add_job_ready(_ready, _lacking)
         within.add_job_pipelined(_pipelined)
         within.add_job_starving(lambda job: job.is_starving)
-        within.add_subjob_ready(lambda job, subjob: _reaches(subjob, model.READY))
+        within.add_subjob_ready(lambda job, subjob: subjobs.reaches(subjob, subjobs.HELD))
         within.add_subjob_pipelined(
             lambda job, subjob: (
-                points.PERMIT
-                if _reaches(subjob, model.READY | {model.Status.PIPELINED})
-                else points.REJECT
+                points.PERMIT if subjobs.reaches(subjob, subjobs.PROMISED) else points.REJECT
             )
         )
         within.add_subjob_order(
-            lambda left, right: _reaches(left, model.READY) - _reaches(right, model.READY)
+            lambda left, right: (
+                subjobs.reaches(left, subjobs.HELD) - subjobs.reaches(right, subjobs.HELD)
+            )
         )
 
     def close(self, within: session.Session) -> None:
@@ -59,6 +59,10 @@ def _validity(job: model.Job) -> points.Invalid | None:
     if not job.roles_valid:
         return points.Invalid(
             "NotEnoughPodsOfTask", "Not enough valid pods of each task for gang-scheduling"
+        )
+    if not subjobs.are_valid(job):
+        return points.Invalid(
+            "NotEnoughPodsOfTask", "Not enough valid subGroups of each task for gang-scheduling"
         )
     if job.valid < job.min_available:
         return points.Invalid(
@@ -92,16 +96,14 @@ def _lacking(job: model.Job, task: model.Task) -> int:
     return lacking
 
 
+def _ready(job: model.Job) -> bool:
+    return job.roles_ready and job.is_ready and subjobs.are_whole(job, subjobs.HELD)
+
+
 def _pipelined(job: model.Job) -> int:
-    return points.PERMIT if job.roles_pipelined and job.is_pipelined else points.REJECT
-
-
-def _reaches(subjob: model.SubJob, statuses: frozenset[model.Status]) -> bool:
-    count = sum(
-        task.status in statuses or (task.status is model.Status.PENDING and task.is_best_effort)
-        for task in subjob.tasks.values()
-    )
-    return count >= subjob.min_available
+    is_enough = job.roles_pipelined and job.is_pipelined
+    is_enough = is_enough and subjobs.are_whole(job, subjobs.PROMISED)
+    return points.PERMIT if is_enough else points.REJECT
 
 
 def _condition(job: model.Job) -> scheduling.PodGroupCondition | None:

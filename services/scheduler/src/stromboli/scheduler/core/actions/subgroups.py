@@ -1,0 +1,58 @@
+"""Placing a gang that is divided into groups: each group whole or not at all (spec 8.2).
+
+Groups without which too few would be whole come first. Those that find no place give theirs back;
+the gang is bound once it is ready, which its policies have a say in.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from stromboli.scheduler.core.framework import model, session, statement, subjobs
+
+Place = Callable[[model.SubJob, list[model.Task], statement.Statement], None]
+"""Places tasks of a group until it is ready; the next one is the last of the list, and what was
+tried is taken from it."""
+
+
+def place(
+    within: session.Session,
+    job: model.Job,
+    tasks: list[model.Task],
+    trial: statement.Statement,
+    place_group: Place,
+) -> None:
+    """Place groups until the job is ready. ``tasks``: those to be tried, the next one last; what
+    was tried is taken from them."""
+    waiting: dict[str, list[model.Task]] = {}
+    for task in tasks:
+        waiting.setdefault(task.subjob, []).append(task)
+    for subjob in _ordered(within, job, [job.subjobs[key] for key in waiting]):
+        left = waiting[subjob.key]
+        part = within.statement()
+        place_group(subjob, left, part)
+        if within.subjob_ready(job, subjob) or within.subjob_pipelined(job, subjob):
+            trial.merge(part)
+        else:
+            part.discard()
+            left.clear()
+        if within.job_ready(job):
+            break
+    still = {task.uid for left in waiting.values() for task in left}
+    tasks[:] = [task for task in tasks if task.uid in still]
+
+
+def _ordered(
+    within: session.Session, job: model.Job, waiting: Iterable[model.SubJob]
+) -> list[model.SubJob]:
+    ordered = within.ordered_subjobs(waiting)
+    whole = Counter(
+        each.policy for each in job.subjobs.values() if subjobs.reaches(each, subjobs.HELD)
+    )
+    lacking = {policy: least - whole[policy] for policy, least in job.sub_group_minimums.items()}
+    needed = []
+    for each in ordered:
+        is_whole = subjobs.reaches(each, subjobs.HELD)
+        if not is_whole and lacking.get(each.policy, 0) > 0:
+            lacking[each.policy] -= 1
+            needed.append(each)
+    return [*needed, *(each for each in ordered if each not in needed)]
