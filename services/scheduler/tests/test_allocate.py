@@ -141,3 +141,23 @@ def test_a_gang_that_was_whole_and_lost_members_is_unknown() -> None:
         for before in ("Running", "Inqueue")
     }
     assert phases == {"Running": "Unknown", "Inqueue": "Inqueue"}
+
+
+def test_backfill_keeps_a_promise_whose_place_is_not_free_yet() -> None:
+    """The victim still holds its place among the node's pods; nothing is bound beside it."""
+    full = builders.make_node("n1", pods=1)
+    victim = usual.gang("old", 1, min_member=0, cpu=None, memory=None, node="n1")
+    newcomer = [
+        builders.make_pod_group("new", 1, priority_class="high"),
+        builders.make_pod("new-0", "new", cpu=None, memory=None),
+    ]
+    closed = usual.closed(
+        full,
+        builders.make_priority_class("high", 9),
+        *victim,
+        *newcomer,
+        run="allocate, preempt, backfill",
+    )
+    assert [each.task for each in closed.decisions.evictions] == ["default/old-0"]
+    assert usual.binds(closed) == {}
+    assert closed.jobs["default/new"].waiting == 1

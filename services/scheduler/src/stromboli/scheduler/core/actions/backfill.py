@@ -7,11 +7,22 @@ from stromboli.scheduler.core.framework import model, ordering, session
 
 
 def run(within: session.Session) -> None:
-    """Every best-effort task that waits is tried once, by queue, job and task order."""
+    """Every best-effort task that waits is tried once, by queue, job and task order.
+
+    One with a promise is placed where there is room at once; else it keeps the promise, for which
+    others may have been evicted.
+    """
     for task in list(_waiting(within)):
         job = within.jobs[task.job]
+        promised, evicted = task.node, task.eviction_occurred
+        if task.status is model.Status.PIPELINED:
+            _release_promise(within, task)
         error = _place(within, task)
-        if error is not None:
+        if error is not None and promised:
+            within.change(task, model.Status.PIPELINED, promised)
+            task.eviction_occurred = evicted
+            within.tell_allocated((task,))
+        elif error is not None:
             job.fit_errors[task.uid] = error
 
 
@@ -24,20 +35,19 @@ def _waiting(within: session.Session) -> Iterator[model.Task]:
             by_queue.setdefault(job.queue, []).append(job)
     while queues:
         for job in within.ordered_jobs(by_queue.get(queues.pop().name, ())):
-            _release_promises(within, job)
+            promised = job.with_status(model.Status.PIPELINED)
             yield from within.ordered_tasks(
-                task for task in job.pending if task.is_best_effort and not task.is_gated
+                task
+                for task in (*job.pending, *promised)
+                if task.is_best_effort and not task.is_gated
             )
 
 
-def _release_promises(within: session.Session, job: model.Job) -> None:
-    """A promise to a task that needs nothing is not worth keeping."""
-    for task in job.with_status(model.Status.PIPELINED):
-        if task.is_best_effort:
-            within.change(task, model.Status.PENDING, task.node)
-            within.tell_deallocated((task,))
-            task.node = ""
-            task.eviction_occurred = False
+def _release_promise(within: session.Session, task: model.Task) -> None:
+    within.change(task, model.Status.PENDING, task.node)
+    within.tell_deallocated((task,))
+    task.node = ""
+    task.eviction_occurred = False
 
 
 def _place(within: session.Session, task: model.Task) -> model.FitError | None:
@@ -46,8 +56,10 @@ def _place(within: session.Session, task: model.Task) -> model.FitError | None:
     if reason is not None:
         return model.FitError(message=reason)
     verdict = finder.verdict(task)
-    candidates = verdict.passed & within.nodes.labelled.usable
+    # It takes a place among the node's pods, which those that are to go still hold.
+    idle = finder.fits_idle(task)
+    candidates = verdict.passed & idle
     if not candidates.any():
-        return finder.fit_error(task, verdict)
+        return finder.fit_error(task, verdict, idle | ~verdict.passed)
     within.allocate(task, finder.best(task, candidates))
     return None

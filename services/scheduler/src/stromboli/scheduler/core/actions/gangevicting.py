@@ -33,10 +33,10 @@ def serve(
     """Evict for the job what it takes, or nothing."""
     waiting = [task for task in evicting.wanting(within, job) if not task.is_best_effort]
     waiting = [task for task in waiting if within.finder.pre_predicate(task) is None]
-    if job.sub_group_minimums and waiting and within.job_ready(job):
-        first = within.ordered_subjobs(
-            {job.subjobs[task.subjob].key: job.subjobs[task.subjob] for task in waiting}.values()
-        )[0]
+    if waiting and job.sub_group_minimums and within.job_ready(job):
+        # A gang that runs grows by one group at a time.
+        groups = {task.subjob: job.subjobs[task.subjob] for task in waiting}
+        first = within.ordered_subjobs(groups.values())[0]
         waiting = [task for task in waiting if task.subjob == first.key]
     if not waiting:
         return
