@@ -1,0 +1,38 @@
+"""Durations as users write them in annotations and arguments: ``90s``, ``5m``, ``1h30m``."""
+
+import re
+from datetime import timedelta
+from fractions import Fraction
+
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_SECONDS = {
+    "ns": Fraction(1, 10**9),
+    "us": Fraction(1, 10**6),
+    "µs": Fraction(1, 10**6),
+    "μs": Fraction(1, 10**6),
+    "ms": Fraction(1, 1000),
+    "s": Fraction(1),
+    "m": Fraction(60),
+    "h": Fraction(3600),
+}
+
+
+def duration(text: str) -> timedelta:
+    """The length of time that the text says, to the microsecond.
+
+    Raises ValueError that names the text and the accepted form.
+    """
+    sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    if rest == "0":
+        return timedelta()
+    parts = _PART.findall(rest)
+    if not parts or "".join(number + unit for number, unit in parts) != rest:
+        raise ValueError(
+            f"{text!r} is not a duration: write numbers with one of the units "
+            f"{' '.join(sorted(set(_SECONDS) - {'μs'}))}, such as 90s or 1h30m"
+        )
+    seconds = sum(Fraction(number.rstrip(".")) * _SECONDS[unit] for number, unit in parts)
+    try:
+        return timedelta(microseconds=sign * int(seconds * 10**6))
+    except OverflowError:
+        raise ValueError(f"{text!r} is longer than any time we can tell") from None
