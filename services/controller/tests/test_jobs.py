@@ -4,6 +4,15 @@ from collections.abc import Sequence
 
 import pytest
 
+from services.controller.tests.scenes import (
+    J,
+    enqueued,
+    finish,
+    reap_all,
+    restarted,
+    running,
+    submitted,
+)
 from services.controller.tests.world import World
 from stromboli.controller.core import commands
 from stromboli.shared import keys, topics
@@ -17,35 +26,6 @@ from stromboli.testkit.builders import (
     make_pod,
     make_task,
 )
-
-J = "default/j1"
-
-
-def submitted(job: batch.Job) -> World:
-    world = World()
-    world.submit(job)
-    world.settle()
-    return world
-
-
-def enqueued(job: batch.Job) -> World:
-    world = submitted(job)
-    world.enqueue(world.group_key())
-    world.settle()
-    return world
-
-
-def running(job: batch.Job) -> World:
-    world = enqueued(job)
-    world.run()
-    world.settle()
-    return world
-
-
-def finish(world: World, *ends: str) -> None:
-    for pod, end in zip(world.pods(), ends, strict=True):
-        world.change_pod(pod.metadata.key, end)
-    world.settle()
 
 
 def test_a_new_job_gets_its_pod_group_before_its_status_and_no_pods() -> None:
@@ -253,12 +233,12 @@ def test_an_unknown_plugin_is_said_once_and_makes_no_pods() -> None:
     assert world.reasons() == ["Pending", "PluginError"]
 
 
-def test_what_is_not_carried_out_yet_is_said() -> None:
-    policy = batch.LifecyclePolicy(event="PodFailed", action="RestartTask")
-    late = batch.LifecyclePolicy(event="PodEvicted", action="RestartJob", timeout="30s")
-    task = make_task(policies=[late], depends_on=["other"])
+def test_a_policy_that_can_never_act_is_said() -> None:
+    policy = batch.LifecyclePolicy(event="PodRunning", action="RestartTask")
+    late = batch.LifecyclePolicy(event="PodEvicted", action="RestartJob", timeout="soon")
+    task = make_task(policies=[late])
     world = submitted(make_job(tasks=[task], policies=[policy]))
-    assert world.reasons().count("NotCarriedOut") == 3
+    assert world.reasons().count("NotCarriedOut") == 2
 
 
 def test_a_finished_job_is_removed_when_its_time_is_up_also_after_a_restart() -> None:
@@ -386,21 +366,6 @@ def test_a_command_without_a_job_waits_a_little_and_is_removed() -> None:
     world.wait(30)
     world.settle()
     assert ("commands", "default/c1") not in world.objects
-
-
-def restarted(action: str = "RestartJob", retries: int = 3) -> World:
-    policy = batch.LifecyclePolicy(event="PodFailed", action=action)
-    tasks = [make_task(replicas=2)]
-    world = running(make_job(tasks=tasks, policies=[policy], max_retry=retries))
-    finish(world, "Failed", "Running")
-    return world
-
-
-def reap_all(world: World) -> None:
-    for pod in world.pods():
-        if pod.metadata.deletion_timestamp is not None:
-            world.reap(pod.metadata.key)
-    world.settle()
 
 
 def test_a_failed_pod_restarts_the_whole_job_by_policy() -> None:

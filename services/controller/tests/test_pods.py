@@ -46,6 +46,7 @@ def test_a_pod_carries_its_names_as_labels_and_annotations() -> None:
         keys.JOB_VERSION: "0",
         keys.JOB_RETRY_COUNT: "0",
         keys.TEMPLATE_UID: "j1-worker",
+        keys.ATTEMPT: "1",
     }
     (owner,) = metadata["ownerReferences"]
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("Job", "job-default-j1", True)
@@ -113,9 +114,9 @@ def test_a_claim_is_mounted_once_in_containers_only() -> None:
     assert "volumeMounts" not in spec["initContainers"][0]
 
 
-def test_a_claim_to_be_made_is_an_obstacle_for_now() -> None:
+def test_a_volume_without_any_claim_is_an_obstacle() -> None:
     job = make_job()
-    volume = batch.VolumeSpec(mount_path="/data", volume_claim=msgspec.Raw(b"{}"))
+    volume = batch.VolumeSpec(mount_path="/data")
     job = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, volumes=(volume,)))
     assert [it.reason for it in pods.obstacles(job)] == ["PVCError"]
 

@@ -315,9 +315,16 @@ class World:
         self.put(kinds.POD_GROUPS, body)
 
     def change_pod(
-        self, key: str, phase: str | None = None, node: str = "", exit_code: int | None = None
+        self,
+        key: str,
+        phase: str | None = None,
+        node: str = "",
+        exit_code: int | None = None,
+        reason: str = "",
+        **status: Any,
     ) -> None:
-        """The scheduler binds a pod, or a kubelet reports on it."""
+        """The scheduler binds a pod, or a kubelet reports on it. ``reason``: how its container
+        ended; ``status``: further fields of the pod's."""
         body = copy.deepcopy(self.objects["pods", key])
         body.setdefault("status", {})
         if node:
@@ -325,8 +332,9 @@ class World:
         if phase is not None:
             body["status"]["phase"] = phase
         if exit_code is not None:
-            ended = {"state": {"terminated": {"exitCode": exit_code}}, "name": "main"}
-            body["status"]["containerStatuses"] = [ended]
+            end = {"exitCode": exit_code, "reason": reason}
+            body["status"]["containerStatuses"] = [{"state": {"terminated": end}, "name": "main"}]
+        body["status"] |= status
         self.put(kinds.PODS, body)
 
     def run(self, *names: str, phase: str = "Running") -> None:

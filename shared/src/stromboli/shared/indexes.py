@@ -14,7 +14,7 @@ FORM = "indexes such as 0-999, 1,3,5-7 or 0-100:10"
 
 
 class Indexes(msgspec.Struct, frozen=True):
-    """Disjoint ascending runs (first, last), both ends in. Small operations are O(runs)."""
+    """Disjoint ascending runs (first, last), both ends in. Operations cost O(runs)."""
 
     runs: tuple[tuple[int, int], ...] = ()
 
@@ -33,15 +33,43 @@ class Indexes(msgspec.Struct, frozen=True):
             str(first) if first == last else f"{first}-{last}" for first, last in self.runs
         )
 
-    def joined(self, others: Iterable[int]) -> "Indexes":
-        """These and others."""
-        added = tuple(others)
-        return of((*self, *added)) if added else self
+    def __or__(self, others: "Indexes") -> "Indexes":
+        """These and the others."""
+        joined: list[tuple[int, int]] = []
+        for first, last in sorted((*self.runs, *others.runs)):
+            if joined and first <= joined[-1][1] + 1:
+                joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+            else:
+                joined.append((first, last))
+        return Indexes(tuple(joined))
 
-    def without(self, others: Iterable[int]) -> "Indexes":
-        """These but not the others."""
-        removed = frozenset(others)
-        return of(it for it in self if it not in removed)
+    def __sub__(self, others: "Indexes") -> "Indexes":
+        """These without the others."""
+        left: list[tuple[int, int]] = []
+        holes = iter(others.runs)
+        hole = next(holes, None)
+        for run_first, last in self.runs:
+            first = run_first
+            while hole is not None and hole[0] <= last:
+                if hole[0] > first:
+                    left.append((first, hole[0] - 1))
+                first = max(first, hole[1] + 1)
+                if hole[1] > last:
+                    break
+                hole = next(holes, None)
+            if first <= last:
+                left.append((first, last))
+        return Indexes(tuple(left))
+
+    def first(self, count: int) -> "Indexes":
+        """The lowest so many."""
+        kept: list[tuple[int, int]] = []
+        for first, last in self.runs:
+            if count <= 0:
+                break
+            kept.append((first, min(last, first + count - 1)))
+            count -= last - first + 1
+        return Indexes(tuple(kept))
 
 
 def of(numbers: Iterable[int]) -> Indexes:

@@ -15,13 +15,21 @@ class PodTemplate(Part, frozen=True, kw_only=True):
 
 
 class LifecyclePolicy(Part, frozen=True, kw_only=True):
-    """What to do when something happens to a task or job."""
+    """What to do when something happens to a task or job.
+
+    ``timeout``: wait so long before acting. ``max_retries``: so often at most in the job's life.
+    ``backoff``: pods are made again so long after a restart, twice as long after each further one
+    by this policy, ``max_backoff`` at most.
+    """
 
     action: str = ""
     event: str = ""
     events: tuple[str, ...] = ()
     exit_code: int | None = None
     timeout: str | None = None
+    max_retries: int | None = None
+    backoff: str | None = None
+    max_backoff: str | None = None
 
 
 class DependsOn(Part, frozen=True, kw_only=True):
@@ -56,8 +64,20 @@ class VolumeSpec(Part, frozen=True, kw_only=True):
     volume_claim: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class ArraySpec(Part, frozen=True, kw_only=True):
+    """A job whose one task runs once for each index (``0-999``, ``1,3,5-7``, ``0-100:10``).
+
+    The task's ``replicas`` are how many indexes run at once. ``max_retries``: how often one index
+    is tried again.
+    """
+
+    indexes: str = ""
+    max_retries: int = 0
+
+
 class TaskSpec(Part, frozen=True, kw_only=True):
-    """Replicas of one pod template."""
+    """Replicas of one pod template. ``active_deadline_seconds``: how long each of its pods may
+    run."""
 
     name: str = ""
     replicas: int = 0
@@ -68,10 +88,12 @@ class TaskSpec(Part, frozen=True, kw_only=True):
     max_retry: int = 0
     depends_on: DependsOn | None = None
     partition_policy: PartitionPolicy | None = None
+    active_deadline_seconds: int | None = None
 
 
 class JobSpec(Part, frozen=True, kw_only=True):
-    """A gang of tasks in a queue."""
+    """A gang of tasks in a queue. ``active_deadline_seconds``: how long the job may take from its
+    first running pods to its end, all tries together."""
 
     scheduler_name: str = ""
     min_available: int = 0
@@ -86,6 +108,8 @@ class JobSpec(Part, frozen=True, kw_only=True):
     volumes: tuple[VolumeSpec, ...] = ()
     network_topology: NetworkTopology | None = None
     running_estimate: str = ""
+    active_deadline_seconds: int | None = None
+    array: ArraySpec | None = None
 
 
 class JobState(Part, frozen=True, kw_only=True):
@@ -110,8 +134,45 @@ class TaskState(Part, frozen=True, kw_only=True):
     phase: dict[str, int] = msgspec.field(default_factory=dict)
 
 
+class RestartedTasks(Part, frozen=True, kw_only=True):
+    """What the last restart of a part of the job ends: pods of these indexes (``0-3,7``) of these
+    tasks that were made before the try ``retry_count``."""
+
+    retry_count: int
+    tasks: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class DelayedAction(Part, frozen=True, kw_only=True):
+    """A policy that waits for its time. ``policy``: where it stands, as a number
+    in the lists of its task or of the job (``worker/1``, ``/0``).
+    ``pod`` or ``task`` say to what it happened; both may be empty."""
+
+    policy: str
+    event: str
+    at: datetime
+    task: str = ""
+    pod: str = ""
+
+
+class ArrayStatus(Part, frozen=True, kw_only=True):
+    """How far an array is, as sets of indexes (``0-412,414``).
+
+    ``retries``: index -> how often it failed, while it is under way. ``since_version``: pods of
+    earlier versions of the job do not count.
+    """
+
+    succeeded: str = ""
+    failed: str = ""
+    retries: dict[str, int] = msgspec.field(default_factory=dict)
+    since_version: int = 0
+
+
 class JobStatus(Part, frozen=True, kw_only=True):
-    """What became of the job."""
+    """What became of the job.
+
+    ``deadline_at``: when its time is up. ``retry_at``: no pod is made again before.
+    ``policy_retries``: policy -> how often it acted.
+    """
 
     state: JobState = JobState()
     min_available: int = 0
@@ -127,6 +188,12 @@ class JobStatus(Part, frozen=True, kw_only=True):
     running_duration: str = ""
     controlled_resources: dict[str, str] = msgspec.field(default_factory=dict)
     conditions: tuple[JobCondition, ...] = ()
+    deadline_at: datetime | None = None
+    retry_at: datetime | None = None
+    restarted: RestartedTasks | None = None
+    policy_retries: dict[str, int] = msgspec.field(default_factory=dict)
+    delayed: tuple[DelayedAction, ...] = ()
+    array: ArrayStatus | None = None
 
 
 class Job(Object, frozen=True, kw_only=True):

@@ -89,6 +89,9 @@ HYPER_NODES = Kind(
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", core.Namespace, namespaced=False)
 SECRETS = Kind("", "v1", "Secret", "secrets", meta.Object, status_subresource=False)
 CONFIG_MAPS = Kind("", "v1", "ConfigMap", "configmaps", meta.Object, status_subresource=False)
+PERSISTENT_VOLUME_CLAIMS = Kind(
+    "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", core.PersistentVolumeClaim
+)
 SERVICES = Kind("", "v1", "Service", "services", meta.Object)
 EVENTS = Kind("", "v1", "Event", "events", meta.Object, status_subresource=False)
 NETWORK_POLICIES = Kind(
@@ -124,6 +127,7 @@ WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind i
 WRITTEN: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # as above
     CONFIG_MAPS,
     SECRETS,
+    PERSISTENT_VOLUME_CLAIMS,
     SERVICES,
     EVENTS,
     NETWORK_POLICIES,

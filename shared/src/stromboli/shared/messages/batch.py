@@ -33,7 +33,11 @@ class JobPhaseChanged(Message, frozen=True, kw_only=True):
 
 @register("stromboli.batch.task_changed.v1")
 class TaskChanged(Message, frozen=True, kw_only=True):
-    """A task's pod is new, bound, running or over (key: the job)."""
+    """A task's pod is new, bound, running, terminating or over (key: the job).
+
+    ``attempt``: the how manieth pod of this task and index it is, 0 if not known. ``reason``: why
+    it ends (``Preempted``, ``NodeLost``, ``OOMKilled``, ``DeadlineExceeded``, or the kubelet's).
+    """
 
     job: str
     uid: str
@@ -47,6 +51,9 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     node: str = ""
     exit_code: int | None = None
     retry_count: int = 0
+    version: int = 0
+    attempt: int = 0
+    reason: str = ""
 
 
 @register("stromboli.batch.job_deleted.v1")

@@ -237,8 +237,10 @@ def make_task(
     depends_on: Sequence[str] = (),
     pod_spec: Mapping[str, Any] | None = None,
     annotations: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> batch.TaskSpec:
-    """Replicas of a one-container pod. ``pod_spec``: fields of the pod's spec, as in YAML."""
+    """Replicas of a one-container pod. ``pod_spec``: fields of the pod's spec, as in YAML;
+    ``more``: of the task."""
     container = {
         "name": "main",
         "image": "busybox",
@@ -256,6 +258,7 @@ def make_task(
         policies=tuple(policies),
         max_retry=max_retry,
         depends_on=batch.DependsOn(name=tuple(depends_on)) if depends_on else None,
+        **more,
     )
 
 
@@ -280,8 +283,10 @@ def make_job(
     generation: int = 1,
     created: datetime = NOON,
     deleting: datetime | None = None,
+    **more: Any,
 ) -> batch.Job:
-    """A job of one single-pod task unless said; all of its pods are needed unless said."""
+    """A job of one single-pod task unless said; all of its pods are needed unless said. ``more``:
+    fields of its spec."""
     whole = (make_task(),) if tasks is None else tuple(tasks)
     return batch.Job(
         metadata=make_meta(
@@ -308,6 +313,7 @@ def make_job(
             ttl_seconds_after_finished=ttl_seconds_after_finished,
             priority_class_name=priority_class,
             min_success=min_success,
+            **more,
         ),
         status=batch.JobStatus() if status is None else status,
     )

@@ -13,6 +13,19 @@ from stromboli.shared.api import batch
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.meta import Object
 
+COUNTS = (
+    "min_available",
+    "task_status_count",
+    "pending",
+    "running",
+    "succeeded",
+    "failed",
+    "terminating",
+    "unknown",
+    "array",
+)
+"""Fields of a job's status that follow its pods."""
+
 
 class Create(msgspec.Struct, frozen=True, kw_only=True):
     """Make an object under a name that follows from its owner.
@@ -64,10 +77,9 @@ class PatchJobStatus(msgspec.Struct, frozen=True, kw_only=True):
     def can_wait(self) -> bool:
         """Whether it says nothing but counts: a little later it says as much, in fewer writes."""
         before, after = self.job.status, self.status
-        return (before.state, before.version, before.controlled_resources) == (
-            after.state,
-            after.version,
-            after.controlled_resources,
+        return (
+            msgspec.structs.replace(after, **{name: getattr(before, name) for name in COUNTS})
+            == before
         )
 
 

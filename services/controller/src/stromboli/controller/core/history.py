@@ -10,13 +10,14 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest
+from stromboli.controller.core import causes, commands, manifest
 from stromboli.shared import envelope, errors, keys, topics
 from stromboli.shared.api import batch as batch_api
 from stromboli.shared.api import core
 from stromboli.shared.messages import batch
 
-OVER: frozenset[str] = frozenset({"Succeeded", "Failed", "Gone"})
+GONE = "Gone"
+OVER: frozenset[str] = frozenset({"Succeeded", "Failed", GONE})
 """States of a task that nothing follows."""
 
 
@@ -29,6 +30,9 @@ class Task(msgspec.Struct, gc=False):
     state: str
     node: str
     retry_count: int
+    version: int
+    attempt: int
+    reason: str
 
 
 class Told(msgspec.Struct):
@@ -38,6 +42,8 @@ class Told(msgspec.Struct):
     phase: str = ""
     retry_count: int = 0
     tasks: dict[str, Task] = msgspec.field(default_factory=dict)
+    attempts: dict[tuple[str, int], int] = msgspec.field(default_factory=dict)
+    """(task, index) -> the highest attempt so far: pods that are gone count, too."""
 
 
 class Published:
@@ -70,19 +76,35 @@ class Published:
                 told = self._of(message.job, message.uid)
                 told.phase = message.after
                 told.retry_count = message.retry_count
-            case batch.TaskChanged(after="Gone"):
-                self._of(message.job, message.uid).tasks.pop(message.pod_uid, None)
             case batch.TaskChanged():
-                self._of(message.job, message.uid).tasks[message.pod_uid] = Task(
-                    message.task,
-                    message.index,
-                    message.pod,
-                    message.after,
-                    message.node,
-                    message.retry_count,
-                )
+                self._observe_task(message)
             case _:
                 pass
+
+    def attempts(self, job: batch_api.Job, task: str, index: int) -> int:
+        """How many pods of this task and index we have told of."""
+        told = self.jobs.get(job.metadata.key)
+        if told is None or told.uid != job.metadata.uid:
+            return 0
+        return told.attempts.get((task, index), 0)
+
+    def _observe_task(self, message: batch.TaskChanged) -> None:
+        told, member = self._of(message.job, message.uid), (message.task, message.index)
+        told.attempts[member] = max(told.attempts.get(member, 0), message.attempt)
+        if message.after == GONE:
+            told.tasks.pop(message.pod_uid, None)
+            return
+        told.tasks[message.pod_uid] = Task(
+            message.task,
+            message.index,
+            message.pod,
+            message.after,
+            message.node,
+            message.retry_count,
+            message.version,
+            message.attempt,
+            message.reason,
+        )
 
     def _of(self, job: str, uid: str) -> Told:
         told = self.jobs.get(job)
@@ -91,8 +113,10 @@ class Published:
         return told
 
 
-def state_of(pod: core.Pod) -> str:
-    """A pod's state as the events name it: new, bound, running or over."""
+def state_of(pod: core.Pod, *, is_going: bool = False) -> str:
+    """A pod's state as the events name it: new, bound, running, terminating or over."""
+    if is_going and pod.status.phase not in OVER:
+        return "Terminating"
     if pod.status.phase in ("", "Pending"):
         return "Bound" if pod.spec.node_name else "Pending"
     return pod.status.phase
@@ -112,18 +136,21 @@ def due_tasks(
     published: Published,
     job: batch_api.Job,
     pods: list[core.Pod],
+    going: Container[str],
     unreadable: Container[str],
     now: datetime,
 ) -> commands.Stage:
-    """Events for pods of a job that are not as published. ``unreadable``: keys of pods."""
+    """Events for pods of a job that are not as published. ``going``: uids of pods that are being
+    deleted, ``unreadable``: keys of pods."""
     key = job.metadata.key
     told = published.jobs.get(key)
     tasks = told.tasks if told is not None and told.uid == job.metadata.uid else {}
     found = []
     for pod in pods:
         before = tasks.get(pod.metadata.uid)
-        if before is None or (before.state != state_of(pod) and before.state not in OVER):
-            found.append(_changed(job, pod, before, now))
+        state = state_of(pod, is_going=pod.metadata.uid in going)
+        if before is None or (before.state != state and before.state not in OVER):
+            found.append(_changed(job, pod, before, state, now))
     alive = {pod.metadata.uid for pod in pods}
     found += [
         _gone(job, uid, task, now)
@@ -137,6 +164,13 @@ def due_tasks(
         commands.Publish(job=key, message=message, at=message.at, traceparent=trace)
         for message in found
     )
+
+
+def is_departure(command: commands.Command) -> bool:
+    """Whether this tells that a pod is gone."""
+    if not isinstance(command, commands.Publish):
+        return False
+    return isinstance(command.message, batch.TaskChanged) and command.message.after == GONE
 
 
 def due_phase(published: Published, job: batch_api.Job) -> batch.JobPhaseChanged | None:
@@ -175,7 +209,7 @@ def due_phase(published: Published, job: batch_api.Job) -> batch.JobPhaseChanged
 
 
 def _changed(
-    job: batch_api.Job, pod: core.Pod, before: Task | None, now: datetime
+    job: batch_api.Job, pod: core.Pod, before: Task | None, state: str, now: datetime
 ) -> batch.TaskChanged:
     ended = [
         status.state.terminated.exit_code
@@ -190,11 +224,14 @@ def _changed(
         pod=pod.metadata.name,
         pod_uid=pod.metadata.uid,
         before="" if before is None else before.state,
-        after=state_of(pod),
+        after=state,
         at=now,
         node=pod.spec.node_name,
         exit_code=ended[0] if ended else None,
         retry_count=manifest.number(pod.metadata.annotation(keys.JOB_RETRY_COUNT)),
+        version=manifest.version_of(pod),
+        attempt=manifest.number(pod.metadata.annotation(keys.ATTEMPT)),
+        reason=causes.told(pod) or ("" if before is None else before.reason),
     )
 
 
@@ -207,8 +244,11 @@ def _gone(job: batch_api.Job, uid: str, task: Task, now: datetime) -> batch.Task
         pod=task.pod,
         pod_uid=uid,
         before=task.state,
-        after="Gone",
+        after=GONE,
         at=now,
         node=task.node,
         retry_count=task.retry_count,
+        version=task.version,
+        attempt=task.attempt,
+        reason=task.reason,
     )

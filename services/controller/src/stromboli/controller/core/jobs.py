@@ -18,24 +18,32 @@ import msgspec
 
 from stromboli.controller.core import (
     commands,
+    facts,
+    happenings,
     history,
     lifecycle,
     manifest,
+    moves,
+    orders,
     plugin_objects,
     pod_groups,
     pods,
     policies,
+    restarts,
     tasks,
     view,
+    volumes,
 )
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, kinds
-from stromboli.shared.api.batch import Command, Job
+from stromboli.shared.api.batch import Job
 from stromboli.shared.messages import batch as messages
 
 MOST_PODS = 200
 """Pods made or removed in one step: building one takes about 30 µs, so a step stalls nobody; a
 larger job takes its next step at once."""
+_RULED = ("Pending", "Running", "Restarting")
+"""Phases in which policies and the job's time are looked at."""
 _CLEARED = lifecycle.FINISHED | {"Aborted"}
 """Phases without the plugins' objects. They stay over a restart: names and keys stay true."""
 
@@ -67,20 +75,28 @@ def _step_of(picture: view.View, job: Job, now: datetime) -> commands.Plan:
         return (told,)
     if _has_expired(job, now):
         return (told, (_remove(job),))
-    orders = picture.orders(job.metadata.key)
-    if orders and job.status.state.phase:
-        return (told, *_obey(job, orders[0], seen, now))
+    wishes = picture.orders(job.metadata.key)
+    if wishes and job.status.state.phase:
+        return (told, *orders.obey(job, wishes[0], seen.counts, now))
     advance = _advance(picture, job, seen, now)
-    # A phase that passes at once is told all the same, before the next one.
-    return (told, *advance) if advance else _effects(picture, job, seen, told, now)
+    if not advance:
+        return _effects(picture, job, seen, told, now)
+    # A phase that passes at once is told all the same, before the next one. That a pod is gone is
+    # told once a policy has taken it up: a kill in between must not lose it.
+    return (tuple(it for it in told if not history.is_departure(it)), *advance)
 
 
 def due(picture: view.View, key: str) -> datetime | None:
-    """When the job needs a look although nothing changed: its time to live."""
+    """When the job needs a look although nothing changed: for its time to live or to run, for a
+    policy that waits, or for the end of a back-off."""
     job = picture.job(key)
     if job is None or not picture.is_ours(job) or picture.is_going(job):
         return None
-    return expires_at(job)
+    times = [expires_at(job)]
+    if job.status.state.phase in _RULED:
+        times += [job.status.deadline_at, job.status.retry_at]
+        times.append(policies.due(job, picture.pods_of(job.metadata.uid)))
+    return min((at for at in times if at is not None), default=None)
 
 
 def expires_at(job: Job) -> datetime | None:
@@ -100,11 +116,22 @@ def _advance(picture: view.View, job: Job, seen: tasks.Look, now: datetime) -> c
     if phase == "":
         return _accept(picture, job, seen.counts, now)
     group = picture.pod_group(_group_key(job))
-    event: lifecycle.Event | None = policies.asked(picture, job, seen.pods, group)
-    event = event or lifecycle.judge(tasks.facts(picture, job, seen))
-    if event is None:
-        return ()
-    return ((_write(job, moved(job, event, seen.counts, now)),),)
+    ruling = policies.Ruling(None, ())
+    if phase in _RULED:
+        ruling = policies.rule(picture, job, seen.pods, group, now)
+        if ruling.order is not None:
+            asked = ruling.order.action
+            status = moves.after(job, asked, seen.counts, now, order=ruling.order)
+            return ((_write(job, status),),)
+        if happenings.is_overdue(job, now):
+            return ((_write(job, moves.after(job, "DeadlineExceeded", seen.counts, now)),),)
+    event = lifecycle.judge(facts.of(picture, job, seen, now))
+    if event is not None and not (event == "Failed" and ruling.delayed):
+        return ((_write(job, moves.after(job, event, seen.counts, now)),),)
+    if phase in _RULED and ruling.delayed != job.status.delayed:
+        counted = tasks.status_with(job.status, seen.counts, tasks.min_available(job))
+        return ((_write(job, msgspec.structs.replace(counted, delayed=ruling.delayed)),),)
+    return ()
 
 
 def _accept(picture: view.View, job: Job, counts: tasks.Tally, now: datetime) -> commands.Plan:
@@ -113,90 +140,17 @@ def _accept(picture: view.View, job: Job, counts: tasks.Tally, now: datetime) ->
     Phase Pending at version 0 is what a job without status is anyway, so nothing is lost by
     letting the PodGroup go first, and the scheduler sees it one write sooner.
     """
-    status = moved(job, "Accepted", counts, now)
+    status = moves.after(job, "Accepted", counts, now)
     if any(pods.obstacles(job, picture.plugins)):
         return ((_write(job, status),),)
-    made = (*_group_commands(picture, job), *plugin_objects.creations(job, picture.plugins))
-    status = msgspec.structs.replace(
-        status, controlled_resources=plugin_objects.controlled(job, picture.plugins)
-    )
+    made = (*_group_commands(picture, job), *_owned_objects(picture, job))
+    status = msgspec.structs.replace(status, controlled_resources=_controlled(picture, job))
     write: commands.Stage = (_write(job, status),)
     return (made, write) if made else (write,)
 
 
-def moved(
-    job: Job, event: lifecycle.Event, counts: tasks.Tally, now: datetime, message: str = ""
-) -> batch.JobStatus:
-    """The status after an event, with the counts of this moment. Raises IllegalMoveError."""
-    move = lifecycle.move(tasks.phase_of(job), event)
-    before = tasks.status_with(job.status, counts, tasks.min_available(job))
-    entered = batch.JobCondition(status=move.to, last_transition_time=now)
-    others = tuple(it for it in before.conditions if it.status != move.to)
-    created = job.metadata.creation_timestamp
-    lasted = "" if created is None else tasks.go_duration((now - created).total_seconds())
-    return msgspec.structs.replace(
-        before,
-        state=batch.JobState(
-            phase=move.to, reason=event, message=message, last_transition_time=now
-        ),
-        conditions=(*others, entered),
-        version=before.version + move.new_version,
-        retry_count=_counted(job, before.retry_count + move.retry),
-        running_duration=lasted if move.to in lifecycle.FINISHED else "",
-    )
-
-
-def _counted(job: Job, retries: int) -> int:
-    """A job aborted on its last try and resumed has no try left: it fails, and counts no more
-    retries than it was allowed."""
-    return min(retries, max(tasks.max_retry(job), job.status.retry_count))
-
-
 def _write(job: Job, status: batch.JobStatus) -> commands.PatchJobStatus:
     return commands.PatchJobStatus(job=job, status=status)
-
-
-def _obey(job: Job, order: Command, seen: tasks.Look, now: datetime) -> commands.Plan:
-    """Carry out a user's command: recorded in the status, told, then deleted.
-
-    The status names the command until its next change, and the job takes no other step before the
-    command is deleted: so it is carried out once.
-    """
-    delete = commands.Delete(
-        kind=kinds.COMMANDS,
-        namespace=order.metadata.namespace,
-        name=order.metadata.name,
-        uid=order.metadata.uid,
-    )
-    mark = f"command {order.metadata.uid}"
-    phase = tasks.phase_of(job)
-    action = next((it for it in policies.WHOLE_JOB if it == order.action), None)
-    is_meant = order.target is None or order.target.uid in ("", job.metadata.uid)
-    is_done = job.status.state.message == mark
-    if is_done or order.action == policies.SYNC:
-        taken = messages.CommandTaken(
-            job=job.metadata.key,
-            uid=job.metadata.uid,
-            command=order.metadata.name,
-            action=order.action,
-            at=job.status.state.last_transition_time or now,
-        )
-        said = _about(job, "Normal", "CommandIssued", f"{order.action} was asked for", now)
-        told = commands.Publish(job=job.metadata.key, message=taken, at=taken.at)
-        return ((told, said), (delete,))
-    if action is not None and is_meant and lifecycle.accepts(phase, action):
-        return ((_write(job, moved(job, action, seen.counts, now, mark)),),)
-    why = _refusal(job, order, is_known=action is not None, is_meant=is_meant)
-    return ((_about(job, "Warning", "CommandRefused", why, now),), (delete,))
-
-
-def _refusal(job: Job, order: Command, *, is_known: bool, is_meant: bool) -> str:
-    if not is_meant:
-        return f"{order.action} was meant for an earlier job of this name"
-    if not is_known:
-        known = ", ".join((policies.SYNC, *policies.WHOLE_JOB))
-        return f"{order.action!r} is not carried out; known are {known}"
-    return f"{order.action} does nothing in phase {job.status.state.phase or 'Pending'}"
 
 
 # Step 3: what the phase asks for
@@ -209,7 +163,8 @@ def _effects(
     phase, controlled = job.status.state.phase, job.status.controlled_resources
     if phase in lifecycle.STOPPING:
         stage += _delete_pods(seen.doomed)
-        stage += _delete_group(picture, job)
+        if not restarts.is_partial(job):
+            stage += _delete_group(picture, job)
         if phase in _CLEARED:
             stage += plugin_objects.removals(job, picture.plugins)
             controlled = plugin_objects.others_controlled(job)
@@ -221,14 +176,15 @@ def _effects(
             for it in pods.warnings(job, picture.plugins)
         ]
         stage += [
-            _about(job, "Warning", "NotCarriedOut", f"not carried out yet: {line}", now)
+            _about(job, "Warning", "NotCarriedOut", f"not carried out: {line}", now)
             for line in policies.left_out(job)
         ]
         if not obstacles:
             stage += _group_commands(picture, job)
-            controlled = plugin_objects.controlled(job, picture.plugins)
+            stage += volumes.written_back(job)
+            controlled = _controlled(picture, job)
             if controlled != job.status.controlled_resources:
-                stage += plugin_objects.creations(job, picture.plugins)
+                stage += _owned_objects(picture, job)
             stage += _pod_commands(picture, job, seen, now)
     stage += told
     counted = tasks.status_with(job.status, seen.counts, tasks.min_available(job))
@@ -252,14 +208,16 @@ def _pod_commands(
         return
     made = 0
     there = {pod.metadata.name for pod in seen.pods}
+    started = pod_groups.started(picture, job, group)
     for member in tasks.members(job):
-        if member.name in there:
+        if member.name in there or member.task.name not in started:
             continue
         found = tasks.name_state(picture, job, member.name)
         if found is None and made < MOST_PODS:
             made += 1
+            attempt = picture.published.attempts(job, member.task.name, member.index) + 1
             try:
-                yield pods.create(job, member, picture.plugins)
+                yield pods.create(job, member, attempt, picture.plugins)
             except plugin_objects.FailedError as error:
                 yield _about(job, "Warning", "PluginError", str(error), now)
         elif isinstance(found, core.Pod) and not picture.is_going(found):
@@ -313,12 +271,24 @@ def _delete_group(picture: view.View, job: Job) -> commands.Stage:
     )
 
 
+def _controlled(picture: view.View, job: Job) -> dict[str, str]:
+    """What the status says once the claims and the plugins' objects are there."""
+    return plugin_objects.controlled(job, picture.plugins) | volumes.controlled(job)
+
+
+def _owned_objects(picture: view.View, job: Job) -> Iterator[commands.Create]:
+    yield from volumes.resources(job)
+    yield from plugin_objects.creations(job, picture.plugins)
+
+
 # What is told
 
 
 def _tell(picture: view.View, job: Job, mine: list[core.Pod], now: datetime) -> commands.Stage:
+    going = {pod.metadata.uid for pod in mine if picture.is_going(pod)}
+    unreadable = picture.unknown_pods()
     told: list[commands.Command] = list(
-        history.due_tasks(picture.published, job, mine, picture.unknown_pods(), now)
+        history.due_tasks(picture.published, job, mine, going, unreadable, now)
     )
     message = history.due_phase(picture.published, job)
     if message is not None:

@@ -4,7 +4,7 @@ The diagram in ``docs/job-lifecycle.md`` is drawn from ``TABLE``. A move that is
 and changes nothing. A phase with a ``STOPPING`` mode ends pods; all others want them to run.
 
 Source: spec/jobs.md 3.3. On purpose unlike it: a finished job keeps its counts and its version,
-and an action that arrives while a job restarts is carried out.
+an action that arrives while a job restarts is carried out, and a job whose time is up has failed.
 """
 
 from collections.abc import Mapping
@@ -25,8 +25,17 @@ Phase = Literal[
     "Terminated",
     "Failed",
 ]
-Action = Literal["RestartJob", "AbortJob", "CompleteJob", "TerminateJob", "ResumeJob"]
-"""What users and policies ask of a whole job."""
+Action = Literal[
+    "RestartJob",
+    "RestartTask",
+    "RestartPod",
+    "RestartPartition",
+    "AbortJob",
+    "CompleteJob",
+    "TerminateJob",
+    "ResumeJob",
+]
+"""What users and policies ask of a job; a look at it (SyncJob) is no event."""
 Event = Literal[
     "Accepted",
     "Started",
@@ -36,7 +45,11 @@ Event = Literal[
     "Cleared",
     "Exhausted",
     "Stopped",
+    "DeadlineExceeded",
     "RestartJob",
+    "RestartTask",
+    "RestartPod",
+    "RestartPartition",
     "AbortJob",
     "CompleteJob",
     "TerminateJob",
@@ -52,13 +65,20 @@ MEANING: Mapping[Event, str] = {
     "Cleared": "the old pods are going",
     "Exhausted": "no retry is left",
     "Stopped": "no pod is alive",
+    "DeadlineExceeded": "its time is up",
     "RestartJob": "RestartJob",
+    "RestartTask": "RestartTask",
+    "RestartPod": "RestartPod",
+    "RestartPartition": "RestartPartition",
     "AbortJob": "AbortJob",
     "CompleteJob": "CompleteJob",
     "TerminateJob": "TerminateJob",
     "ResumeJob": "ResumeJob",
 }
 
+ACTIONS: tuple[Action, ...] = get_args(Action)
+PARTIAL: frozenset[str] = frozenset({"RestartTask", "RestartPod", "RestartPartition"})
+"""Actions on a part of a job: the rest runs on."""
 PHASES: tuple[Phase, ...] = get_args(Phase)
 FINISHED: frozenset[str] = frozenset({"Completed", "Failed", "Terminated"})
 """Phases that nothing leaves."""
@@ -69,7 +89,7 @@ STOPPING: frozenset[str] = FINISHED | {
     "Aborted",
     "Terminating",
 }
-"""Phases in which pods are ended and none is made."""
+"""Phases in which pods are ended and none is made; a restart of a part ends only that part."""
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -81,6 +101,9 @@ class Move(msgspec.Struct, frozen=True):
     new_version: bool = False
 
 
+_PART = Move("Restarting", retry=True)
+_MORE = Move("Restarting")
+_OVERDUE = Move("Failed")
 _RESTART = Move("Restarting", retry=True, new_version=True)
 _ABORT = Move("Aborting", new_version=True)
 _COMPLETE = Move("Completing", new_version=True)
@@ -90,19 +113,31 @@ _RESUME = Move("Restarting", retry=True, new_version=True)
 TABLE: Mapping[tuple[Phase, Event], Move] = {
     ("", "Accepted"): Move("Pending"),
     ("Pending", "Started"): Move("Running"),
+    ("Pending", "DeadlineExceeded"): _OVERDUE,
     ("Pending", "RestartJob"): _RESTART,
+    ("Pending", "RestartTask"): _PART,
+    ("Pending", "RestartPod"): _PART,
+    ("Pending", "RestartPartition"): _PART,
     ("Pending", "AbortJob"): _ABORT,
     ("Pending", "CompleteJob"): _COMPLETE,
     ("Pending", "TerminateJob"): _TERMINATE,
     ("Running", "FellShort"): Move("Pending"),
     ("Running", "Succeeded"): Move("Completed"),
     ("Running", "Failed"): Move("Failed"),
+    ("Running", "DeadlineExceeded"): _OVERDUE,
     ("Running", "RestartJob"): _RESTART,
+    ("Running", "RestartTask"): _PART,
+    ("Running", "RestartPod"): _PART,
+    ("Running", "RestartPartition"): _PART,
     ("Running", "AbortJob"): _ABORT,
     ("Running", "CompleteJob"): _COMPLETE,
     ("Running", "TerminateJob"): _TERMINATE,
     ("Restarting", "Cleared"): Move("Pending"),
     ("Restarting", "Exhausted"): Move("Failed"),
+    ("Restarting", "DeadlineExceeded"): _OVERDUE,
+    ("Restarting", "RestartTask"): _MORE,
+    ("Restarting", "RestartPod"): _MORE,
+    ("Restarting", "RestartPartition"): _MORE,
     ("Restarting", "AbortJob"): _ABORT,
     ("Restarting", "CompleteJob"): _COMPLETE,
     ("Restarting", "TerminateJob"): _TERMINATE,
@@ -147,10 +182,16 @@ class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the rules look at. ``doomed``: pods that have to go and are not going yet."""
+    """All that the rules look at.
+
+    ``starts_with``: the gang of the tasks that wait for none. ``doomed``: pods that have to go and
+    are not going yet. ``blocked``: replicas that will never be made, since what their tasks wait
+    for has ended. ``indexes``: those of an array, 0 for other jobs; results count for it.
+    """
 
     phase: Phase
     min_available: int
+    starts_with: int
     min_success: int | None
     max_retry: int
     retry_count: int
@@ -161,6 +202,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     terminating: int
     doomed: int
+    blocked: int = 0
+    indexes: int = 0
+    is_backing_off: bool = False
 
     @property
     def replicas(self) -> int:
@@ -175,14 +219,16 @@ def judge(facts: Facts) -> Event | None:
             return "Accepted"
         case "Pending":
             ended_or_running = facts.running + facts.succeeded + facts.failed
-            return "Started" if facts.min_available <= ended_or_running else None
+            return "Started" if facts.starts_with <= ended_or_running else None
         case "Running":
             return _judge_running(facts)
         case "Restarting":
             if facts.retry_count >= facts.max_retry:
                 return "Exhausted"
+            if facts.is_backing_off or facts.doomed:
+                return None
             room = facts.replicas - facts.terminating
-            return "Cleared" if facts.doomed == 0 and room >= facts.min_available else None
+            return "Cleared" if room >= facts.min_available else None
         case "Completing" | "Terminating" | "Aborting":
             alive = facts.terminating + facts.pending + facts.running + facts.doomed
             return "Stopped" if alive == 0 else None
@@ -196,15 +242,18 @@ def _judge_running(facts: Facts) -> Event | None:
         return None
     if facts.min_success is not None and facts.succeeded >= facts.min_success:
         return "Succeeded"
-    if facts.succeeded + facts.failed >= facts.replicas:
+    if facts.succeeded + facts.failed >= (facts.indexes or facts.replicas - facts.blocked):
         return "Succeeded" if _has_succeeded(facts) else "Failed"
-    if facts.pending > facts.replicas - facts.min_available:
+    if facts.pending > (facts.indexes or facts.replicas) - facts.starts_with:
         return "FellShort"
     return None
 
 
 def _has_succeeded(facts: Facts) -> bool:
-    """Whether a job, all of whose pods have ended, reached what it was asked for."""
+    """Whether a job, all of whose pods have ended, reached what it was asked for. An array of
+    which an index failed did not."""
+    if facts.blocked or (facts.indexes and facts.failed):
+        return False
     asked = sum(
         task.replicas if task.min_available is None else task.min_available for task in facts.tasks
     )

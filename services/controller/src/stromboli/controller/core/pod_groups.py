@@ -10,20 +10,42 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest, pods, quota, tasks, view
+from stromboli.controller.core import commands, dependencies, manifest, pods, quota, tasks, view
 from stromboli.shared import keys
 from stromboli.shared.api import kinds, scheduling
-from stromboli.shared.api.batch import Job, NetworkTopology
+from stromboli.shared.api.batch import Job, NetworkTopology, TaskSpec
 
 
 def desired_spec(picture: view.View, job: Job) -> scheduling.PodGroupSpec:
-    """What may change in a job's life. Raises ValueError for a quantity that is none."""
+    """What may change in a job's life: the gang of the tasks that may run now. Raises ValueError
+    for a quantity that is none."""
+    released = _released(picture, job)
+    specs = [task for task in tasks.specs(job) if task.name in released]
+    least = dependencies.gang(job, released)
     return scheduling.PodGroupSpec(
-        min_member=tasks.min_available(job),
-        min_task_member={task.name: tasks.least(task) for task in tasks.specs(job)},
+        min_member=least,
+        min_task_member={task.name: tasks.least(task) for task in specs},
         queue=job.spec.queue,
         priority_class_name=job.spec.priority_class_name,
-        min_resources=dict(_min_resources(picture, job)),
+        min_resources=dict(_min_resources(picture, specs, least)),
+    )
+
+
+def _released(picture: view.View, job: Job) -> frozenset[str]:
+    pods_of_job = picture.pods_of(job.metadata.uid) if dependencies.has_any(job) else []
+    current = [pod for pod in pods_of_job if not tasks.is_of_earlier_try(job, pod)]
+    return dependencies.look(picture, job, current).released
+
+
+def started(picture: view.View, job: Job, group: scheduling.PodGroup) -> frozenset[str]:
+    """Tasks whose pods may be made: released, and the PodGroup knows of them, so that they are
+    placed as a gang."""
+    known = group.spec.min_task_member or {}
+    released = _released(picture, job)
+    return frozenset(
+        task.name
+        for task in tasks.specs(job)
+        if task.name in released and (not dependencies.needs(task) or task.name in known)
     )
 
 
@@ -32,7 +54,7 @@ def create(picture: view.View, job: Job) -> commands.Create:
     name = pods.group_name(job)
     spec: dict[str, Any] = msgspec.to_builtins(desired_spec(picture, job))
     # Absent would read as a gang of none, and as the default queue.
-    spec |= {"minMember": tasks.min_available(job), "queue": job.spec.queue}
+    spec |= {"minMember": spec.get("minMember", 0), "queue": job.spec.queue}
     if job.spec.network_topology is not None:
         spec["networkTopology"] = _topology(job.spec.network_topology)
     groups = list(_sub_groups(job))
@@ -95,14 +117,14 @@ def enqueue(group: scheduling.PodGroup) -> commands.Patch:
     return _patch(group, [*tests, manifest.put("/status", {"phase": "Inqueue"})])
 
 
-def _min_resources(picture: view.View, job: Job) -> dict[str, str]:
+def _min_resources(picture: view.View, specs: list[TaskSpec], least: int) -> dict[str, str]:
     """What the smallest gang takes, tasks of high priority first."""
     priorities = {it.metadata.name: it.value for it in picture.objects(kinds.PRIORITY_CLASSES)}
     ordered = sorted(
-        ((task, pods.template_of(task)) for task in tasks.specs(job)),
+        ((task, pods.template_of(task)) for task in specs),
         key=lambda pair: -priorities.get(pair[1].priority_class_name, 0),
     )
-    left = tasks.min_available(job)
+    left = least
     counts = [0] * len(ordered)
     needs = [tasks.least(task) for task, _ in ordered]
     # All that the tasks need comes first, unless the gang is smaller than that.

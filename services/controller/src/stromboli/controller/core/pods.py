@@ -10,10 +10,25 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest, plugin_objects, quota, second_look, tasks
+from stromboli.controller.core import (
+    arrays,
+    commands,
+    dependencies,
+    manifest,
+    plugin_objects,
+    quota,
+    second_look,
+    tasks,
+    volumes,
+)
 from stromboli.shared import job_plugins, keys
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.batch import Job, TaskSpec
+from stromboli.shared.job_plugins import base
+
+ATTEMPT, ARRAY_INDEX, ARRAY_SIZE = "STROM_ATTEMPT", "STROM_ARRAY_INDEX", "STROM_ARRAY_SIZE"
+"""Environment of every container: the how manieth pod of its task and index this is, from 1 on;
+in an array also its index and how many there are."""
 
 
 class Obstacle(msgspec.Struct, frozen=True):
@@ -40,12 +55,14 @@ def obstacles(job: Job, plugins: job_plugins.Plugins = job_plugins.OWN) -> Itera
     for message in plugin_objects.obstacles(job, plugins):
         yield Obstacle("PluginError", message)
     for volume in job.spec.volumes:
-        if not volume.volume_claim_name:
+        if not volumes.claim_name(job, volume):
             yield Obstacle(
                 "PVCError",
-                f"the volume at {volume.mount_path} names no claim, and claims are not made for "
-                "jobs yet, so no pod is made; create the claim and set volumeClaimName",
+                f"the volume at {volume.mount_path} has neither volumeClaimName nor volumeClaim, "
+                "so no pod is made",
             )
+    for problem in filter(None, (dependencies.problem(job), arrays.problem(job))):
+        yield Obstacle("FailedCreate", f"{problem}, so no pod is made")
     for task in tasks.specs(job):
         try:
             quota.total([(template_of(task), 1)])
@@ -60,22 +77,33 @@ def warnings(job: Job, plugins: job_plugins.Plugins = job_plugins.OWN) -> Iterat
 
 
 def create(
-    job: Job, member: tasks.Member, plugins: job_plugins.Plugins = job_plugins.OWN
+    job: Job,
+    member: tasks.Member,
+    attempt: int = 1,
+    plugins: job_plugins.Plugins = job_plugins.OWN,
 ) -> commands.Create:
-    """The command that makes one pod of a job without obstacles."""
+    """The command that makes one pod of a job without obstacles: the ``attempt``-th of its task
+    and index."""
     template = member.task.template
     spec: dict[str, Any] = msgspec.json.decode(template.spec) or {}
     spec["schedulerName"] = spec.get("schedulerName") or job.spec.scheduler_name
     if job.spec.priority_class_name and not spec.get("priorityClassName"):
         spec["priorityClassName"] = job.spec.priority_class_name
+    if member.task.active_deadline_seconds is not None:
+        # The kubelet holds a pod to it, whatever becomes of us.
+        spec.setdefault("activeDeadlineSeconds", member.task.active_deadline_seconds)
     _mount(spec, job)
     metadata = {
         "name": member.name,
         "labels": {**(template.metadata.labels or {}), **_labels(job, member)},
-        "annotations": {**(template.metadata.annotations or {}), **_annotations(job, member)},
+        "annotations": {
+            **(template.metadata.annotations or {}),
+            **_annotations(job, member, attempt),
+        },
     }
     pod: job_plugins.Pod = {"metadata": metadata, "spec": spec}
     plugin_objects.shape(pod, job, member, plugins)
+    _tell_containers(pod, job, member, attempt)
     return commands.Create(
         kind=kinds.PODS,
         namespace=job.metadata.namespace,
@@ -102,7 +130,7 @@ def _labels(job: Job, member: tasks.Member) -> dict[str, str]:
     return labels | _copied(job.metadata.labels, keys.PREEMPTABLE, keys.COOLDOWN_TIME)
 
 
-def _annotations(job: Job, member: tasks.Member) -> dict[str, str]:
+def _annotations(job: Job, member: tasks.Member, attempt: int) -> dict[str, str]:
     task = member.task
     annotations = {
         keys.TASK_INDEX: str(member.index),
@@ -113,7 +141,10 @@ def _annotations(job: Job, member: tasks.Member) -> dict[str, str]:
         keys.JOB_VERSION: str(job.status.version),
         keys.JOB_RETRY_COUNT: str(job.status.retry_count),
         keys.TEMPLATE_UID: f"{job.metadata.name}-{task.name}",
+        keys.ATTEMPT: str(attempt),
     }
+    if job.status.array is not None:
+        annotations[keys.INDEX_RETRY] = str(job.status.array.retries.get(str(member.index), 0))
     if task.topology_policy:
         annotations[keys.NUMA_TOPOLOGY_POLICY] = task.topology_policy
     budget = _copied(job.metadata.annotations, keys.JDB_MIN_AVAILABLE) or _copied(
@@ -133,17 +164,29 @@ def _copied(source: dict[str, str] | None, *wanted: str) -> dict[str, str]:
     return {key: source[key] for key in wanted if source and key in source}
 
 
+def _tell_containers(pod: job_plugins.Pod, job: Job, member: tasks.Member, attempt: int) -> None:
+    """A program may take up where the attempt before it ended, and asks for its index."""
+    variables = [{"name": ATTEMPT, "value": str(attempt)}]
+    if job.spec.array is not None:
+        variables += [
+            {"name": ARRAY_INDEX, "value": str(member.index)},
+            {"name": ARRAY_SIZE, "value": str(arrays.total(job))},
+        ]
+    for container in base.containers(pod):
+        base.add_env(container, variables)
+
+
 def _mount(spec: dict[str, Any], job: Job) -> None:
     """Mount the job's claims in every container (not in init containers), each claim once."""
-    volumes: dict[str, Any] = {}
+    mounted: dict[str, Any] = {}
     for volume in job.spec.volumes:
-        claim = volume.volume_claim_name
-        if claim in volumes:
+        claim = volumes.claim_name(job, volume)
+        if claim in mounted:
             continue
         name = f"{job.metadata.name}-{hashlib.sha256(claim.encode()).hexdigest()[:12]}"
-        volumes[claim] = {"name": name, "persistentVolumeClaim": {"claimName": claim}}
+        mounted[claim] = {"name": name, "persistentVolumeClaim": {"claimName": claim}}
         mount = {"name": name, "mountPath": volume.mount_path}
         for container in spec.get("containers") or ():
             container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
-    if volumes:
-        spec["volumes"] = [*(spec.get("volumes") or ()), *volumes.values()]
+    if mounted:
+        spec["volumes"] = [*(spec.get("volumes") or ()), *mounted.values()]

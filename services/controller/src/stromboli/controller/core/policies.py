@@ -1,148 +1,284 @@
 """Lifecycle policies: what a job does when something happens to its pods.
 
-What happened is read from the pods themselves and from what was published about them, never from
-the passing of a message, so a policy is neither missed over a crash nor carried out twice: a whole
-job's action begins a new version of the job, and only pods of the present version count.
-Source: spec/jobs.md 3.1 and 3.2.
+The first policy that matches counts, those of the task before those of the job. A policy with a
+``timeout`` is noted in the status with the time it is due, so that it survives a restart; one
+with a maximum is passed over once it has acted so often. What is decided here becomes a status
+write first; a whole job's action begins a new version of the job and a part's restart supersedes
+its pods, so nothing is carried out twice.
+
+Source: spec/jobs.md 3.2. On purpose unlike it: a pod's pending time counts from its creation and
+ends with it, and a restart of a part that has no pod does nothing.
 """
 
-from collections.abc import Iterator
-from typing import get_args
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.controller.core import history, lifecycle, manifest, tasks, view
-from stromboli.shared.api import core, scheduling
-from stromboli.shared.api.batch import Job, LifecyclePolicy
+from stromboli.controller.core import causes, happenings, lifecycle, restarts, tasks, view
+from stromboli.controller.core.happenings import Happening
+from stromboli.shared import durations
+from stromboli.shared.api import batch, core, scheduling
+from stromboli.shared.api.batch import DelayedAction, Job, LifecyclePolicy
 
-WHOLE_JOB: tuple[lifecycle.Action, ...] = get_args(lifecycle.Action)
 SYNC = "SyncJob"
 """The action that asks for nothing but a look."""
-EVENTS = frozenset({"PodFailed", "PodEvicted", "TaskCompleted", "TaskFailed", "Unknown"})
-DEFAULT_TASK_RETRY = 3
+EVENTS = causes.CAUSES | {
+    "PodFailed",
+    "PodEvicted",
+    "PodPending",
+    "TaskCompleted",
+    "TaskFailed",
+    "Unknown",
+}
+"""Events that happen. The others that a policy may name ask for a look at most."""
+MOST_DELAYED = 100
+"""Policies that wait for their time at once; further ones are noted when there is room."""
+LONGEST_BACKOFF = timedelta(minutes=5)
+_MOST_DOUBLINGS = 30
 
 
-class Happening(msgspec.Struct, frozen=True):
-    """Something that a policy may name. ``task`` is empty for the job as a whole."""
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """An action that policies ask for. ``part``: what it restarts, empty for the whole job.
+    ``used``: the policies that asked, ``pause`` their longest back-off."""
 
-    event: str
-    task: str = ""
-    exit_code: int | None = None
-
-
-def asked(
-    picture: view.View, job: Job, pods: list[core.Pod], group: scheduling.PodGroup | None
-) -> lifecycle.Action | None:
-    """The action that the job's policies ask for now, in the order of the specification."""
-    of_task = {task.name: task.policies for task in tasks.specs(job)}
-    if not job.spec.policies and not any(of_task.values()):
-        return None
-    for happening in happenings(picture, job, pods, group):
-        for policy in (*of_task.get(happening.task, ()), *job.spec.policies):
-            if _is_carried_out(policy) and _matches(policy, happening):
-                found = next((it for it in WHOLE_JOB if it == policy.action), None)
-                if found is None or lifecycle.accepts(tasks.phase_of(job), found):
-                    return found
-                break
-    return None
+    action: lifecycle.Action
+    part: restarts.Part
+    used: tuple[str, ...]
+    pause: timedelta
 
 
-def happenings(
-    picture: view.View, job: Job, pods: list[core.Pod], group: scheduling.PodGroup | None
-) -> Iterator[Happening]:
-    """What stands against this version of the job, pods by name first, then tasks."""
-    wanted = {member.name: member for member in tasks.members(job)}
-    present = [
-        pod
-        for pod in pods
-        if manifest.version_of(pod) == job.status.version and pod.metadata.name in wanted
-    ]
-    for pod in present:
-        name = wanted[pod.metadata.name].task.name
-        if picture.is_going(pod):
-            if not tasks.has_finished(pod):
-                yield Happening("PodEvicted", name)
-        elif pod.status.phase == "Failed":
-            yield Happening("PodFailed", name, exit_code(pod))
-    for told in _vanished(picture, job):
-        if told.pod in wanted:
-            yield Happening("PodEvicted", told.task)
-    for task in tasks.specs(job):
-        mine = [pod for pod in present if wanted[pod.metadata.name].task.name == task.name]
-        if 0 < task.replicas <= sum(pod.status.phase == "Succeeded" for pod in mine):
-            yield Happening("TaskCompleted", task.name)
-        limit = task.max_retry or DEFAULT_TASK_RETRY
-        restarts = sum(_restarts(pod) for pod in mine if not picture.is_going(pod))
-        if 0 <= limit <= restarts:
-            yield Happening("TaskFailed", task.name)
-    if group is not None and group.status.phase == "Unknown":
-        yield Happening("Unknown")
+class Ruling(msgspec.Struct, frozen=True):
+    """What policies say now: an order, if one is due, and what waits for its time."""
+
+    order: Order | None
+    delayed: tuple[DelayedAction, ...]
+
+
+def rule(
+    picture: view.View,
+    job: Job,
+    pods: list[core.Pod],
+    group: scheduling.PodGroup | None,
+    now: datetime,
+) -> Ruling:
+    """What the job's policies ask for now. O(pods x policies)."""
+    listed = dict(_listed(job))
+    if not listed:
+        return Ruling(None, ())
+    found = list(happenings.of(picture, job, pods, group, now))
+    waiting = {_key(it): it for it in _still_waiting(picture, job, found, listed)}
+    due = []
+    for happening in found:
+        matched = _first_match(job, happening, listed)
+        if matched is None or listed[matched].action == SYNC:
+            continue
+        policy = listed[matched]
+        noted = DelayedAction(
+            policy=matched,
+            event=happening.events[0],
+            at=now + delay(policy),
+            task=happening.task,
+            pod=happening.pod,
+        )
+        noted = waiting.get(_key(noted), noted)
+        if happening.since is not None:
+            if happening.since + delay(policy) <= now:
+                due.append((matched, happening))
+        elif noted.at <= now:
+            due.append((matched, happening))
+        elif len(waiting) < MOST_DELAYED:
+            waiting[_key(noted)] = noted
+    due += [(it.policy, _again(job, it)) for it in waiting.values() if it.at <= now]
+    order = _order(job, due, listed)
+    return Ruling(order, tuple(it for it in waiting.values() if _may_come(job, it, listed, now)))
+
+
+def due(job: Job, pods: list[core.Pod]) -> datetime | None:
+    """When a policy will be due although nothing changes. O(pods x policies)."""
+    times = [it.at for it in job.status.delayed]
+    listed = dict(_listed(job))
+    if any(
+        happenings.POD_PENDING in events_of(it) or "*" in events_of(it) for it in listed.values()
+    ):
+        for pod in pods:
+            created = pod.metadata.creation_timestamp
+            if pod.status.phase in ("", "Pending") and created is not None:
+                pending = Happening((happenings.POD_PENDING,), tasks.task_of(pod), since=created)
+                matched = _first_match(job, pending, listed)
+                if matched is not None:
+                    times.append(created + delay(listed[matched]))
+    return min(times, default=None)
 
 
 def left_out(job: Job) -> Iterator[str]:
     """What the job asks for and we do not carry out, a line each, for a Warning on the job."""
-    for policy in job.spec.policies:
-        if not _is_carried_out(policy):
-            yield _shown(policy)
+    for of_task, policy in (
+        *(("", it) for it in job.spec.policies),
+        *((f"task {task.name}: ", it) for task in tasks.specs(job) for it in task.policies),
+    ):
+        why = _problem(policy)
+        if why:
+            yield f"{of_task}{_shown(policy)}: {why}"
+
+
+def events_of(policy: LifecyclePolicy) -> frozenset[str]:
+    """The events that a policy names."""
+    return frozenset({policy.event, *policy.events} - {""})
+
+
+def delay(policy: LifecyclePolicy) -> timedelta:
+    """How long the policy waits before it acts."""
+    return _length(policy.timeout)
+
+
+def after(status: batch.JobStatus, order: Order) -> tuple[DelayedAction, ...]:
+    """What still waits once an order is carried out: nothing of what it restarts."""
+    return tuple(
+        it for it in status.delayed if order.part and it.task and it.task not in order.part
+    )
+
+
+def _listed(job: Job) -> Iterator[tuple[str, LifecyclePolicy]]:
+    """(Where it stands, policy) for all that are carried out; of each task, then of the job."""
     for task in tasks.specs(job):
-        for policy in task.policies:
-            if not _is_carried_out(policy):
-                yield f"task {task.name}: {_shown(policy)}"
-        if task.depends_on is not None and task.depends_on.name:
-            names = ", ".join(task.depends_on.name)
-            yield f"task {task.name}: dependsOn {names} (it starts together with the others)"
+        for position, policy in enumerate(task.policies):
+            if not _problem(policy):
+                yield f"{task.name}/{position}", policy
+    for position, policy in enumerate(job.spec.policies):
+        if not _problem(policy):
+            # No task can have this name: a job's and a task's policies are told apart.
+            yield f"/{position}", policy
 
 
-def exit_code(pod: core.Pod) -> int | None:
-    """How the pod's first container ended, if it did."""
-    for status in pod.status.container_statuses[:1]:
-        if status.state.terminated is not None:
-            return status.state.terminated.exit_code
+def _first_match(
+    job: Job, happening: Happening, listed: Mapping[str, LifecyclePolicy]
+) -> str | None:
+    for name, policy in listed.items():
+        of_task = name.partition("/")[0]
+        if of_task not in ("", happening.task) or not _matches(policy, happening):
+            continue
+        if action_of(policy) in lifecycle.PARTIAL and not _part(job, policy, happening):
+            continue
+        most = policy.max_retries
+        if most is not None and job.status.policy_retries.get(name, 0) >= most:
+            continue
+        return name
     return None
 
 
-def _vanished(picture: view.View, job: Job) -> Iterator[history.Task]:
-    """Pods of this run that were alive when we last spoke of them and are there no more."""
-    told = picture.published.jobs.get(job.metadata.key)
-    if told is None or told.uid != job.metadata.uid:
-        return
-    alive = {pod.metadata.uid for pod in picture.pods_of(job.metadata.uid)}
-    unreadable = picture.unknown_pods()
-    for uid, task in sorted(told.tasks.items()):
-        is_this_run = task.retry_count == job.status.retry_count
-        is_gone = uid not in alive and f"{job.metadata.namespace}/{task.pod}" not in unreadable
-        if is_gone and is_this_run and task.state not in history.OVER:
-            yield task
-
-
-def _restarts(pod: core.Pod) -> int:
-    if pod.status.phase not in ("Running", "Pending", ""):
-        return 0
-    return sum(status.restart_count for status in pod.status.container_statuses)
-
-
-def _is_carried_out(policy: LifecyclePolicy) -> bool:
-    if policy.timeout not in (None, "", "0s", "0"):
-        return False
-    if policy.action != SYNC and policy.action not in WHOLE_JOB:
-        return False
-    named = _events(policy)
-    return policy.exit_code is not None or bool(named & (EVENTS | {"*"}))
-
-
 def _matches(policy: LifecyclePolicy, happening: Happening) -> bool:
-    named = _events(policy)
-    if happening.event in named or "*" in named:
+    named = events_of(policy)
+    if happening.events[:1] == (happenings.POD_PENDING,) and not delay(policy):
+        return False
+    if named & set(happening.events) or ("*" in named and happening.by_any):
         return True
     return policy.exit_code is not None and policy.exit_code == happening.exit_code
 
 
-def _events(policy: LifecyclePolicy) -> set[str]:
-    return {policy.event, *policy.events} - {""}
+def _still_waiting(
+    picture: view.View,
+    job: Job,
+    found: list[Happening],
+    listed: Mapping[str, LifecyclePolicy],
+) -> Iterator[DelayedAction]:
+    """What was noted and is not called off: a pod that runs again, a task that is well again."""
+    standing = {(it.events[0], it.task, it.pod) for it in found}
+    for noted in job.status.delayed:
+        if noted.policy not in listed:
+            continue
+        if noted.pod:
+            pod = picture.pod(f"{job.metadata.namespace}/{noted.pod}")
+            if pod is None or picture.is_going(pod) or pod.status.phase != "Running":
+                yield noted
+        elif (noted.event, noted.task, "") in standing:
+            yield noted
+
+
+def _may_come(
+    job: Job, noted: DelayedAction, listed: Mapping[str, LifecyclePolicy], now: datetime
+) -> bool:
+    """Whether it is not due yet or possible in this phase; a restart passes, so it waits on."""
+    phase, action = tasks.phase_of(job), action_of(listed[noted.policy])
+    if noted.at > now or phase == "Restarting":
+        return True
+    return action is not None and lifecycle.accepts(phase, action)
+
+
+def _again(job: Job, noted: DelayedAction) -> Happening:
+    """The happening that was noted."""
+    index = next((it.index for it in tasks.members(job) if it.name == noted.pod), None)
+    return Happening((noted.event,), noted.task, noted.pod, index)
+
+
+def _order(
+    job: Job, due: list[tuple[str, Happening]], listed: Mapping[str, LifecyclePolicy]
+) -> Order | None:
+    """The first action that is possible in this phase, for all to which it is due."""
+    action: lifecycle.Action | None = None
+    parts: list[restarts.Part] = []
+    used: dict[str, None] = {}
+    for name, happening in due:
+        wanted = action_of(listed[name])
+        if wanted is None or (action is not None and wanted != action):
+            continue
+        if not lifecycle.accepts(tasks.phase_of(job), wanted):
+            continue
+        if wanted in lifecycle.PARTIAL:
+            parts.append(_part(job, listed[name], happening))
+        action = wanted
+        used[name] = None
+    if action is None:
+        return None
+    pauses = [_backoff(listed[name], job.status.policy_retries.get(name, 0)) for name in used]
+    return Order(action=action, part=restarts.union(parts), used=tuple(used), pause=max(pauses))
+
+
+def action_of(policy: LifecyclePolicy) -> lifecycle.Action | None:
+    """The policy's action, None if it is none of ours."""
+    return next((it for it in lifecycle.ACTIONS if it == policy.action), None)
+
+
+def _part(job: Job, policy: LifecyclePolicy, happening: Happening) -> restarts.Part:
+    """What the policy restarts; empty if nothing is what it means."""
+    task = next((it for it in tasks.specs(job) if it.name == happening.task), None)
+    return {} if task is None else restarts.part(policy.action, job, task, happening.index)
+
+
+def _backoff(policy: LifecyclePolicy, tried: int) -> timedelta:
+    first = _length(policy.backoff)
+    longest = _length(policy.max_backoff) or LONGEST_BACKOFF
+    return min(first * 2 ** min(tried, _MOST_DOUBLINGS), longest) if first else timedelta()
+
+
+def _problem(policy: LifecyclePolicy) -> str:
+    """Why the policy is not carried out, empty if it is."""
+    if policy.action != SYNC and action_of(policy) is None:
+        return f"there is no action {policy.action!r}"
+    for text in (policy.timeout, policy.backoff, policy.max_backoff):
+        try:
+            durations.duration(text or "0s")
+        except ValueError as error:
+            return str(error)
+    named = events_of(policy)
+    if policy.exit_code is None and not named & (EVENTS | {"*"}):
+        return "it waits for nothing that happens"
+    if named == {happenings.POD_PENDING} and not delay(policy):
+        return "PodPending needs a timeout"
+    return ""
+
+
+def _length(text: str | None) -> timedelta:
+    """Raises ValueError. Nothing waits for less than no time."""
+    return max(durations.duration(text or "0s"), timedelta())
+
+
+def _key(noted: DelayedAction) -> tuple[str, str, str]:
+    return noted.policy, noted.task, noted.pod
 
 
 def _shown(policy: LifecyclePolicy) -> str:
-    cause = ", ".join(sorted(_events(policy)))
+    cause = ", ".join(sorted(events_of(policy)))
     if policy.exit_code is not None:
         cause = f"exit code {policy.exit_code}"
     wait = f" after {policy.timeout}" if policy.timeout else ""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from stromboli.controller.core import lifecycle, manifest, view
+from stromboli.controller.core import arrays, lifecycle, manifest, restarts, view
 from stromboli.shared import keys, snapshot
 from stromboli.shared.api import batch, core, kinds
 from stromboli.shared.api.batch import Job, TaskSpec
@@ -29,11 +29,14 @@ class Member(msgspec.Struct, frozen=True):
 
 
 def specs(job: Job) -> tuple[TaskSpec, ...]:
-    """The tasks, every one with a name."""
-    return tuple(
-        task if task.name else msgspec.structs.replace(task, name=f"default{position}")
-        for position, task in enumerate(job.spec.tasks)
-    )
+    """The tasks, every one with a name; an array is no gang unless it says so."""
+    return tuple(_completed(job, task, position) for position, task in enumerate(job.spec.tasks))
+
+
+def _completed(job: Job, task: TaskSpec, position: int) -> TaskSpec:
+    if job.spec.array is not None and task.min_available is None:
+        task = msgspec.structs.replace(task, min_available=min(1, task.replicas))
+    return task if task.name else msgspec.structs.replace(task, name=f"default{position}")
 
 
 def least(task: TaskSpec) -> int:
@@ -47,8 +50,9 @@ def least(task: TaskSpec) -> int:
 
 
 def min_available(job: Job) -> int:
-    """The gang's size."""
-    return job.spec.min_available or sum(map(least, job.spec.tasks))
+    """The gang's size. That of an array shrinks with the last indexes."""
+    asked = job.spec.min_available or sum(map(least, specs(job)))
+    return asked if job.spec.array is None else min(asked, len(arrays.window(job)))
 
 
 def max_retry(job: Job) -> int:
@@ -60,8 +64,21 @@ def members(job: Job) -> Iterator[Member]:
     """Every pod that the spec asks for, by task and index."""
     for task in specs(job):
         prefix = f"{job.metadata.name}-{task.name}-"
-        for index in range(task.replicas):
+        for index in range(task.replicas) if job.spec.array is None else arrays.window(job):
             yield Member(task, index, f"{prefix}{index}")
+
+
+def task_of(pod: core.Pod) -> str:
+    """The name of the pod's task, empty for a pod of no job."""
+    return pod.metadata.annotation(keys.TASK_SPEC) or ""
+
+
+def is_of_earlier_try(job: Job, pod: core.Pod) -> bool:
+    """Whether the pod has nothing to say any more: it is of an earlier version of its job and did
+    not finish, a restart of its part ends it, or its index has been counted."""
+    if manifest.version_of(pod) < job.status.version and not has_finished(pod):
+        return True
+    return restarts.is_superseded(job, pod) or arrays.is_stale(job, pod)
 
 
 def has_finished(pod: core.Pod) -> bool:
@@ -80,15 +97,20 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     unknown: int = 0
     by_task: dict[str, dict[str, int]] = {}
     """Task -> pod phase -> count; pods that are going are not in it."""
+    array: batch.ArrayStatus | None = None
 
 
 def tally(picture: view.View, job: Job, pods: list[core.Pod]) -> Tally:
-    """Count a job's pods. A pod that cannot be read counts as unknown. O(pods + replicas)."""
+    """Count a job's pods. A pod that cannot be read counts as unknown. O(pods + replicas).
+
+    Of an array the results count, not the pods that showed them.
+    """
     counts = dict.fromkeys(COUNTERS, 0)
     by_task: dict[str, dict[str, int]] = {}
+    progress = arrays.progress(job, pods)
     for pod in pods:
         task = pod.metadata.annotation(keys.TASK_SPEC)
-        if task is None:
+        if task is None or (progress is not None and has_finished(pod)):
             continue
         if picture.is_going(pod):
             counts["terminating"] += 1
@@ -98,8 +120,14 @@ def tally(picture: view.View, job: Job, pods: list[core.Pod]) -> Tally:
         counts[field if field in counts else "unknown"] += 1
         phases = by_task.setdefault(task, {})
         phases[phase] = phases.get(phase, 0) + 1
+    if progress is not None:
+        counts["succeeded"], counts["failed"] = arrays.counts(progress)
+        ended = {"Succeeded": counts["succeeded"], "Failed": counts["failed"]}
+        for spec in specs(job):
+            by_task[spec.name] = by_task.get(spec.name, {}) | {k: n for k, n in ended.items() if n}
     unknown = sum(1 for _ in unreadable(picture, job))
-    return Tally(**counts | {"unknown": counts["unknown"] + unknown}, by_task=by_task)
+    counts["unknown"] += unknown
+    return Tally(**counts, by_task=by_task, array=progress)
 
 
 def unreadable(picture: view.View, job: Job) -> Iterator[Member]:
@@ -126,41 +154,6 @@ def look(picture: view.View, job: Job) -> Look:
     return Look(pods, tally(picture, job, pods), _doomed(picture, job, pods))
 
 
-def facts(picture: view.View, job: Job, seen: Look) -> lifecycle.Facts:
-    """What the rules of the life cycle look at.
-
-    Pods that have to go are counted apart: with them there may be more pods than replicas, and a
-    job would both have enough running pods and too many pending ones.
-    """
-    counts = seen.counts
-    if seen.doomed:
-        apart = {pod.metadata.uid for pod in seen.doomed}
-        counts = tally(picture, job, [pod for pod in seen.pods if pod.metadata.uid not in apart])
-    return lifecycle.Facts(
-        phase=phase_of(job),
-        min_available=min_available(job),
-        min_success=job.spec.min_success,
-        max_retry=max_retry(job),
-        retry_count=job.status.retry_count,
-        tasks=tuple(
-            lifecycle.TaskFacts(
-                name=task.name,
-                replicas=task.replicas,
-                min_available=task.min_available,
-                seen=task.name in counts.by_task,
-                succeeded=counts.by_task.get(task.name, {}).get("Succeeded", 0),
-            )
-            for task in specs(job)
-        ),
-        pending=counts.pending,
-        running=counts.running,
-        succeeded=counts.succeeded,
-        failed=counts.failed,
-        terminating=counts.terminating,
-        doomed=len(seen.doomed),
-    )
-
-
 def phase_of(job: Job) -> lifecycle.Phase:
     """The job's phase. Raises IllegalMoveError for one that is none: a stranger wrote it."""
     phase = job.status.state.phase
@@ -173,22 +166,24 @@ def phase_of(job: Job) -> lifecycle.Phase:
 def _doomed(picture: view.View, job: Job, pods: list[core.Pod]) -> list[core.Pod]:
     """Pods that have to go and are not going yet.
 
-    While a job stops: all, or only those that have not finished. Otherwise those that an earlier
-    version of the job left alive, and those that the spec no longer asks for.
+    While a job stops: all, or only those that have not finished. Otherwise those of an earlier
+    try, and those that the spec no longer asks for.
     """
     there = [pod for pod in pods if not picture.is_going(pod)]
+    if restarts.is_partial(job):
+        return [pod for pod in there if is_of_earlier_try(job, pod)]
     if job.status.state.phase in lifecycle.STOPPING:
-        return there if _kills_all(job) else [pod for pod in there if not has_finished(pod)]
+        return there if kills_all(job) else [pod for pod in there if not has_finished(pod)]
     wanted = {member.name for member in members(job)}
     return [
         pod
         for pod in there
-        if pod.metadata.name not in wanted
-        or (manifest.version_of(pod) < job.status.version and not has_finished(pod))
+        if is_of_earlier_try(job, pod)
+        or (pod.metadata.name not in wanted and not arrays.is_kept(job, pod))
     ]
 
 
-def _kills_all(job: Job) -> bool:
+def kills_all(job: Job) -> bool:
     """A restart also removes finished pods, so that they run again; a resumed job goes on where
     it was, and the last try leaves its pods to be looked at."""
     state = job.status.state
@@ -204,9 +199,9 @@ def status_with(status: batch.JobStatus, counts: Tally, gang: int) -> batch.JobS
     its result.
     """
     by_task = {name: dict(phases) for name, phases in sorted(counts.by_task.items())}
-    succeeded, failed = counts.succeeded, counts.failed
+    succeeded, failed, array = counts.succeeded, counts.failed, counts.array
     if status.state.phase in lifecycle.FINISHED:
-        succeeded, failed = status.succeeded, status.failed
+        succeeded, failed, array = status.succeeded, status.failed, status.array
         by_task = {
             name: {phase: count for phase, count in state.phase.items() if phase in FINISHED_PODS}
             for name, state in status.task_status_count.items()
@@ -222,6 +217,7 @@ def status_with(status: batch.JobStatus, counts: Tally, gang: int) -> batch.JobS
         terminating=counts.terminating,
         unknown=counts.unknown,
         task_status_count={name: batch.TaskState(phase=it) for name, it in by_task.items()},
+        array=array,
     )
 
 

@@ -1,0 +1,109 @@
+"""Array jobs: one task that runs once for each index, so many at once.
+
+The status holds the progress as sets of indexes, and the pods are only those of the *window*: the
+lowest indexes without a result, as many as the task has replicas. A result is recorded first and
+its pod removed then, so ten thousand indexes cost no more pods than the window, and a crash
+between the two loses nothing. Pods of failed indexes stay to be looked at, a hundred at most.
+"""
+
+import functools
+from collections.abc import Iterable
+
+from stromboli.controller.core import manifest, restarts
+from stromboli.shared import indexes, keys
+from stromboli.shared.api import batch, core
+from stromboli.shared.api.batch import ArraySpec, ArrayStatus, Job
+
+MOST_INDEXES = 10_000
+"""A status that alternates between success and failure has 50 kB at this size, far below what an
+object may have."""
+MOST_FAILED_PODS = 100
+
+_parse = functools.lru_cache(maxsize=4096)(indexes.parse)
+
+
+def problem(job: Job) -> str:
+    """Why the array cannot be run, empty if it can."""
+    array = job.spec.array
+    if array is None:
+        return ""
+    try:
+        count = indexes.count(array.indexes)
+    except ValueError as error:
+        return str(error)
+    if not 0 < count <= MOST_INDEXES:
+        return f"{count} indexes; 1 to {MOST_INDEXES} are possible"
+    return "" if len(job.spec.tasks) == 1 else f"{len(job.spec.tasks)} tasks; an array has one"
+
+
+def total(job: Job) -> int:
+    """How many indexes there are; 0 for a job that is no array."""
+    return 0 if job.spec.array is None else len(_parse(job.spec.array.indexes))
+
+
+def window(job: Job) -> indexes.Indexes:
+    """The indexes that have pods now. O(runs)."""
+    if job.spec.array is None:
+        return indexes.Indexes()
+    return _without_result(job, job.spec.array).first(job.spec.tasks[0].replicas)
+
+
+def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
+    """The progress with what the pods show; a pod counts once. None: the job is no array."""
+    if job.spec.array is None:
+        return None
+    found = job.status.array or ArrayStatus()
+    left, retries = _without_result(job, job.spec.array), dict(found.retries)
+    ended: dict[str, list[int]] = {"Succeeded": [], "Failed": []}
+    for pod in pods:
+        index = manifest.number(pod.metadata.annotation(keys.TASK_INDEX))
+        is_over = is_stale(job, pod) or restarts.is_superseded(job, pod)
+        if pod.status.phase not in ended or index not in left or is_over:
+            continue
+        tried = found.retries.get(str(index), 0)
+        if pod.status.phase == "Failed" and tried < job.spec.array.max_retries:
+            retries[str(index)] = tried + 1
+        else:
+            ended[pod.status.phase].append(index)
+            retries.pop(str(index), None)
+    return ArrayStatus(
+        succeeded=str(_parse(found.succeeded) | indexes.of(ended["Succeeded"])),
+        failed=str(_parse(found.failed) | indexes.of(ended["Failed"])),
+        retries=dict(sorted(retries.items(), key=lambda pair: int(pair[0]))),
+        since_version=found.since_version,
+    )
+
+
+def is_stale(job: Job, pod: core.Pod) -> bool:
+    """Whether the pod is of a try of its index that is over: it has been counted."""
+    if job.spec.array is None:
+        return False
+    found = job.status.array or ArrayStatus()
+    if manifest.version_of(pod) < found.since_version:
+        return True
+    index = pod.metadata.annotation(keys.TASK_INDEX) or ""
+    tried = manifest.number(pod.metadata.annotation(keys.INDEX_RETRY))
+    return tried < found.retries.get(index, 0)
+
+
+def is_kept(job: Job, pod: core.Pod) -> bool:
+    """Whether the pod stays although its index has a result: it failed for good."""
+    if job.status.array is None or pod.status.phase != "Failed":
+        return False
+    failed = _parse(job.status.array.failed).first(MOST_FAILED_PODS)
+    return manifest.number(pod.metadata.annotation(keys.TASK_INDEX)) in failed
+
+
+def counts(found: ArrayStatus) -> tuple[int, int]:
+    """How many indexes have succeeded and failed."""
+    return len(_parse(found.succeeded)), len(_parse(found.failed))
+
+
+def begun_anew(version: int) -> batch.ArrayStatus:
+    """The progress of an array that starts from nothing with this version of its job."""
+    return ArrayStatus(since_version=version)
+
+
+def _without_result(job: Job, array: ArraySpec) -> indexes.Indexes:
+    found = job.status.array or ArrayStatus()
+    return _parse(array.indexes) - _parse(found.succeeded) - _parse(found.failed)

@@ -1,0 +1,51 @@
+"""What the rules of the life cycle look at, from a job and its pods."""
+
+from datetime import datetime
+
+from stromboli.controller.core import arrays, dependencies, lifecycle, tasks, view
+from stromboli.shared.api.batch import Job
+
+
+def of(picture: view.View, job: Job, seen: tasks.Look, now: datetime) -> lifecycle.Facts:
+    """The facts of this moment. O(pods + replicas).
+
+    Pods that have to go are counted apart: with them there may be more pods than replicas, and a
+    job would both have enough running pods and too many pending ones.
+    """
+    counts = seen.counts
+    if seen.doomed:
+        apart = {pod.metadata.uid for pod in seen.doomed}
+        counts = tasks.tally(
+            picture, job, [pod for pod in seen.pods if pod.metadata.uid not in apart]
+        )
+    specs = tasks.specs(job)
+    current = [pod for pod in seen.pods if not tasks.is_of_earlier_try(job, pod)]
+    blocked = dependencies.look(picture, job, current).blocked
+    retry_at = job.status.retry_at
+    return lifecycle.Facts(
+        phase=tasks.phase_of(job),
+        min_available=tasks.min_available(job),
+        starts_with=dependencies.gang(job, dependencies.roots(job)),
+        min_success=job.spec.min_success,
+        max_retry=tasks.max_retry(job),
+        retry_count=job.status.retry_count,
+        tasks=tuple(
+            lifecycle.TaskFacts(
+                name=task.name,
+                replicas=task.replicas,
+                min_available=task.min_available,
+                seen=task.name in counts.by_task,
+                succeeded=counts.by_task.get(task.name, {}).get("Succeeded", 0),
+            )
+            for task in specs
+        ),
+        pending=counts.pending,
+        running=counts.running,
+        succeeded=counts.succeeded,
+        failed=counts.failed,
+        terminating=counts.terminating,
+        doomed=len(seen.doomed),
+        blocked=sum(task.replicas for task in specs if task.name in blocked),
+        indexes=arrays.total(job),
+        is_backing_off=retry_at is not None and now < retry_at,
+    )

@@ -1,0 +1,139 @@
+"""What stands against a job now: the happenings that its policies may name.
+
+Read from the pods themselves and from what was published about them, never from the passing of a
+message, so that none is missed over a crash. Only pods of the present try count: what a restart
+has dealt with is past. Source: spec/jobs.md 3.1.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from stromboli.controller.core import causes, history, manifest, restarts, tasks, view
+from stromboli.shared.api import core, scheduling
+from stromboli.shared.api.batch import Job
+
+DEFAULT_TASK_RETRY = 3
+POD_PENDING = "PodPending"
+
+
+class Happening(msgspec.Struct, frozen=True):
+    """Something that a policy may name by any of ``events``.
+
+    ``task`` is empty for the job as a whole, ``index`` None for a task as a whole. ``since``: when
+    it began, where its object says so. ``by_any``: whether ``*`` means it, too.
+    """
+
+    events: tuple[str, ...]
+    task: str = ""
+    pod: str = ""
+    index: int | None = None
+    exit_code: int | None = None
+    since: datetime | None = None
+    by_any: bool = True
+
+
+def of(
+    picture: view.View,
+    job: Job,
+    pods: list[core.Pod],
+    group: scheduling.PodGroup | None,
+    now: datetime,
+) -> Iterator[Happening]:
+    """Everything: pods by name, then those that vanished, tasks, the PodGroup, and time.
+
+    O(pods + replicas).
+    """
+    wanted = {member.name: member for member in tasks.members(job)}
+    present = [
+        (pod, wanted[pod.metadata.name])
+        for pod in pods
+        if pod.metadata.name in wanted and not _is_past(job, pod)
+    ]
+    for pod, member in present:
+        found = _of_pod(pod, member, is_going=picture.is_going(pod))
+        if found is not None:
+            yield found
+    for told in _vanished(picture, job):
+        if told.pod in wanted:
+            events = ("PodEvicted", *_named(told.reason))
+            yield Happening(events, told.task, told.pod, told.index)
+    for task in tasks.specs(job):
+        mine = [pod for pod, member in present if member.task.name == task.name]
+        ended = sum(pod.status.phase == "Succeeded" for pod in mine)
+        if job.spec.array is None and 0 < task.replicas <= ended:
+            yield Happening(("TaskCompleted",), task.name)
+        limit = task.max_retry or DEFAULT_TASK_RETRY
+        restarted = sum(_container_restarts(pod) for pod in mine if not picture.is_going(pod))
+        if 0 <= limit <= restarted:
+            yield Happening(("TaskFailed",), task.name)
+    if group is not None and group.status.phase == "Unknown":
+        yield Happening(("Unknown",))
+    if is_overdue(job, now):
+        yield Happening((causes.DEADLINE_EXCEEDED,), by_any=False)
+
+
+def is_overdue(job: Job, now: datetime) -> bool:
+    """Whether the job's time is up."""
+    at = job.status.deadline_at
+    return at is not None and now >= at
+
+
+def exit_code(pod: core.Pod) -> int | None:
+    """How the pod's first container ended, if it did."""
+    for status in pod.status.container_statuses[:1]:
+        if status.state.terminated is not None:
+            return status.state.terminated.exit_code
+    return None
+
+
+def _is_past(job: Job, pod: core.Pod) -> bool:
+    from_before = manifest.version_of(pod) != job.status.version
+    return from_before or tasks.is_of_earlier_try(job, pod)
+
+
+def _of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> Happening | None:
+    cause = _named(causes.of(pod))
+    events: tuple[str, ...]
+    code, since, by_any = None, None, True
+    if is_going:
+        if tasks.has_finished(pod):
+            return None
+        events = ("PodEvicted", *cause)
+    elif pod.status.phase == "Failed":
+        events, code = ("PodFailed", *cause), exit_code(pod)
+    elif pod.status.phase == "Unknown":
+        # A kubelet that is not heard: nothing but a policy that names it takes it for lost.
+        events, by_any = cause, False
+    elif pod.status.phase in ("", "Pending"):
+        events, since = (POD_PENDING,), pod.metadata.creation_timestamp
+    else:
+        return None
+    name = pod.metadata.name
+    return Happening(events, member.task.name, name, member.index, code, since, by_any)
+
+
+def _named(cause: str) -> tuple[str, ...]:
+    return (cause,) if cause in causes.CAUSES else ()
+
+
+def _vanished(picture: view.View, job: Job) -> Iterator[history.Task]:
+    """Pods of this try that were alive when we last spoke of them and are there no more."""
+    told = picture.published.jobs.get(job.metadata.key)
+    if told is None or told.uid != job.metadata.uid:
+        return
+    alive = {pod.metadata.uid for pod in picture.pods_of(job.metadata.uid)}
+    unreadable = picture.unknown_pods()
+    for uid, task in sorted(told.tasks.items()):
+        is_gone = uid not in alive and f"{job.metadata.namespace}/{task.pod}" not in unreadable
+        if not is_gone or task.state in history.OVER or task.version != job.status.version:
+            continue
+        if not restarts.is_of_earlier_try(job, task.task, task.index, task.retry_count):
+            yield task
+
+
+def _container_restarts(pod: core.Pod) -> int:
+    if pod.status.phase not in ("Running", "Pending", ""):
+        return 0
+    return sum(status.restart_count for status in pod.status.container_statuses)

@@ -1,0 +1,104 @@
+"""The status after an event: phase, try, version, and the times that follow from them.
+
+Times are written with the phase, so that they survive a restart of the controller: when the job's
+time is up, when pods may be made again, when a policy is due.
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from stromboli.controller.core import arrays, happenings, lifecycle, policies, restarts, tasks
+from stromboli.shared.api import batch
+from stromboli.shared.api.batch import Job, JobStatus
+
+
+def after(
+    job: Job,
+    event: lifecycle.Event,
+    counts: tasks.Tally,
+    now: datetime,
+    message: str = "",
+    order: policies.Order | None = None,
+) -> JobStatus:
+    """The status after an event. ``order``: what policies asked for. Raises IllegalMoveError."""
+    move = lifecycle.move(tasks.phase_of(job), event)
+    before = tasks.status_with(job.status, counts, tasks.min_available(job))
+    retries = _counted(job, before.retry_count + move.retry)
+    version = before.version + move.new_version
+    created = job.metadata.creation_timestamp
+    lasted = "" if created is None else tasks.go_duration((now - created).total_seconds())
+    status = msgspec.structs.replace(
+        before,
+        state=batch.JobState(
+            phase=move.to, reason=event, message=message, last_transition_time=now
+        ),
+        conditions=_conditions(before, move, now),
+        version=version,
+        retry_count=retries,
+        running_duration=lasted if move.to in lifecycle.FINISHED else "",
+        deadline_at=_deadline(job, event, now),
+        retry_at=_retry_at(before, event, order, now),
+        restarted=_restarted(job, move, order, retries),
+        policy_retries=_policy_retries(before, order),
+        delayed=() if move.new_version or move.to in lifecycle.FINISHED else before.delayed,
+    )
+    if order is not None:
+        status = msgspec.structs.replace(status, delayed=policies.after(status, order))
+    if event == "RestartJob" and job.spec.array is not None and retries < tasks.max_retry(job):
+        status = msgspec.structs.replace(status, array=arrays.begun_anew(version))
+    return status
+
+
+def _conditions(
+    before: JobStatus, move: lifecycle.Move, now: datetime
+) -> tuple[batch.JobCondition, ...]:
+    if move.to == before.state.phase:
+        return before.conditions
+    others = tuple(it for it in before.conditions if it.status != move.to)
+    return (*others, batch.JobCondition(status=move.to, last_transition_time=now))
+
+
+def _counted(job: Job, retries: int) -> int:
+    """A job aborted on its last try and resumed has no try left: it fails, and counts no more
+    retries than it was allowed."""
+    return min(retries, max(tasks.max_retry(job), job.status.retry_count))
+
+
+def _deadline(job: Job, event: lifecycle.Event, now: datetime) -> datetime | None:
+    """The time counts from the first running pods, over all tries; it begins anew for a job that
+    was resumed, or restarted because it was up."""
+    limit, found = job.spec.active_deadline_seconds, job.status.deadline_at
+    if limit is None or event == "ResumeJob":
+        return None
+    if event == "RestartJob" and happenings.is_overdue(job, now):
+        return None
+    if event == "Started" and found is None:
+        return now + timedelta(seconds=limit)
+    return found
+
+
+def _retry_at(
+    before: JobStatus, event: lifecycle.Event, order: policies.Order | None, now: datetime
+) -> datetime | None:
+    if order is not None and order.pause:
+        return max(now + order.pause, before.retry_at or now)
+    return before.retry_at if event in lifecycle.PARTIAL else None
+
+
+def _restarted(
+    job: Job, move: lifecycle.Move, order: policies.Order | None, retries: int
+) -> batch.RestartedTasks | None:
+    if move.new_version:
+        return None  # all pods of before are old by their version
+    if order is None or not order.part:
+        return job.status.restarted
+    return restarts.recorded(job, order.part, retries)
+
+
+def _policy_retries(before: JobStatus, order: policies.Order | None) -> dict[str, int]:
+    """Counted for every policy that acts, since a maximum may be set on any."""
+    if order is None:
+        return before.policy_retries
+    counted = {name: before.policy_retries.get(name, 0) + 1 for name in order.used}
+    return before.policy_retries | counted

@@ -1,0 +1,58 @@
+"""A user's command for a job: recorded in the status, told, then deleted.
+
+The status names the command until its next change, and the job takes no other step before the
+command is deleted: so it is carried out once.
+"""
+
+from datetime import datetime
+
+from stromboli.controller.core import commands, lifecycle, moves, policies, tasks
+from stromboli.shared.api import kinds
+from stromboli.shared.api.batch import Command, Job
+from stromboli.shared.messages import batch as messages
+
+KNOWN = tuple(it for it in lifecycle.ACTIONS if it not in lifecycle.PARTIAL)
+"""What a command may ask for: it names a job, so not the restart of a part of one."""
+
+
+def obey(job: Job, order: Command, counts: tasks.Tally, now: datetime) -> commands.Plan:
+    """Carry out a command, or refuse it with a reason."""
+    delete = commands.Delete(
+        kind=kinds.COMMANDS,
+        namespace=order.metadata.namespace,
+        name=order.metadata.name,
+        uid=order.metadata.uid,
+    )
+    mark = f"command {order.metadata.uid}"
+    action = next((it for it in KNOWN if it == order.action), None)
+    is_meant = order.target is None or order.target.uid in ("", job.metadata.uid)
+    if job.status.state.message == mark or order.action == policies.SYNC:
+        taken = messages.CommandTaken(
+            job=job.metadata.key,
+            uid=job.metadata.uid,
+            command=order.metadata.name,
+            action=order.action,
+            at=job.status.state.last_transition_time or now,
+        )
+        text = f"{order.action} was asked for"
+        said = commands.event_about(kinds.JOBS, job, "Normal", "CommandIssued", text, now)
+        told = commands.Publish(job=job.metadata.key, message=taken, at=taken.at)
+        return ((told, said), (delete,))
+    if action is not None and is_meant and lifecycle.accepts(tasks.phase_of(job), action):
+        status = moves.after(job, action, counts, now, mark)
+        return ((commands.PatchJobStatus(job=job, status=status),),)
+    why = _refusal(job, order, is_known=action is not None, is_meant=is_meant)
+    said = commands.event_about(kinds.JOBS, job, "Warning", "CommandRefused", why, now)
+    return ((said,), (delete,))
+
+
+def _refusal(job: Job, order: Command, *, is_known: bool, is_meant: bool) -> str:
+    if not is_meant:
+        return f"{order.action} was meant for an earlier job of this name"
+    if order.action in lifecycle.PARTIAL:
+        return f"{order.action} needs to know of what, so it can only stand in a policy"
+    if not is_known:
+        return (
+            f"{order.action!r} is not carried out; known are {', '.join((policies.SYNC, *KNOWN))}"
+        )
+    return f"{order.action} does nothing in phase {job.status.state.phase or 'Pending'}"

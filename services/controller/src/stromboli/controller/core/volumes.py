@@ -1,0 +1,78 @@
+"""Claims of a job: those it names, and those that are made for it.
+
+A claim that is made has a name that follows from the job's uid and the mount path, so that a
+repetition finds it instead of making another one. It belongs to the job and goes away with it, not
+with its pods. Source: spec/jobs.md 4.4. On purpose unlike it: a claim that is named and is not
+there keeps nobody from being queued; the pods wait for it as any pod does.
+"""
+
+import hashlib
+from collections.abc import Iterator
+
+import msgspec
+
+from stromboli.controller.core import commands, manifest
+from stromboli.shared.api import kinds
+from stromboli.shared.api.batch import Job, VolumeSpec
+
+CONTROLLED = "volume-pvc-"
+"""Keys of ``controlledResources``: a claim's name, while the job uses it."""
+_NO_CLAIM = (b"", b"null")
+_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_SUFFIX_LENGTH = 12
+
+
+def claim_name(job: Job, volume: VolumeSpec) -> str:
+    """The claim's name; empty for a volume that has none and asks for none."""
+    if volume.volume_claim_name or bytes(volume.volume_claim) in _NO_CLAIM:
+        return volume.volume_claim_name
+    said = f"{job.metadata.uid}\0{volume.mount_path}"
+    number = int.from_bytes(hashlib.sha256(said.encode()).digest())
+    suffix = ""
+    for _ in range(_SUFFIX_LENGTH):
+        number, digit = divmod(number, len(_LETTERS))
+        suffix += _LETTERS[digit]
+    return f"{job.metadata.name}-pvc-{suffix}"
+
+
+def resources(job: Job) -> Iterator[commands.Create]:
+    """The claims to be made."""
+    for volume in job.spec.volumes:
+        if bytes(volume.volume_claim) in _NO_CLAIM:
+            continue
+        name = claim_name(job, volume)
+        spec = msgspec.json.decode(volume.volume_claim)
+        yield commands.Create(
+            kind=kinds.PERSISTENT_VOLUME_CLAIMS,
+            namespace=job.metadata.namespace,
+            name=name,
+            body=manifest.body(kinds.PERSISTENT_VOLUME_CLAIMS, job, name, spec=spec),
+            owner_uid=job.metadata.uid,
+        )
+
+
+def controlled(job: Job) -> dict[str, str]:
+    """What the status says of the claims."""
+    names = {claim_name(job, volume) for volume in job.spec.volumes} - {""}
+    return {CONTROLLED + name: name for name in sorted(names)}
+
+
+def written_back(job: Job) -> commands.Stage:
+    """The patch that tells users the names of the claims that were made."""
+    operations = []
+    for position, volume in enumerate(job.spec.volumes):
+        name = claim_name(job, volume)
+        if name and not volume.volume_claim_name:
+            at = f"/spec/volumes/{position}"
+            operations.append(manifest.test(f"{at}/mountPath", volume.mount_path))
+            operations.append(manifest.put(f"{at}/volumeClaimName", name))
+    if not operations:
+        return ()
+    patch = commands.Patch(
+        kind=kinds.JOBS,
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        uid=job.metadata.uid,
+        patch=manifest.encode([manifest.test("/metadata/uid", job.metadata.uid), *operations]),
+    )
+    return (patch,)
