@@ -38,9 +38,9 @@ def finish(world: World, *ends: str) -> None:
     world.settle()
 
 
-def fail(world: World, name: str, exit_code: int = 1, reason: str = "Error") -> None:
+def fail(world: World, name: str, exit_code: int = 1, end: str = "Error") -> None:
     """A pod's container ends badly."""
-    world.change_pod(f"default/{name}", "Failed", exit_code=exit_code, reason=reason)
+    world.change_pod(f"default/{name}", "Failed", exit_code=exit_code, end=end)
     world.settle()
 
 

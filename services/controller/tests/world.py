@@ -320,11 +320,11 @@ class World:
         phase: str | None = None,
         node: str = "",
         exit_code: int | None = None,
-        reason: str = "",
+        end: str = "",
         **status: Any,
     ) -> None:
-        """The scheduler binds a pod, or a kubelet reports on it. ``reason``: how its container
-        ended; ``status``: further fields of the pod's."""
+        """The scheduler binds a pod, or a kubelet reports on it. ``end``: the word for how its
+        container ended; ``status``: further fields of the pod's."""
         body = copy.deepcopy(self.objects["pods", key])
         body.setdefault("status", {})
         if node:
@@ -332,8 +332,8 @@ class World:
         if phase is not None:
             body["status"]["phase"] = phase
         if exit_code is not None:
-            end = {"exitCode": exit_code, "reason": reason}
-            body["status"]["containerStatuses"] = [{"state": {"terminated": end}, "name": "main"}]
+            ended = {"state": {"terminated": {"exitCode": exit_code, "reason": end}}}
+            body["status"]["containerStatuses"] = [{"name": "main", **ended}]
         body["status"] |= status
         self.put(kinds.PODS, body)
 

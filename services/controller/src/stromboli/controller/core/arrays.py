@@ -22,23 +22,35 @@ MOST_FAILED_PODS = 100
 _parse = functools.lru_cache(maxsize=4096)(indexes.parse)
 
 
+@functools.lru_cache(maxsize=1024)
+def _asked(text: str) -> indexes.Indexes:
+    """The indexes that a spec names; none if it cannot be run."""
+    return indexes.Indexes() if _problem_of(text) else indexes.parse(text)
+
+
+def _problem_of(text: str) -> str:
+    try:
+        count = indexes.count(text)
+    except ValueError as error:
+        return str(error)
+    if not 0 < count <= MOST_INDEXES:
+        return f"{count} indexes; 1 to {MOST_INDEXES} are possible"
+    return ""
+
+
 def problem(job: Job) -> str:
     """Why the array cannot be run, empty if it can."""
     array = job.spec.array
     if array is None:
         return ""
-    try:
-        count = indexes.count(array.indexes)
-    except ValueError as error:
-        return str(error)
-    if not 0 < count <= MOST_INDEXES:
-        return f"{count} indexes; 1 to {MOST_INDEXES} are possible"
-    return "" if len(job.spec.tasks) == 1 else f"{len(job.spec.tasks)} tasks; an array has one"
+    if len(job.spec.tasks) != 1:
+        return f"{len(job.spec.tasks)} tasks; an array has one"
+    return _problem_of(array.indexes)
 
 
 def total(job: Job) -> int:
     """How many indexes there are; 0 for a job that is no array."""
-    return 0 if job.spec.array is None else len(_parse(job.spec.array.indexes))
+    return 0 if job.spec.array is None else len(_asked(job.spec.array.indexes))
 
 
 def window(job: Job) -> indexes.Indexes:
@@ -106,4 +118,4 @@ def begun_anew(version: int) -> batch.ArrayStatus:
 
 def _without_result(job: Job, array: ArraySpec) -> indexes.Indexes:
     found = job.status.array or ArrayStatus()
-    return _parse(array.indexes) - _parse(found.succeeded) - _parse(found.failed)
+    return _asked(array.indexes) - _parse(found.succeeded) - _parse(found.failed)

@@ -125,7 +125,8 @@ def _advance(picture: view.View, job: Job, seen: tasks.Look, now: datetime) -> c
             return ((_write(job, status),),)
         if happenings.is_overdue(job, now):
             return ((_write(job, moves.after(job, "DeadlineExceeded", seen.counts, now)),),)
-    event = lifecycle.judge(facts.of(picture, job, seen, now))
+    is_possible = phase != "Pending" or not any(pods.obstacles(job))
+    event = lifecycle.judge(facts.of(picture, job, seen, now)) if is_possible else None
     if event is not None and not (event == "Failed" and ruling.delayed):
         return ((_write(job, moves.after(job, event, seen.counts, now)),),)
     if phase in _RULED and ruling.delayed != job.status.delayed:

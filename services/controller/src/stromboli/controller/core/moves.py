@@ -45,6 +45,9 @@ def after(
     )
     if order is not None:
         status = msgspec.structs.replace(status, delayed=policies.after(status, order))
+        if order.part:
+            # What is restarted has no result; those of other indexes are read again.
+            status = msgspec.structs.replace(status, array=job.status.array)
     if event == "RestartJob" and job.spec.array is not None and retries < tasks.max_retry(job):
         status = msgspec.structs.replace(status, array=arrays.begun_anew(version))
     return status

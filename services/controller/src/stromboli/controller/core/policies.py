@@ -230,7 +230,7 @@ def _order(
         used[name] = None
     if action is None:
         return None
-    pauses = [_backoff(listed[name], job.status.policy_retries.get(name, 0)) for name in used]
+    pauses = [backoff(listed[name], job.status.policy_retries.get(name, 0)) for name in used]
     return Order(action=action, part=restarts.union(parts), used=tuple(used), pause=max(pauses))
 
 
@@ -245,7 +245,8 @@ def _part(job: Job, policy: LifecyclePolicy, happening: Happening) -> restarts.P
     return {} if task is None else restarts.part(policy.action, job, task, happening.index)
 
 
-def _backoff(policy: LifecyclePolicy, tried: int) -> timedelta:
+def backoff(policy: LifecyclePolicy, tried: int) -> timedelta:
+    """How long pods wait after the policy acted for the ``tried + 1``-th time."""
     first = _length(policy.backoff)
     longest = _length(policy.max_backoff) or LONGEST_BACKOFF
     return min(first * 2 ** min(tried, _MOST_DOUBLINGS), longest) if first else timedelta()

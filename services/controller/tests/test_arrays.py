@@ -1,0 +1,187 @@
+"""Array jobs: each index once, so many at once, ten thousand for the price of the window."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.controller.tests.scenes import J, enqueued, fail, go_on, reap_all, running, submitted
+from services.controller.tests.world import World
+from stromboli.controller.core import arrays
+from stromboli.shared import indexes, keys
+from stromboli.shared.api import batch
+from stromboli.testkit.builders import make_command, make_job, make_task
+
+
+def array(text: str, at_once: int, retries: int = 0, **more: object) -> batch.Job:
+    spec = batch.ArraySpec(indexes=text, max_retries=retries)
+    return make_job(tasks=[make_task("t", at_once)], min_available=0, array=spec, **more)
+
+
+def end(world: World, *numbers: int, phase: str = "Succeeded") -> None:
+    for number in numbers:
+        world.change_pod(f"default/j1-t-{number}", phase, exit_code=int(phase == "Failed"))
+    world.settle()
+    reap_all(world)
+
+
+def alive(world: World) -> list[int]:
+    return sorted(
+        int(pod.metadata.annotation(keys.TASK_INDEX) or "")
+        for pod in world.pods()
+        if pod.status.phase in ("Pending", "Running")
+    )
+
+
+def test_only_the_window_has_pods_each_with_its_index() -> None:
+    world = enqueued(array("0-9", 3))
+    assert alive(world) == [0, 1, 2]
+    body = world.objects["pods", "default/j1-t-2"]
+    env = {it["name"]: it["value"] for it in body["spec"]["containers"][0]["env"]}
+    assert env == {"STROM_ATTEMPT": "1", "STROM_ARRAY_INDEX": "2", "STROM_ARRAY_SIZE": "10"}
+
+
+def test_an_array_is_no_gang_unless_it_says_so() -> None:
+    assert enqueued(array("0-9", 3)).group().spec.min_member == 1
+
+
+def test_a_result_is_recorded_its_pod_goes_and_the_next_index_comes() -> None:
+    world = running(array("0,2-100:2", 3))
+    end(world, 2)
+    world.enqueue(world.group_key())
+    world.settle()
+    assert alive(world) == [0, 4, 6]
+    status = world.job().status
+    assert status.array is not None
+    assert (status.array.succeeded, status.succeeded, status.running) == ("2", 1, 2)
+
+
+def test_an_array_is_completed_when_every_index_has_succeeded_and_keeps_its_progress() -> None:
+    world = running(array("0-4", 2))
+    while world.phase() not in ("Completed", "Failed"):
+        end(world, *alive(world))
+        if world.phase() == "Running":
+            go_on(world)
+    status = world.job().status
+    assert status.array is not None
+    assert (status.state.phase, status.succeeded, status.array.succeeded) == ("Completed", 5, "0-4")
+    assert status.task_status_count["t"].phase == {"Succeeded": 5}
+
+
+def test_a_failed_index_is_tried_again_so_often_and_then_counts_as_failed() -> None:
+    world = running(array("0-2", 3, retries=2))
+    for tried in (1, 2):
+        end(world, 1, phase="Failed")
+        array_ = world.job().status.array
+        assert array_ is not None
+        assert (array_.retries, array_.failed) == ({"1": tried}, "")
+        go_on(world)
+        assert alive(world) == [0, 1, 2]
+    end(world, 1, phase="Failed")
+    array_ = world.job().status.array
+    assert array_ is not None
+    assert (array_.retries, array_.failed) == ({}, "1")
+    assert "j1-t-1" in world.pod_names(), "what failed for good stays to be looked at"
+    end(world, 0, 2)
+    assert (world.phase(), world.job().status.failed) == ("Failed", 1)
+
+
+def test_an_array_may_be_completed_by_fewer_successes() -> None:
+    world = running(array("0-9", 4, min_success=2))
+    end(world, 0, phase="Failed")
+    end(world, 1, 3)
+    assert world.phase() == "Completed"
+
+
+def test_a_kill_between_the_record_and_the_removal_counts_nothing_twice() -> None:
+    world = running(array("0-9", 2, retries=1))
+    world.change_pod("default/j1-t-0", "Failed", exit_code=1)
+    world.change_pod("default/j1-t-1", "Succeeded")
+    for _ in range(3):
+        world.see()
+        item = next(it for it in world.picture.items() if it.key == J)
+        for stage in world.plan(item)[:1]:
+            for command in stage[:1]:
+                world.do(command)
+        world.restart()
+    world.settle()
+    status = world.job().status
+    assert status.array is not None
+    assert (status.array.succeeded, status.array.retries) == ("1", {"0": 1})
+
+
+def test_the_window_may_grow_and_shrink_while_the_array_runs() -> None:
+    world = running(array("0-9", 4))
+    world.scale(J, 0, 2)
+    world.settle()
+    reap_all(world)
+    assert alive(world) == [0, 1]
+    world.scale(J, 0, 3)
+    world.settle()
+    world.enqueue(world.group_key())
+    world.settle()
+    assert alive(world) == [0, 1, 2]
+
+
+def test_a_suspended_array_goes_on_where_it_was_and_a_restarted_one_begins_anew() -> None:
+    world = running(array("0-9", 2))
+    end(world, 0)
+    for name, action in (("c1", "AbortJob"), ("c2", "ResumeJob")):
+        world.submit(make_command(name, action, world.job()))
+        world.settle()
+        reap_all(world)
+    go_on(world)
+    assert alive(world) == [1, 2]
+    world.submit(make_command("c3", "RestartJob", world.job()))
+    world.settle()
+    go_on(world)
+    assert alive(world) == [0, 1]
+
+
+def test_a_policy_may_restart_one_index() -> None:
+    policy = batch.LifecyclePolicy(exit_code=9, action="RestartPod")
+    world = running(array("0-9", 2, policies=[policy]))
+    fail(world, "j1-t-0", exit_code=9)
+    go_on(world)
+    assert (alive(world), world.job().status.retry_count) == ([0, 1], 1)
+
+
+@pytest.mark.parametrize("text", ["", "0-20000", "5-1", "x"])
+def test_an_array_that_cannot_be_run_says_so(text: str) -> None:
+    world = submitted(array(text, 2))
+    assert (world.phase(), world.reasons()) == ("Pending", ["FailedCreate", "Pending"])
+
+
+def test_ten_thousand_indexes_cost_a_window_of_pods_and_a_small_object() -> None:
+    """The worst progress there is, every other index failed, on its last pods."""
+    job = array(f"0-{arrays.MOST_INDEXES - 1}", 50)
+    status = batch.JobStatus(
+        array=batch.ArrayStatus(
+            succeeded=str(indexes.of(range(0, 9_950, 2))),
+            failed=str(indexes.of(range(1, 9_950, 2))),
+        )
+    )
+    assert status.array is not None
+    assert len(status.array.succeeded) + len(status.array.failed) < 64 * 1024
+    import msgspec
+
+    window = arrays.window(msgspec.structs.replace(job, status=status))
+    assert list(window) == list(range(9_950, 10_000))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12), st.integers(0, 2))
+def test_every_index_has_one_result_however_its_tries_end(
+    ends: list[tuple[int, bool]], retries: int
+) -> None:
+    world = running(array("0-5", 2, retries=retries))
+    for number, is_good in ends:
+        if number in alive(world):
+            end(world, number, phase="Succeeded" if is_good else "Failed")
+            if world.phase() in ("Running", "Pending"):
+                go_on(world)
+    found = world.job().status.array
+    assert found is not None
+    succeeded, failed = indexes.parse(found.succeeded), indexes.parse(found.failed)
+    assert not set(succeeded) & set(failed)
+    assert all(tries <= retries for tries in found.retries.values())
+    assert len(alive(world)) <= 2
+    assert not set(alive(world)) & (set(succeeded) | set(failed))

@@ -1,0 +1,203 @@
+"""Tasks that wait for others, together with the gang (spec/jobs.md 4.2, trap 15)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.controller.tests.scenes import J, enqueued, evict, fail, go_on, reap_all, submitted
+from services.controller.tests.world import World
+from stromboli.controller.core import dependencies
+from stromboli.shared.api import batch
+from stromboli.testkit.builders import make_command, make_job, make_task
+
+
+def waits(name: str, replicas: int, *others: str, any_: bool = False) -> batch.TaskSpec:
+    on = batch.DependsOn(name=others, iteration="any" if any_ else "")
+    return (
+        make_task(name, replicas, min_available=replicas)
+        if not others
+        else _with(make_task(name, replicas, min_available=replicas), on)
+    )
+
+
+def _with(task: batch.TaskSpec, on: batch.DependsOn) -> batch.TaskSpec:
+    import msgspec
+
+    return msgspec.structs.replace(task, depends_on=on)
+
+
+def two_waves() -> batch.Job:
+    """One pod of ``first``; three of ``second`` wait for it; all four are the gang."""
+    return make_job(tasks=[waits("second", 3, "first"), waits("first", 1)])
+
+
+def run(world: World, *names: str) -> None:
+    world.run(*names)
+    world.settle()
+
+
+def let_in(world: World) -> None:
+    world.enqueue(world.group_key())
+    world.settle()
+
+
+def test_only_tasks_that_wait_for_none_have_pods_and_are_the_gang_at_first() -> None:
+    world = enqueued(two_waves())
+    assert world.pod_names() == ["j1-first-0"]
+    spec = world.group().spec
+    assert (spec.min_member, spec.min_task_member) == (1, {"first": 1})
+    assert spec.min_resources is not None
+    assert spec.min_resources["cpu"] == "1", "room is asked for what may run now"
+
+
+def test_a_later_wave_comes_when_what_it_waits_for_is_ready_and_enlarges_the_gang() -> None:
+    world = enqueued(two_waves())
+    world.change_pod("default/j1-first-0", "Pending", "n1")
+    world.settle()
+    assert len(world.pod_names()) == 1
+    run(world, "j1-first-0")
+    let_in(world)
+    assert world.pod_names() == ["j1-first-0", "j1-second-0", "j1-second-1", "j1-second-2"]
+    assert world.group().spec.min_member == 4
+    assert world.phase() == "Running", "the first wave runs; the second one waits for room"
+    run(world, "j1-second-0", "j1-second-1", "j1-second-2")
+    assert world.job().status.running == 4
+
+
+def test_a_pod_whose_containers_are_not_ready_does_not_count() -> None:
+    world = enqueued(two_waves())
+    world.change_pod(
+        "default/j1-first-0",
+        "Running",
+        "n1",
+        containerStatuses=[{"name": "main", "ready": False, "state": {}}],
+    )
+    world.settle()
+    assert len(world.pod_names()) == 1
+    world.change_pod(
+        "default/j1-first-0", containerStatuses=[{"name": "main", "ready": True, "state": {}}]
+    )
+    world.settle()
+    let_in(world)
+    assert len(world.pod_names()) == 4
+
+
+@pytest.mark.parametrize(("any_", "pods"), [(True, 3), (False, 2)])
+def test_a_task_waits_for_any_or_for_all(any_: bool, pods: int) -> None:
+    last = waits("last", 1, "a", "b", any_=any_)
+    world = enqueued(make_job(tasks=[waits("a", 1), waits("b", 1), last]))
+    run(world, "j1-a-0")
+    let_in(world)
+    assert len(world.pod_names()) == pods
+
+
+def test_what_has_succeeded_is_ready_too() -> None:
+    world = enqueued(two_waves())
+    run(world, "j1-first-0")
+    let_in(world)
+    world.change_pod("default/j1-first-0", "Succeeded")
+    run(world, "j1-second-0", "j1-second-1", "j1-second-2")
+    for name in ("j1-second-0", "j1-second-1", "j1-second-2"):
+        world.change_pod(f"default/{name}", "Succeeded")
+    world.settle()
+    assert (world.phase(), world.job().status.succeeded) == ("Completed", 4)
+
+
+def test_a_job_fails_once_what_a_task_waits_for_has_ended_short() -> None:
+    tasks = [waits("a", 1), waits("b", 1, "a"), waits("c", 1, "b"), waits("d", 1)]
+    world = enqueued(make_job(tasks=tasks))
+    run(world, "j1-d-0")
+    fail(world, "j1-a-0")
+    assert world.phase() == "Running", "the other task runs on"
+    world.change_pod("default/j1-d-0", "Succeeded")
+    world.settle()
+    assert (world.phase(), world.pod_names()) == ("Failed", ["j1-a-0", "j1-d-0"])
+
+
+def test_pods_that_run_stay_when_what_they_waited_for_goes_and_the_gang_stays_whole() -> None:
+    world = enqueued(two_waves())
+    run(world, "j1-first-0")
+    let_in(world)
+    run(world, "j1-second-0", "j1-second-1", "j1-second-2")
+    evict(world, "j1-first-0")
+    assert world.group().spec.min_member == 4
+    assert {"j1-second-0", "j1-second-1", "j1-second-2"} < {*world.pod_names(), "j1-first-0"}
+    evict(world, "j1-second-0")
+    let_in(world)
+    assert "j1-second-0" in world.pod_names(), "its task has been released once"
+
+
+def test_a_restarted_job_begins_with_its_first_wave_again() -> None:
+    world = enqueued(two_waves())
+    run(world, "j1-first-0")
+    let_in(world)
+    run(world, "j1-second-0", "j1-second-1", "j1-second-2")
+    world.submit(make_command("c1", "RestartJob", world.job()))
+    world.settle()
+    reap_all(world)
+    let_in(world)
+    assert world.pod_names() == ["j1-first-0"]
+    assert world.group().spec.min_member == 1
+
+
+def test_the_next_controller_goes_on_with_the_same_wave() -> None:
+    world = enqueued(two_waves())
+    run(world, "j1-first-0")
+    world.restart()
+    world.settle()
+    let_in(world)
+    world.restart()
+    world.settle()
+    assert len(world.pod_names()) == 4
+    go_on(world)
+    assert world.job().status.running == 4
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [[waits("a", 1, "b"), waits("b", 1, "a")], [waits("a", 1), waits("b", 1, "c")]],
+    ids=["cycle", "no such task"],
+)
+def test_a_job_that_can_never_start_says_so_and_gets_no_pods(tasks: list[batch.TaskSpec]) -> None:
+    world = submitted(make_job(tasks=tasks))
+    assert ("podgroups", world.group_key(J)) not in world.objects
+    assert (world.phase(), world.reasons()) == ("Pending", ["FailedCreate", "Pending"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "released", "gang"),
+    [
+        (9, {"a"}, 5),
+        (9, {"a", "b"}, 9),
+        (12, {"a"}, 8),
+        (2, {"a"}, 2),
+        (2, {"b"}, 2),
+        (14, {"b"}, 4),
+    ],
+)
+def test_the_gang_of_a_wave_is_what_is_asked_without_what_waits(
+    asked: int, released: set[str], gang: int
+) -> None:
+    tasks = [make_task("a", 10, min_available=5), make_task("b", 4, min_available=4)]
+    job = make_job(tasks=tasks, min_available=asked)
+    assert dependencies.gang(job, frozenset(released)) == gang
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=4),
+    st.integers(0, 20),
+    st.data(),
+)
+def test_a_gang_never_asks_for_more_than_can_be_made_nor_grows_beyond_the_jobs(
+    sizes: list[tuple[int, int]], asked: int, data: st.DataObject
+) -> None:
+    tasks = [
+        make_task(f"t{at}", max(least, replicas), min_available=min(least, replicas))
+        for at, (least, replicas) in enumerate(sizes)
+    ]
+    job = make_job(tasks=tasks, min_available=min(asked, sum(it.replicas for it in tasks)))
+    released = data.draw(st.sets(st.sampled_from([it.name for it in tasks])))
+    gang = dependencies.gang(job, frozenset(released))
+    assert 0 <= gang <= sum(it.replicas for it in tasks if it.name in released)
+    everything = dependencies.gang(job, frozenset(it.name for it in tasks))
+    assert gang <= everything

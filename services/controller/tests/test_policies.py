@@ -1,0 +1,316 @@
+"""Policies: which one counts, when it acts, how often, and what time does (spec/jobs.md 3.2)."""
+
+from datetime import timedelta
+
+import pytest
+
+from services.controller.tests.scenes import J, evict, fail, finish, go_on, reap_all, running
+from services.controller.tests.world import World
+from stromboli.controller.core import policies
+from stromboli.shared.api import batch, kinds
+from stromboli.testkit.builders import NOON, make_command, make_job, make_task
+
+Policy = batch.LifecyclePolicy
+
+
+def two_pods(*of_job: Policy, of_task: tuple[Policy, ...] = (), retries: int = 9) -> World:
+    tasks = [make_task(replicas=2, policies=of_task)]
+    return running(make_job(tasks=tasks, policies=of_job, max_retry=retries))
+
+
+def test_the_policies_of_a_task_come_before_those_of_its_job() -> None:
+    world = two_pods(
+        Policy(event="PodFailed", action="AbortJob"),
+        of_task=(Policy(event="PodFailed", action="RestartJob"),),
+    )
+    fail(world, "j1-worker-0")
+    assert world.phase() == "Restarting"
+
+
+def test_the_first_policy_that_matches_counts() -> None:
+    world = two_pods(
+        Policy(exit_code=3, action="RestartPod"), Policy(event="*", action="TerminateJob")
+    )
+    fail(world, "j1-worker-0", exit_code=3)
+    assert world.phase() == "Restarting"
+    go_on(world)
+    fail(world, "j1-worker-0", exit_code=4)
+    assert world.phase() == "Terminating"
+
+
+def test_a_policy_that_only_looks_keeps_no_other_from_acting() -> None:
+    look = Policy(exit_code=7, action="SyncJob")
+    world = two_pods(look, Policy(event="PodFailed", action="RestartJob"))
+    fail(world, "j1-worker-0", exit_code=7)
+    assert world.phase() == "Running"
+    fail(world, "j1-worker-1", exit_code=8)
+    assert world.phase() == "Restarting"
+
+
+# Causes
+
+
+@pytest.mark.parametrize(
+    ("cause", "end", "status"),
+    [
+        ("OOMKilled", "OOMKilled", {}),
+        ("DeadlineExceeded", "Error", {"reason": "DeadlineExceeded"}),
+        ("NodeLost", "Error", {"reason": "NodeShutdown"}),
+        (
+            "NodeLost",
+            "Error",
+            {
+                "conditions": [
+                    {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}
+                ]
+            },
+        ),
+        (
+            "Preempted",
+            "Error",
+            {
+                "conditions": [
+                    {
+                        "type": "DisruptionTarget",
+                        "status": "True",
+                        "reason": "PreemptionByScheduler",
+                    }
+                ]
+            },
+        ),
+    ],
+)
+def test_a_policy_may_name_the_cause_of_a_pods_end(
+    cause: str, end: str, status: dict[str, object]
+) -> None:
+    by_cause = [Policy(event=cause, action="RestartJob"), Policy(event="*", action="AbortJob")]
+    world = two_pods(*by_cause)
+    world.change_pod("default/j1-worker-0", "Failed", exit_code=137, end=end, **status)
+    world.settle()
+    assert world.phase() == "Restarting"
+    other = two_pods(*by_cause)
+    fail(other, "j1-worker-0", exit_code=137)
+    assert other.phase() == "Aborting", "another cause is left to the next policy"
+
+
+def test_a_pod_that_is_deleted_by_preemption_was_preempted() -> None:
+    world = two_pods(Policy(event="Preempted", action="RestartJob"))
+    disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    world.change_pod("default/j1-worker-0", conditions=[disrupted])
+    world.delete(kinds.PODS, "default/j1-worker-0")
+    world.settle()
+    assert world.phase() == "Restarting"
+
+
+def test_a_node_that_is_not_heard_is_lost_to_who_names_it_and_to_nobody_else() -> None:
+    world = two_pods(Policy(event="*", action="AbortJob"))
+    world.change_pod("default/j1-worker-0", "Unknown")
+    world.settle()
+    assert world.phase() == "Running"
+    world = two_pods(Policy(event="NodeLost", action="RestartPod"))
+    world.change_pod("default/j1-worker-0", "Unknown")
+    world.settle()
+    assert world.phase() == "Restarting"
+
+
+# How often, and how soon again
+
+
+def test_a_policy_acts_so_often_at_most_then_the_next_one_does() -> None:
+    world = two_pods(
+        Policy(event="OOMKilled", action="RestartPod", max_retries=2),
+        Policy(event="PodFailed", action="TerminateJob"),
+    )
+    for _ in range(2):
+        fail(world, "j1-worker-0", 137, "OOMKilled")
+        assert world.phase() == "Restarting"
+        go_on(world)
+        world.restart()
+        world.settle()
+    fail(world, "j1-worker-0", 137, "OOMKilled")
+    assert world.phase() == "Terminating"
+
+
+def test_a_backoff_doubles_and_survives_a_restart_of_the_controller() -> None:
+    backing_off = Policy(event="PodFailed", action="RestartJob", backoff="10s", max_backoff="25s")
+    world = two_pods(backing_off)
+    for pause in (10, 20, 25, 25):
+        fail(world, "j1-worker-0")
+        reap_all(world)
+        world.restart()
+        world.settle()
+        assert world.job().status.retry_at == world.now + timedelta(seconds=pause)
+        world.wait(pause - 1)
+        world.settle()
+        assert world.phase() == "Restarting"
+        world.wait(1)
+        world.settle()
+        assert (world.phase(), world.job().status.retry_at) == ("Pending", None)
+        go_on(world)
+
+
+@pytest.mark.parametrize(
+    ("tried", "seconds"), [(0, 1), (3, 8), (50, 300)], ids=["first", "fourth", "far"]
+)
+def test_a_backoff_never_grows_beyond_its_bound(tried: int, seconds: int) -> None:
+    backing_off = Policy(event="PodFailed", action="RestartJob", backoff="1s")
+    assert policies.backoff(backing_off, tried) == timedelta(seconds=seconds)
+
+
+# Policies that wait
+
+
+def late(event: str, action: str = "RestartJob") -> Policy:
+    return Policy(event=event, action=action, timeout="30s")
+
+
+def test_a_policy_with_a_timeout_acts_when_its_time_has_come_also_by_the_next_controller() -> None:
+    world = two_pods(late("PodFailed"))
+    fail(world, "j1-worker-0")
+    assert world.phase() == "Running"
+    world.wait(29)
+    world.restart()
+    world.settle()
+    assert world.phase() == "Running"
+    world.wait(1)
+    world.settle()
+    assert (world.phase(), world.job().status.delayed) == ("Restarting", ())
+
+
+def test_a_second_failure_of_the_same_pod_does_not_start_the_time_anew() -> None:
+    world = two_pods(late("PodEvicted"))
+    evict(world, "j1-worker-0")
+    (noted,) = world.job().status.delayed
+    assert noted.at == NOON + timedelta(seconds=30)
+    world.wait(20)
+    evict(world, "j1-worker-0")
+    assert world.job().status.delayed == (noted,)
+
+
+def test_a_pod_that_runs_again_calls_off_what_waits_for_it() -> None:
+    world = two_pods(late("PodEvicted"))
+    evict(world, "j1-worker-0")
+    go_on(world)
+    assert world.job().status.delayed == ()
+    world.wait(60)
+    world.settle()
+    assert (world.phase(), world.job().status.retry_count) == ("Running", 0)
+
+
+def test_a_job_is_not_failed_while_a_policy_waits_to_restart_it() -> None:
+    world = two_pods(late("PodFailed"))
+    finish(world, "Failed", "Failed")
+    assert world.phase() == "Running"
+    world.wait(30)
+    world.settle()
+    assert world.phase() == "Restarting"
+
+
+def test_a_pod_that_stays_pending_too_long_is_noticed_and_one_that_runs_is_not() -> None:
+    job = make_job(tasks=[make_task(replicas=2)], policies=[late("PodPending", "AbortJob")])
+    world = running(job)
+    world.wait(100)
+    world.restart()
+    world.settle()
+    assert world.phase() == "Running"
+    evict(world, "j1-worker-0")
+    world.enqueue(world.group_key())
+    world.settle()
+    world.wait(29)
+    world.settle()
+    assert world.phase() == "Pending"
+    world.wait(1)
+    world.settle()
+    assert world.phase() == "Aborting"
+
+
+def test_a_star_means_a_pending_pod_only_with_a_timeout() -> None:
+    world = World()
+    world.submit(make_job(policies=[Policy(event="*", action="AbortJob")]))
+    world.settle()
+    world.enqueue(world.group_key())
+    world.settle()
+    world.wait(1000)
+    world.settle()
+    assert world.phase() == "Pending"
+
+
+def test_an_action_on_the_whole_job_calls_off_all_that_waits() -> None:
+    world = two_pods(late("PodEvicted", "AbortJob"), Policy(exit_code=3, action="RestartJob"))
+    evict(world, "j1-worker-0")
+    fail(world, "j1-worker-1", exit_code=3)
+    assert (world.phase(), world.job().status.delayed) == ("Restarting", ())
+
+
+# The job's own time
+
+
+def limited(seconds: int = 60, *of_job: Policy) -> World:
+    tasks = [make_task(replicas=2)]
+    return running(make_job(tasks=tasks, policies=of_job, active_deadline_seconds=seconds))
+
+
+def test_a_job_whose_time_is_up_has_failed_for_that_reason_and_its_pods_go() -> None:
+    world = limited()
+    assert world.job().status.deadline_at == NOON + timedelta(seconds=60)
+    world.wait(59)
+    world.restart()
+    world.settle()
+    assert world.phase() == "Running"
+    world.wait(1)
+    world.settle()
+    assert world.phase() == "Failed"
+    assert world.job().status.state.reason == "DeadlineExceeded"
+    assert all(pod.metadata.deletion_timestamp for pod in world.pods())
+
+
+def test_the_time_goes_on_over_restarts_but_not_over_a_suspension() -> None:
+    world = limited(60, Policy(event="PodFailed", action="RestartJob"))
+    world.wait(40)
+    fail(world, "j1-worker-0")
+    go_on(world)
+    assert world.job().status.deadline_at == NOON + timedelta(seconds=60)
+    for name, action in (("c1", "AbortJob"), ("c2", "ResumeJob")):
+        world.submit(make_command(name, action, world.job()))
+        world.settle()
+        reap_all(world)
+    world.wait(1000)
+    world.settle()
+    assert world.phase() == "Pending", "it does not run, so no time passes"
+    go_on(world)
+    assert world.job().status.deadline_at == world.now + timedelta(seconds=60)
+
+
+def test_a_policy_may_say_what_happens_when_the_time_is_up() -> None:
+    again = Policy(event="DeadlineExceeded", action="RestartJob", max_retries=1)
+    world = limited(60, again)
+    world.wait(60)
+    world.settle()
+    assert world.phase() == "Restarting"
+    go_on(world)
+    assert world.job().status.deadline_at == world.now + timedelta(seconds=60)
+    world.wait(60)
+    world.settle()
+    assert (world.phase(), world.job().status.state.reason) == ("Failed", "DeadlineExceeded")
+
+
+def test_a_star_leaves_the_end_of_time_alone() -> None:
+    world = limited(60, Policy(event="*", action="RestartJob"))
+    world.wait(60)
+    world.settle()
+    assert world.phase() == "Failed"
+
+
+def test_a_job_that_ended_in_time_stays_as_it_ended() -> None:
+    world = limited()
+    finish(world, "Succeeded", "Succeeded")
+    world.wait(1000)
+    world.settle()
+    assert world.phase(J) == "Completed"
+
+
+def test_a_task_hands_its_time_limit_to_its_pods_kubelets() -> None:
+    task = make_task(active_deadline_seconds=30)
+    own = make_task("own", active_deadline_seconds=30, pod_spec={"activeDeadlineSeconds": 5})
+    world = running(make_job(tasks=[task, own]))
+    assert [pod.spec.active_deadline_seconds for pod in world.pods()] == [5, 30]
