@@ -355,3 +355,25 @@ def test_who_submitted_a_job_does_not_change(
     assert [each.path for each in found] == (
         ["metadata.annotations[stromboli.sh/user]"] if is_refused else []
     )
+
+
+def test_an_array_is_no_gang_unless_it_says_so_and_its_replicas_are_how_many_run_at_once() -> None:
+    spec = complete(job(array={"indexes": "0-999"}))["spec"]
+    assert (spec["minAvailable"], spec["tasks"][0]["minAvailable"]) == (1, 1)
+    assert refused(job(array={"indexes": "0-999,2000"})) == {}
+    assert refused(job(array={"indexes": "0-9"}, minAvailable=2)) == {}
+
+
+def test_an_array_has_one_task_a_bound_and_names_that_fit() -> None:
+    assert "10001 indexes" in refused(job(array={"indexes": "0-10000"}))["spec.array.indexes"]
+    two = job(array={"indexes": "0-9"}, tasks=[task(), task(name="more")])
+    assert refused(two) == {"spec.tasks": "2 tasks of an array"}
+    long = job(array={"indexes": "9999"}, tasks=[task(name="t" * 54)])
+    assert "which has 65 characters" in refused(long)["spec.tasks[0].name"]
+
+
+@pytest.mark.parametrize("cause", ["OOMKilled", "NodeLost", "DeadlineExceeded", "Preempted"])
+def test_a_policy_may_name_a_cause_with_a_maximum_and_a_backoff(cause: str) -> None:
+    policy = {"event": cause, "action": "RestartTask", "maxRetries": 2, "backoff": "30s"}
+    assert refused(job(policies=[policy], activeDeadlineSeconds=60)) == {}
+    assert refused(job(policies=[{**policy, "backoff": "soon"}])) != {}

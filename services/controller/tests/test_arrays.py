@@ -1,5 +1,8 @@
 """Array jobs: each index once, so many at once, ten thousand for the price of the window."""
 
+from typing import Any
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +15,7 @@ from stromboli.shared.api import batch
 from stromboli.testkit.builders import make_command, make_job, make_task
 
 
-def array(text: str, at_once: int, retries: int = 0, **more: object) -> batch.Job:
+def array(text: str, at_once: int, retries: int = 0, **more: Any) -> batch.Job:
     spec = batch.ArraySpec(indexes=text, max_retries=retries)
     return make_job(tasks=[make_task("t", at_once)], min_available=0, array=spec, **more)
 
@@ -153,7 +156,7 @@ def test_an_array_that_cannot_be_run_says_so(text: str) -> None:
 
 def test_ten_thousand_indexes_cost_a_window_of_pods_and_a_small_object() -> None:
     """The worst progress there is, every other index failed, on its last pods."""
-    job = array(f"0-{arrays.MOST_INDEXES - 1}", 50)
+    job = array(f"0-{indexes.MOST - 1}", 50)
     status = batch.JobStatus(
         array=batch.ArrayStatus(
             succeeded=str(indexes.of(range(0, 9_950, 2))),
@@ -162,8 +165,6 @@ def test_ten_thousand_indexes_cost_a_window_of_pods_and_a_small_object() -> None
     )
     assert status.array is not None
     assert len(status.array.succeeded) + len(status.array.failed) < 64 * 1024
-    import msgspec
-
     window = arrays.window(msgspec.structs.replace(job, status=status))
     assert list(window) == list(range(9_950, 10_000))
 

@@ -1,5 +1,6 @@
 """Tasks that wait for others, together with the gang (spec/jobs.md 4.2, trap 15)."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,8 +22,6 @@ def waits(name: str, replicas: int, *others: str, any_: bool = False) -> batch.T
 
 
 def _with(task: batch.TaskSpec, on: batch.DependsOn) -> batch.TaskSpec:
-    import msgspec
-
     return msgspec.structs.replace(task, depends_on=on)
 
 

@@ -1,6 +1,7 @@
 """Policies: which one counts, when it acts, how often, and what time does (spec/jobs.md 3.2)."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,7 @@ def test_a_policy_that_only_looks_keeps_no_other_from_acting() -> None:
     ],
 )
 def test_a_policy_may_name_the_cause_of_a_pods_end(
-    cause: str, end: str, status: dict[str, object]
+    cause: str, end: str, status: dict[str, Any]
 ) -> None:
     by_cause = [Policy(event=cause, action="RestartJob"), Policy(event="*", action="AbortJob")]
     world = two_pods(*by_cause)

@@ -11,6 +11,10 @@ import msgspec
 
 _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 FORM = "indexes such as 0-999, 1,3,5-7 or 0-100:10"
+MOST = 10_000
+"""Indexes of one array: the progress of one that alternates between success and failure has 50 kB
+then, far below what an object may have."""
+BOUNDS = f"1 to {MOST} of them"
 
 
 class Indexes(msgspec.Struct, frozen=True):
@@ -86,6 +90,15 @@ def of(numbers: Iterable[int]) -> Indexes:
 def count(text: str) -> int:
     """How many indexes the text names at most, without listing them. Raises ValueError."""
     return sum(len(part) for part in _parts(text))
+
+
+def problem(text: str) -> str:
+    """Why an array cannot have these indexes, empty if it can. O(length of the text)."""
+    try:
+        found = count(text)
+    except ValueError as error:
+        return str(error)
+    return "" if 0 < found <= MOST else f"{found} indexes"
 
 
 def parse(text: str) -> Indexes:

@@ -18,7 +18,8 @@ Drawn from the table in `services/controller/src/stromboli/controller/core/lifec
 A move that is not here does not exist. Nothing leaves {finished}.
 
 In {stopping} pods are ended and none is made. What
-begins there makes a *new version* of the job, so that old pods are told from those to come.
+begins there makes a *new version* of the job, so that old pods are told from those to come. The
+restart of a part (a task, a pod, a partition) ends that part alone and makes no new version.
 
 ```mermaid
 stateDiagram-v2

@@ -32,9 +32,10 @@ def of_job(
     if spec.max_retry == 0:
         additions.append(Add(path="/spec/maxRetry", value=DEFAULT_MAX_RETRY))
     for index, task in enumerate(spec.tasks):
-        additions += _of_task(task, index)
+        additions += _of_task(task, index, is_array=spec.array is not None)
     if spec.min_available == 0:
-        total = sum(min_available(task) for task in spec.tasks)
+        is_array = spec.array is not None
+        total = sum(_least(task, is_array=is_array) for task in spec.tasks)
         additions.append(Add(path="/spec/minAvailable", value=total))
     additions += _of_plugins(spec.plugins)
     notes = {}
@@ -55,13 +56,21 @@ def min_available(task: batch.TaskSpec) -> int:
     return task.replicas
 
 
-def _of_task(task: batch.TaskSpec, index: int) -> list[Add]:
+def _least(task: batch.TaskSpec, *, is_array: bool) -> int:
+    """An array is no gang unless it says so: its indexes need nothing of each other."""
+    if is_array and task.min_available is None:
+        return min(1, task.replicas)
+    return min_available(task)
+
+
+def _of_task(task: batch.TaskSpec, index: int, *, is_array: bool) -> list[Add]:
     at = ("spec", "tasks", index)
     additions = []
     if not task.name:
         additions.append(Add(path=pointer(*at, "name"), value=f"default{index}"))
     if task.min_available is None:
-        additions.append(Add(path=pointer(*at, "minAvailable"), value=min_available(task)))
+        least = _least(task, is_array=is_array)
+        additions.append(Add(path=pointer(*at, "minAvailable"), value=least))
     if task.max_retry == 0:
         additions.append(Add(path=pointer(*at, "maxRetry"), value=DEFAULT_MAX_RETRY))
     template = pod_template.read(task.template.spec)

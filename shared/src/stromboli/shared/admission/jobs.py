@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from stromboli.shared import job_plugins, keys
+from stromboli.shared import dependencies, indexes, job_plugins, keys
 from stromboli.shared.admission import naming, pod_template, policies, topology
 from stromboli.shared.admission import queues as queue_rules
 from stromboli.shared.admission.defaults import min_available
@@ -55,6 +55,7 @@ def of_itself(job: batch.Job) -> Iterator[Violation]:
             expected=f"at most {replicas}",
         )
     yield from policies.violations(spec.policies, "spec.policies")
+    yield from _of_array(spec)
     yield from topology.violations(spec.network_topology, "spec.networkTopology")
     yield from _of_volumes(spec.volumes)
     yield from _of_dependencies(spec.tasks)
@@ -101,7 +102,7 @@ def _of_task(job: batch.Job, task: batch.TaskSpec, path: str) -> Iterator[Violat
             reason=f"{task.name!r} is not a task's name",
             expected=naming.LABEL_EXPECTED,
         )
-    longest = f"{job.metadata.name}-{task.name}-{max(task.replicas - 1, 0)}"
+    longest = f"{job.metadata.name}-{task.name}-{_highest_index(job, task)}"
     if len(longest) > 63:
         yield Violation(
             path=f"{path}.name",
@@ -206,7 +207,7 @@ def _of_volumes(volumes: tuple[batch.VolumeSpec, ...]) -> Iterator[Violation]:
 
 
 def _of_dependencies(tasks: tuple[batch.TaskSpec, ...]) -> Iterator[Violation]:
-    needs = {task.name: task.depends_on.name for task in tasks if task.depends_on}
+    needs = {task.name: task.depends_on.name if task.depends_on else () for task in tasks}
     names = {task.name for task in tasks}
     for index, task in enumerate(tasks):
         for wanted in needs.get(task.name, ()):
@@ -216,17 +217,34 @@ def _of_dependencies(tasks: tuple[batch.TaskSpec, ...]) -> Iterator[Violation]:
                     reason=f"there is no task {wanted!r}",
                     expected=f"one of {', '.join(sorted(names - {task.name}))}",
                 )
-    open_names = {name: {need for need in needs.get(name, ()) if need in names} for name in names}
-    while ready := {name for name, waits in open_names.items() if not waits}:
-        open_names = {
-            name: waits - ready for name, waits in open_names.items() if name not in ready
-        }
-    if open_names:
+    waiting = dependencies.in_a_cycle(needs)
+    if waiting:
         yield Violation(
             path="spec.tasks",
-            reason=f"tasks wait for each other: {', '.join(sorted(open_names))}",
+            reason=f"tasks wait for each other: {', '.join(sorted(waiting))}",
             expected="dependencies without a cycle",
         )
+
+
+def _of_array(spec: batch.JobSpec) -> Iterator[Violation]:
+    if spec.array is None:
+        return
+    problem = indexes.problem(spec.array.indexes)
+    if problem:
+        yield Violation(
+            path="spec.array.indexes", reason=problem, expected=f"{indexes.FORM}, {indexes.BOUNDS}"
+        )
+    if len(spec.tasks) > 1:
+        yield Violation(
+            path="spec.tasks", reason=f"{len(spec.tasks)} tasks of an array", expected="one task"
+        )
+
+
+def _highest_index(job: batch.Job, task: batch.TaskSpec) -> int:
+    array = job.spec.array
+    if array is None or indexes.problem(array.indexes):
+        return max(task.replicas - 1, 0)
+    return indexes.parse(array.indexes).runs[-1][1]
 
 
 def _fixed(spec: batch.JobSpec) -> batch.JobSpec:

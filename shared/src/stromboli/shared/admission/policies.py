@@ -19,7 +19,12 @@ EVENTS = (
     "TaskCompleted",
     "TaskFailed",
     "JobUpdated",
+    "OOMKilled",
+    "NodeLost",
+    "DeadlineExceeded",
+    "Preempted",
 )
+"""Beside those of the reference four causes of a pod's end, the third one of a job's, too."""
 ACTIONS = (
     "AbortJob",
     "RestartJob",

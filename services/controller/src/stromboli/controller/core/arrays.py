@@ -14,9 +14,6 @@ from stromboli.shared import indexes, keys
 from stromboli.shared.api import batch, core
 from stromboli.shared.api.batch import ArraySpec, ArrayStatus, Job
 
-MOST_INDEXES = 10_000
-"""A status that alternates between success and failure has 50 kB at this size, far below what an
-object may have."""
 MOST_FAILED_PODS = 100
 
 _parse = functools.lru_cache(maxsize=4096)(indexes.parse)
@@ -25,17 +22,7 @@ _parse = functools.lru_cache(maxsize=4096)(indexes.parse)
 @functools.lru_cache(maxsize=1024)
 def _asked(text: str) -> indexes.Indexes:
     """The indexes that a spec names; none if it cannot be run."""
-    return indexes.Indexes() if _problem_of(text) else indexes.parse(text)
-
-
-def _problem_of(text: str) -> str:
-    try:
-        count = indexes.count(text)
-    except ValueError as error:
-        return str(error)
-    if not 0 < count <= MOST_INDEXES:
-        return f"{count} indexes; 1 to {MOST_INDEXES} are possible"
-    return ""
+    return indexes.Indexes() if indexes.problem(text) else indexes.parse(text)
 
 
 def problem(job: Job) -> str:
@@ -45,7 +32,8 @@ def problem(job: Job) -> str:
         return ""
     if len(job.spec.tasks) != 1:
         return f"{len(job.spec.tasks)} tasks; an array has one"
-    return _problem_of(array.indexes)
+    found = indexes.problem(array.indexes)
+    return f"spec.array.indexes: {found}; {indexes.BOUNDS} are possible" if found else ""
 
 
 def total(job: Job) -> int:

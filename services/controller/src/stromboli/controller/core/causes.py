@@ -4,6 +4,7 @@ Kubernetes says it in three places: the pod's reason, its ``DisruptionTarget`` c
 its containers ended.
 """
 
+from stromboli.shared import keys
 from stromboli.shared.api import core
 
 OOM_KILLED = "OOMKilled"
@@ -38,6 +39,8 @@ def of(pod: core.Pod) -> str:
     )
     if disrupted is not None and disrupted.reason in _DISRUPTIONS:
         return _DISRUPTIONS[disrupted.reason]
+    if pod.metadata.annotation(keys.EVICTED_AT):
+        return PREEMPTED  # it was told beforehand
     if pod.status.reason in _REASONS:
         return _REASONS[pod.status.reason]
     if pod.status.phase == "Unknown":

@@ -125,7 +125,7 @@ def _advance(picture: view.View, job: Job, seen: tasks.Look, now: datetime) -> c
             return ((_write(job, status),),)
         if happenings.is_overdue(job, now):
             return ((_write(job, moves.after(job, "DeadlineExceeded", seen.counts, now)),),)
-    is_possible = phase != "Pending" or not any(pods.obstacles(job))
+    is_possible = phase != "Pending" or not any(pods.obstacles(job, picture.plugins))
     event = lifecycle.judge(facts.of(picture, job, seen, now)) if is_possible else None
     if event is not None and not (event == "Failed" and ruling.delayed):
         return ((_write(job, moves.after(job, event, seen.counts, now)),),)
@@ -218,7 +218,7 @@ def _pod_commands(
             made += 1
             attempt = picture.published.attempts(job, member.task.name, member.index) + 1
             try:
-                yield pods.create(job, member, attempt, picture.plugins)
+                yield pods.create(job, member, picture.plugins, attempt)
             except plugin_objects.FailedError as error:
                 yield _about(job, "Warning", "PluginError", str(error), now)
         elif isinstance(found, core.Pod) and not picture.is_going(found):

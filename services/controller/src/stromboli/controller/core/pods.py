@@ -79,8 +79,8 @@ def warnings(job: Job, plugins: job_plugins.Plugins = job_plugins.OWN) -> Iterat
 def create(
     job: Job,
     member: tasks.Member,
-    attempt: int = 1,
     plugins: job_plugins.Plugins = job_plugins.OWN,
+    attempt: int = 1,
 ) -> commands.Create:
     """The command that makes one pod of a job without obstacles: the ``attempt``-th of its task
     and index."""
