@@ -151,7 +151,7 @@ def test_a_policy_may_restart_one_index() -> None:
 @pytest.mark.parametrize("text", ["", "0-20000", "5-1", "x"])
 def test_an_array_that_cannot_be_run_says_so(text: str) -> None:
     world = submitted(array(text, 2))
-    assert (world.phase(), world.reasons()) == ("Pending", ["FailedCreate", "Pending"])
+    assert (world.phase(), world.reasons()) == ("Pending", ["Pending", "Refused"])
 
 
 def test_ten_thousand_indexes_cost_a_window_of_pods_and_a_small_object() -> None:

@@ -160,7 +160,7 @@ def test_the_next_controller_goes_on_with_the_same_wave() -> None:
 def test_a_job_that_can_never_start_says_so_and_gets_no_pods(tasks: list[batch.TaskSpec]) -> None:
     world = submitted(make_job(tasks=tasks))
     assert ("podgroups", world.group_key(J)) not in world.objects
-    assert (world.phase(), world.reasons()) == ("Pending", ["FailedCreate", "Pending"])
+    assert (world.phase(), world.reasons()) == ("Pending", ["Pending", "Refused"])
 
 
 @pytest.mark.parametrize(

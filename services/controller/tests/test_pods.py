@@ -117,7 +117,11 @@ def test_a_claim_is_mounted_once_in_containers_only() -> None:
 def test_a_volume_without_any_claim_is_an_obstacle() -> None:
     job = make_job()
     volume = batch.VolumeSpec(mount_path="/data")
-    job = msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, volumes=(volume,)))
+    job = msgspec.structs.replace(
+        job,
+        spec=msgspec.structs.replace(job.spec, volumes=(volume,)),
+        status=batch.JobStatus(version=1),
+    )
     assert [it.reason for it in pods.obstacles(job)] == ["PVCError"]
 
 

@@ -39,15 +39,6 @@ def test_the_first_policy_that_matches_counts() -> None:
     assert world.phase() == "Terminating"
 
 
-def test_a_policy_that_only_looks_keeps_no_other_from_acting() -> None:
-    look = Policy(exit_code=7, action="SyncJob")
-    world = two_pods(look, Policy(event="PodFailed", action="RestartJob"))
-    fail(world, "j1-worker-0", exit_code=7)
-    assert world.phase() == "Running"
-    fail(world, "j1-worker-1", exit_code=8)
-    assert world.phase() == "Restarting"
-
-
 # Causes
 
 
@@ -84,7 +75,10 @@ def test_a_policy_that_only_looks_keeps_no_other_from_acting() -> None:
 def test_a_policy_may_name_the_cause_of_a_pods_end(
     cause: str, end: str, status: dict[str, Any]
 ) -> None:
-    by_cause = [Policy(event=cause, action="RestartJob"), Policy(event="*", action="AbortJob")]
+    by_cause = [
+        Policy(event=cause, action="RestartJob"),
+        Policy(event="PodFailed", action="AbortJob"),
+    ]
     world = two_pods(*by_cause)
     world.change_pod("default/j1-worker-0", "Failed", exit_code=137, end=end, **status)
     world.settle()

@@ -6,11 +6,13 @@ command is deleted: so it is carried out once.
 
 from datetime import datetime
 
-from stromboli.controller.core import commands, lifecycle, moves, policies, tasks
+from stromboli.controller.core import commands, lifecycle, moves, tasks
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Command, Job
 from stromboli.shared.messages import batch as messages
 
+SYNC = "SyncJob"
+"""The command that asks for nothing but a look."""
 KNOWN = tuple(it for it in lifecycle.ACTIONS if it not in lifecycle.PARTIAL)
 """What a command may ask for: it names a job, so not the restart of a part of one."""
 
@@ -26,7 +28,7 @@ def obey(job: Job, order: Command, counts: tasks.Tally, now: datetime) -> comman
     mark = f"command {order.metadata.uid}"
     action = next((it for it in KNOWN if it == order.action), None)
     is_meant = order.target is None or order.target.uid in ("", job.metadata.uid)
-    if job.status.state.message == mark or order.action == policies.SYNC:
+    if job.status.state.message == mark or order.action == SYNC:
         taken = messages.CommandTaken(
             job=job.metadata.key,
             uid=job.metadata.uid,
@@ -52,7 +54,5 @@ def _refusal(job: Job, order: Command, *, is_known: bool, is_meant: bool) -> str
     if order.action in lifecycle.PARTIAL:
         return f"{order.action} needs to know of what, so it can only stand in a policy"
     if not is_known:
-        return (
-            f"{order.action!r} is not carried out; known are {', '.join((policies.SYNC, *KNOWN))}"
-        )
+        return f"{order.action!r} is not carried out; known are {', '.join((SYNC, *KNOWN))}"
     return f"{order.action} does nothing in phase {job.status.state.phase or 'Pending'}"

@@ -50,10 +50,21 @@ def template_of(task: TaskSpec) -> core.PodSpec:
 
 def obstacles(job: Job, plugins: job_plugins.Plugins = job_plugins.OWN) -> Iterator[Obstacle]:
     """What keeps the job Pending until somebody changes it."""
-    for violation in second_look.refusals(job):
+    refusals = list(second_look.refusals(job))
+    for violation in refusals:
         yield Obstacle("Refused", f"{violation.message}; so no pod is made")
     for message in plugin_objects.obstacles(job, plugins):
         yield Obstacle("PluginError", message)
+    yield from () if refusals else _of_spec(job)
+    for task in tasks.specs(job):
+        try:
+            quota.total([(template_of(task), 1)])
+        except (msgspec.DecodeError, ValueError) as error:
+            yield Obstacle("FailedCreate", f"the pod template of task {task.name}: {error}")
+
+
+def _of_spec(job: Job) -> Iterator[Obstacle]:
+    """What the rules of admission know, too, for a job that is too old to be asked by them."""
     for volume in job.spec.volumes:
         if not volumes.claim_name(job, volume):
             yield Obstacle(
@@ -63,11 +74,6 @@ def obstacles(job: Job, plugins: job_plugins.Plugins = job_plugins.OWN) -> Itera
             )
     for problem in filter(None, (dependencies.problem(job), arrays.problem(job))):
         yield Obstacle("FailedCreate", f"{problem}, so no pod is made")
-    for task in tasks.specs(job):
-        try:
-            quota.total([(template_of(task), 1)])
-        except (msgspec.DecodeError, ValueError) as error:
-            yield Obstacle("FailedCreate", f"the pod template of task {task.name}: {error}")
 
 
 def warnings(job: Job, plugins: job_plugins.Plugins = job_plugins.OWN) -> Iterator[Obstacle]:

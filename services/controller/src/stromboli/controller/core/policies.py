@@ -21,8 +21,6 @@ from stromboli.shared import durations
 from stromboli.shared.api import batch, core, scheduling
 from stromboli.shared.api.batch import DelayedAction, Job, LifecyclePolicy
 
-SYNC = "SyncJob"
-"""The action that asks for nothing but a look."""
 EVENTS = causes.CAUSES | {
     "PodFailed",
     "PodEvicted",
@@ -71,7 +69,7 @@ def rule(
     due = []
     for happening in found:
         matched = _first_match(job, happening, listed)
-        if matched is None or listed[matched].action == SYNC:
+        if matched is None:
             continue
         policy = listed[matched]
         noted = DelayedAction(
@@ -254,7 +252,7 @@ def backoff(policy: LifecyclePolicy, tried: int) -> timedelta:
 
 def _problem(policy: LifecyclePolicy) -> str:
     """Why the policy is not carried out, empty if it is."""
-    if policy.action != SYNC and action_of(policy) is None:
+    if action_of(policy) is None:
         return f"there is no action {policy.action!r}"
     for text in (policy.timeout, policy.backoff, policy.max_backoff):
         try:

@@ -6,6 +6,9 @@ version adds must not stop it.
 
 from collections.abc import Iterator
 
+import msgspec
+
+from stromboli.controller.core import volumes
 from stromboli.shared.admission import jobs as rules
 from stromboli.shared.api.batch import Job
 from stromboli.shared.messages.admission import Violation
@@ -16,4 +19,16 @@ NOT_BEGUN = ("", "Pending")
 def refusals(job: Job) -> Iterator[Violation]:
     """Everything that the door would have refused in the job itself. About 30 us a task."""
     if job.status.version == 0 and job.status.state.phase in NOT_BEGUN:
-        yield from rules.of_itself(job)
+        yield from rules.of_itself(_as_submitted(job))
+
+
+def _as_submitted(job: Job) -> Job:
+    """The job without the names of claims that were made for it and written back."""
+    as_written = tuple(
+        msgspec.structs.replace(it, volume_claim_name="")
+        if it.volume_claim_name == volumes.name_for(job, it)
+        else it
+        for it in job.spec.volumes
+    )
+    spec = msgspec.structs.replace(job.spec, volumes=as_written)
+    return msgspec.structs.replace(job, spec=spec)

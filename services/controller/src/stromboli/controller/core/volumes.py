@@ -22,10 +22,20 @@ _LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SUFFIX_LENGTH = 12
 
 
+def is_made(volume: VolumeSpec) -> bool:
+    """Whether its claim is made for the job."""
+    return bytes(volume.volume_claim) not in _NO_CLAIM
+
+
 def claim_name(job: Job, volume: VolumeSpec) -> str:
     """The claim's name; empty for a volume that has none and asks for none."""
-    if volume.volume_claim_name or bytes(volume.volume_claim) in _NO_CLAIM:
+    if volume.volume_claim_name or not is_made(volume):
         return volume.volume_claim_name
+    return name_for(job, volume)
+
+
+def name_for(job: Job, volume: VolumeSpec) -> str:
+    """The name that a claim made for this volume has."""
     said = f"{job.metadata.uid}\0{volume.mount_path}"
     number = int.from_bytes(hashlib.sha256(said.encode()).digest())
     suffix = ""
@@ -38,7 +48,7 @@ def claim_name(job: Job, volume: VolumeSpec) -> str:
 def resources(job: Job) -> Iterator[commands.Create]:
     """The claims to be made."""
     for volume in job.spec.volumes:
-        if bytes(volume.volume_claim) in _NO_CLAIM:
+        if not is_made(volume):
             continue
         name = claim_name(job, volume)
         spec = msgspec.json.decode(volume.volume_claim)
