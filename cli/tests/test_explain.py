@@ -2,6 +2,7 @@
 
 from typing import get_args
 
+import msgspec
 import pytest
 
 from stromboli.cli import explain
@@ -62,6 +63,19 @@ def test_all_that_is_known_is_told_a_fact_a_line() -> None:
         "  nodes      3 out: too little cpu",
         "             2 out: untolerated taint dedicated=gpu",
         "  scheduler  3/8 tasks in gang unschedulable",
+    ]
+
+
+def test_what_a_queue_may_hold_is_told_where_that_is_what_blocks() -> None:
+    short = Shortage(
+        resource="cpu", needed=6000, free=9000, total=9000, allocated=1000, promised=2000
+    )
+    limited = msgspec.structs.replace(short, promised=0, deserved=6000, capability=8000)
+    assert explain.render(explanation(shortages=(short, limited)))[3:7] == [
+        "  short of   cpu: needs 6, free 9 of 9: enough, but not for its queue now",
+        "             cpu of the queue: holds 1, is promised 2",
+        "             cpu: needs 6, free 9 of 9: enough, but not for its queue now",
+        "             cpu of the queue: holds 1, deserves 6, may have 8",
     ]
 
 

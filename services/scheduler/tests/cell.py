@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stromboli.scheduler.core import configuration, session, state
+from stromboli.scheduler.core import policy, session, state
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import meta
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, topic_log
 
-POLICY = configuration.Configuration()
+POLICY = policy.Policy()
 
 
 class Cell:
@@ -59,7 +59,8 @@ class Cell:
         self.apply(self.log.append(answer(self.statements[decision], result, *pods)))
 
     def used_cpu(self, node: str = "n1") -> int:
-        nodes = self.picture.nodes
+        self.picture.world.settle()
+        nodes = self.picture.world.nodes
         return int(nodes.used[0, nodes.rows[node]]) if node in nodes.rows else 0
 
 

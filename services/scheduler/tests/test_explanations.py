@@ -2,13 +2,13 @@
 
 from datetime import timedelta
 
-from stromboli.scheduler.core import configuration, session, state
+from stromboli.scheduler.core import policy, session, state
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import meta
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, topic_log
 
-POLICY = configuration.Configuration()
+POLICY = policy.Policy()
 GANG = (
     builders.make_queue(),
     builders.make_pod_group("g1", 4),

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from services.scheduler.tests.cell import POLICY, Cell, draft, fold
 from stromboli.scheduler.core import session, state
+from stromboli.scheduler.core.framework import amounts
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import core, scheduling
 from stromboli.shared.messages import scheduling as messages
@@ -254,25 +255,29 @@ def remembered(records: list[envelope.Record]) -> list[envelope.Record]:
 
 def seen_in(picture: state.State) -> dict[str, object]:
     """Everything of a picture that a decision depends on, in terms that do not depend on order."""
-    nodes, names = picture.nodes, picture.resources.names
-    usable = nodes.usable
+    made = picture.world
+    made.settle()
+    nodes, names = made.nodes, made.resources.names
 
-    def amounts(columns: object, row: int) -> dict[str, int]:
-        found = columns[:, row].tolist()  # type: ignore[index]  # an array
-        return {name: value for name, value in zip(names, found, strict=False) if value}
+    def named(values: amounts.Vector) -> dict[str, int]:
+        return {name: int(value) for name, value in zip(names, values, strict=True) if value}
 
     return {
         "nodes": {
-            name: (bool(usable[row]), amounts(nodes.allocatable, row), amounts(nodes.used, row))
-            for name, row in nodes.rows.items()
+            name: (
+                bool(nodes.labelled.usable[row]),
+                named(nodes.allocatable[:, row]),
+                named(nodes.used[:, row]),
+            )
+            for row, name in enumerate(nodes.names)
         },
         "gangs": {
-            key: {task.key: (task.uid, str(task.status), task.node) for task in gang.tasks.values()}
-            for key, gang in picture.gangs.items()
+            key: {task.key: (task.uid, str(task.status), task.node) for task in job.tasks.values()}
+            for key, job in made.jobs.items()
         },
         "waiting": picture.waiting,
-        "promised": {name: value for name, value in picture.promises.total.items() if value},
-        "unanswered": picture.unanswered_binds(),
+        "promised": {name: named(held.awaited) for name, held in made.books.queues.items()},
+        "unanswered": picture.unanswered(),
     }
 
 
@@ -284,7 +289,7 @@ def decided_on(picture: state.State) -> tuple[object, ...]:
 
 TestLife = Life.TestCase
 TestLife.settings = settings(
-    max_examples=int(os.environ.get("STROM_EXAMPLES", "60")),
+    max_examples=int(os.environ.get("STROM_EXAMPLES", "25")),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

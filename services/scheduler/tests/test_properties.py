@@ -1,4 +1,4 @@
-"""Rules that hold for every small cluster: agreement with the reference, and what never happens."""
+"""Rules that hold for every small cluster: what decides nothing, and what never happens."""
 
 import os
 import random
@@ -46,19 +46,12 @@ def used(pods: Sequence[core.Pod]) -> units.Amounts:
     return total
 
 
-def found(decided: session.Session) -> dict[str, reference_scheduler.Decision]:
+def found(decided: session.Session) -> dict[str, dict[str, str]]:
+    """PodGroup -> pod -> node."""
     return {
-        known.pod_group: reference_scheduler.Decision(
-            known.enqueue, {bind.pod: bind.node for bind in known.binds}
-        )
+        known.pod_group: {bind.pod: bind.node for bind in known.binds}
         for known in decided.decisions
     }
-
-
-@thorough
-@given(worlds.worlds())
-def test_it_decides_as_the_obvious_scheduler_does(world: reference_scheduler.World) -> None:
-    assert found(decide(objects(world))) == reference_scheduler.decide(world)
 
 
 @thorough
@@ -100,7 +93,7 @@ def test_no_node_gives_more_than_it_has(world: reference_scheduler.World) -> Non
 def test_a_gang_is_whole_or_absent(world: reference_scheduler.World) -> None:
     decided = found(decide(objects(world)))
     for group in world.pod_groups:
-        binds = decided[group.metadata.key].binds if group.metadata.key in decided else {}
+        binds = decided.get(group.metadata.key, {})
         if binds:
             ready = [
                 pod

@@ -41,7 +41,7 @@ def test_an_executed_bind_holds_on_until_the_pod_is_seen_bound(decided: Cell) ->
     assert decided.used_cpu() == 2000
     decided.see(bound("g1-w-0"), bound("g1-w-1"))
     assert decided.used_cpu() == 2000
-    assert decided.picture.unanswered_binds() == 0
+    assert decided.picture.unanswered() == 0
 
 
 def test_a_refused_bind_lets_go_and_is_decided_again_while_the_rest_stays(decided: Cell) -> None:
@@ -69,7 +69,7 @@ def test_a_statement_appended_twice_counts_once(decided: Cell) -> None:
     repeated = decided.log.append(draft(topics.DECISIONS, twice.key, statement))
     decided.apply(repeated)
     assert decided.used_cpu() == 2000
-    assert decided.picture.unanswered_binds() == 2
+    assert decided.picture.unanswered() == 2
 
 
 def test_refusing_the_repeated_statement_does_not_undo_the_executed_one(decided: Cell) -> None:
@@ -124,7 +124,7 @@ def test_a_node_that_cannot_be_read_gets_nothing_and_is_shown() -> None:
     cell.apply(cell.log.garble(topics.NODES, "n1"))
     decided = cell.session()
     assert decided.decisions == ()
-    assert list(cell.picture.nodes.excluded) == ["n1"]
+    assert list(cell.picture.world.nodes.excluded) == ["n1"]
     assert len(cell.parked) == 1
     explained = decided.explanations["default/g1"]
     assert explained is not None
@@ -138,7 +138,7 @@ def test_a_node_with_a_bad_amount_is_excluded_and_says_which(quantity: str) -> N
     cell = Cell()
     cell.see(builders.make_queue(), builders.make_node("n1", cpu=quantity), GROUP, *PODS)
     assert cell.session().decisions == ()
-    assert "allocatable cpu" in cell.picture.nodes.excluded["n1"]
+    assert "allocatable cpu" in cell.picture.world.nodes.excluded["n1"]
 
 
 def test_a_pod_that_cannot_be_read_excludes_its_node() -> None:

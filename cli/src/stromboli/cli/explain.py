@@ -15,6 +15,10 @@ TIERS: Mapping[Tier, str] = {
     "gang": "its gang cannot start as a whole yet",
     "resources": "no node has enough free for its next pod",
     "predicates": "nodes with room do not accept its pods",
+    "share": "its queue may not hold more now",
+    "fragmentation": "there is enough in sum, but no node has it free",
+    "order": "its queue waits for the job in front of it",
+    "releasing": "it is promised room that is still being freed",
     "unknown": "something that the scheduler must know of it cannot be read",
 }
 """What blocks a job, in words."""
@@ -112,13 +116,29 @@ def _shortages(shortages: tuple[Shortage, ...]) -> list[str]:
             human(one.resource, value) for value in (one.needed, one.free, one.total)
         )
         missing = one.needed - one.free
-        end = (
-            f"{human(one.resource, missing)} too little"
-            if missing > 0
-            else "enough in sum, but scattered over the nodes"
-        )
+        if missing > 0:
+            end = f"{human(one.resource, missing)} too little"
+        elif one.allocated is not None:
+            end = "enough, but not for its queue now"
+        else:
+            end = "enough in sum, but scattered over the nodes"
         lines.append(f"{one.resource}: needs {needed}, free {free} of {total}: {end}")
+        if one.allocated is not None:
+            lines.append(f"{one.resource} of the queue: {_part(one)}")
     return lines
+
+
+def _part(one: Shortage) -> str:
+    """What the queue holds of a resource and what it may."""
+    amounts = (
+        ("holds", one.allocated),
+        ("is promised", one.promised or None),
+        ("deserves", one.deserved),
+        ("may have", one.capability),
+    )
+    return ", ".join(
+        f"{word} {human(one.resource, amount)}" for word, amount in amounts if amount is not None
+    )
 
 
 def _without_repeats(facts: list[tuple[str, str]]) -> list[tuple[str, str]]:

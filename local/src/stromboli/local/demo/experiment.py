@@ -2,8 +2,8 @@
 9 pods. A job does its work only while all its 6 pods run; a pod that waits for its peers holds its
 place.
 
-Without gang scheduling pods are placed one by one, here by our own allocate with the gang rule and
-the job order switched off and the pods shuffled by a fixed seed. Jobs are handed in before there
+Without gang scheduling pods are placed one by one, here by our own allocate without the plugin
+``gang`` and with pods in an order drawn by lot from a fixed seed. Jobs are handed in before there
 are nodes, so that all of them compete from the start.
 """
 
@@ -36,6 +36,14 @@ LIMIT_S = 5.0
 LOOK_S = 0.05
 SEED = 7
 """Shuffles the baseline's pods, and is the same in every run."""
+
+
+ONE_BY_ONE = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins: [{name: lottery}, {name: predicates}, {name: nodeorder}]
+"""
+"""What the scheduler is told for the baseline: no gangs, and pods in an order drawn by lot."""
 
 
 class JobView(msgspec.Struct, frozen=True):
@@ -105,7 +113,10 @@ def options(state: Path, *, gang: bool) -> system.Options:
     """The system of a trial, without nodes."""
     if gang:
         return system.Options(state=state)
-    baseline = SchedulerSettings(gang=False, job_order="shuffle", seed=SEED)
+    state.mkdir(parents=True, exist_ok=True)
+    configuration = state / "one-by-one.yaml"
+    configuration.write_text(ONE_BY_ONE)
+    baseline = SchedulerSettings(configuration=str(configuration), seed=SEED)
     return system.Options(state=state, scheduler=baseline)
 
 

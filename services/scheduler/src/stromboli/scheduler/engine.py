@@ -5,19 +5,20 @@ The service calls ``step`` in its one core thread and touches nothing of the eng
 
 import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from stromboli.scheduler.core import board, configuration, session, shapes, state
-from stromboli.scheduler.core.framework import configuration as framework
+from stromboli.scheduler.core import policy, session, state
+from stromboli.scheduler.core.framework import configuration, isolation
 from stromboli.shared import envelope, errors, keys, snapshot, telemetry, topics
-from stromboli.shared.api import core, kinds, meta
+from stromboli.shared.api import core, kinds, meta, scheduling
 from stromboli.shared.bus import port
 from stromboli.shared.messages import log
 from stromboli.shared.messages import scheduling as messages
 
 FOLDED = (topics.SYNC, *state.FOLDED)
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 _session_seconds = telemetry.meter.create_histogram(
     "stromboli.scheduler.session", unit="s", description="From taking up a session to its end"
@@ -57,13 +58,14 @@ class Engine:
 
     def __init__(
         self,
-        policy: configuration.Configuration,
+        by: policy.Policy,
         seed: int,
         epoch: int,
         sync_max_age: timedelta,
     ) -> None:
-        self.picture = state.State(policy.scheduler_names)
-        self._policy = policy
+        self.picture = state.State(by.scheduler_names)
+        self._policy = by
+        self._configure()
         self._seed = seed
         self._epoch = epoch
         self._sync_max_age = sync_max_age
@@ -71,14 +73,21 @@ class Engine:
         self._is_caught_up = False
         self._replaced_by = ""
         self._own_until = 0
-        self._patient_until: datetime | None = None
+        self._look_at: datetime | None = None
         self._shown: tuple[object, ...] = ({}, ())
-        self.configured: framework.Configuration | None = None
+        self._complained: set[str] = set()
+        self._troubles = isolation.Troubles()
 
-    def reconfigure(self, configured: framework.Configuration) -> None:
+    def reconfigure(self, configured: configuration.Configuration) -> None:
         """From the next session on, decide by this; the core thread calls it."""
-        self.configured = configured
+        self._policy = msgspec.structs.replace(self._policy, configured=configured)
+        self._configure()
         self.picture.wake(self._own_id)
+
+    def _configure(self) -> None:
+        configured = self._policy.configured
+        self.picture.world.default_to(configured.default_queue)
+        self.picture.evicts = bool(policy.EVICTING.intersection(configured.actions))
 
     def wait_for(self, offset: int) -> None:
         """Decide nothing before the decision at this offset is folded: it is part of the picture,
@@ -89,8 +98,8 @@ class Engine:
         """Fold, and decide if something is due and nothing forbids it."""
         undecodable = [found for batch in batches for found in self._fold(batch)]
         facts = self._facts(now)
-        if self._patient_until is not None and now >= self._patient_until:
-            self._patient_until = None
+        if self._look_at is not None and now >= self._look_at:
+            self._look_at = None
             self.picture.wake(self._own_id)
         is_due = bool(self.picture.due) and self._has_folded_own() and not any(facts.values())
         publication = self._decide(now) if is_due and may_decide else None
@@ -110,7 +119,7 @@ class Engine:
     def _look_again_s(self, now: datetime) -> float:
         """The age of the monitor's last sign of life is looked at even if nothing comes."""
         until = now + self._sync_max_age
-        return (min(until, self._patient_until or until) - now).total_seconds()
+        return (min(until, self._look_at or until) - now).total_seconds()
 
     # Folding
 
@@ -165,16 +174,21 @@ class Engine:
     def _decide(self, now: datetime) -> Publication:
         self._show_unknowns()
         started = time.perf_counter()
-        decided = session.decide(self.picture, now, self._policy, self._seed)
+        decided = session.decide(
+            self.picture, now, self._policy, self._seed, troubles=self._troubles
+        )
         publication = Publication(
             tuple(self._decisions(decided, now)), dict(self._explanations(decided, now))
         )
         for key, draft in publication.explanations.items():
             self.picture.record_explanation(key, draft.message)
         self.picture.rest(is_throttled=decided.is_throttled)
-        self._patient_until = now + session.PATIENCE if decided.is_awaiting else None
+        patient_until = now + session.PATIENCE if decided.is_awaiting else None
+        wakes = [at for at in (patient_until, decided.wake_at) if at is not None]
+        self._look_at = min(wakes, default=None)
         seconds = time.perf_counter() - started
         binds = sum(len(statement.binds) for statement in decided.decisions)
+        self._complain(decided.complaints)
         _session_seconds.record(seconds)
         _binds.add(binds)
         if decided.record is not None:
@@ -183,6 +197,7 @@ class Engine:
                 number=decided.record.session,
                 gangs=len(decided.decisions),
                 binds=binds,
+                evictions=sum(len(statement.evictions) for statement in decided.decisions),
                 waiting=len(self.picture.waiting),
                 throttled=decided.is_throttled,
                 seconds=round(seconds, 6),
@@ -190,9 +205,16 @@ class Engine:
             )
         return publication
 
+    def _complain(self, complaints: tuple[str, ...]) -> None:
+        """Say what is wrong once, not in every session."""
+        news = sorted(set(complaints) - self._complained)
+        self._complained = set(complaints)
+        if news:
+            telemetry.log.warning("complaints", of=news)
+
     def _show_unknowns(self) -> None:
         """Say once what is left out: nodes, and unreadable pods for which no node could be."""
-        unknown = (self.picture.nodes.excluded, self.picture.unplaced_unknown_pods())
+        unknown = (self.picture.world.nodes.excluded, self.picture.unplaced_unknown_pods())
         if unknown != self._shown:
             self._shown = unknown
             telemetry.log.warning("excluded", nodes=unknown[0], pods_of_unknown_nodes=unknown[1])
@@ -244,21 +266,32 @@ class Engine:
 
 
 def warm_up() -> None:
-    """Do once what NumPy does slowly the first time, so that the first session is as quick as the
-    second."""
-    picture = state.State(())
+    """Do once what is slow the first time, so that the first session is as quick as the second."""
+    picture = state.State(("warm-up",))
     amounts: dict[str, core.Quantity] = {"cpu": "1", "memory": "1Gi", "pods": "2"}
     for name in ("a", "b"):
-        picture.nodes.put(
+        picture.world.put_node(
             core.Node(
                 metadata=meta.ObjectMeta(name=name, labels={"zone": name}),
                 status=core.NodeStatus(allocatable=amounts),
             )
         )
+    picture.world.put_queue(scheduling.Queue(metadata=meta.ObjectMeta(name="default")))
+    picture.world.put_pod_group(
+        scheduling.PodGroup(
+            metadata=meta.ObjectMeta(name="g", namespace="warm-up", uid="g"),
+            spec=scheduling.PodGroupSpec(min_member=1),
+        )
+    )
     container = core.Container(resources=core.ResourceRequirements(requests={"cpu": "1m"}))
-    spec = core.PodSpec(containers=(container,), node_selector={"zone": "a"})
-    shape = shapes.Shapes(picture.resources).of(spec)
-    free = board.Board(picture)
-    free.place(shape)
-    free.place(shape)
-    free.refusals(shape)
+    for at in range(4):
+        metadata = meta.ObjectMeta(
+            name=f"p-{at}", namespace="warm-up", uid=f"p{at}", annotations={keys.GROUP_NAME: "g"}
+        )
+        spec = core.PodSpec(
+            scheduler_name="warm-up", containers=(container,), node_selector={"zone": "a"}
+        )
+        picture.world.put_pod(core.Pod(metadata=metadata, spec=spec))
+    picture.waiting.add("warm-up/g")
+    for _ in range(2):
+        session.decide(picture, _LONG_AGO, policy.Policy())

@@ -1,10 +1,8 @@
 """All settings of the scheduler: ``STROM_SCHEDULER_...``."""
 
-from typing import Literal
-
 import msgspec
 
-from stromboli.scheduler.core import configuration as policies
+from stromboli.scheduler.core import policy
 from stromboli.shared.bus.kafka import KafkaSettings
 
 
@@ -13,17 +11,13 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     scheduler_names: tuple[str, ...] = ("volcano", "stromboli")
     """We act only on pods whose schedulerName is one of these."""
-    gang: bool = True
-    """Off, every pod is bound by itself: the baseline that gangs are compared with."""
-    job_order: Literal["priority", "shuffle"] = "priority"
-    """``shuffle`` orders by the seed: for the baseline."""
     seed: int = 0
-    """What shuffling depends on, and nothing else."""
+    """What chance there is in decisions depends on this and nothing else."""
     instance: str = "scheduler"
     """Names this process in its epoch record."""
     max_unanswered_binds: int = 2000
-    """Binds decided and not yet carried out, beyond which nothing is placed: two seconds of what
-    an API server takes."""
+    """Binds and evictions decided and not yet carried out, beyond which nothing more is decided:
+    two seconds of what an API server takes. More where the controller is measured to be faster."""
     sync_max_age_s: float = 60.0
     """How old the monitor's newest sign of life may be before nothing is decided any more."""
     min_session_interval_s: float = 0.005
@@ -36,13 +30,10 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often that file is looked at again. A mounted ConfigMap takes a minute to change."""
 
     @property
-    def policy(self) -> policies.Configuration:
-        """What of it decides, and stands by its digest in every session's record."""
-        return policies.Configuration(
-            scheduler_names=self.scheduler_names,
-            gang=self.gang,
-            job_order=self.job_order,
-            max_unanswered_binds=self.max_unanswered_binds,
+    def policy(self) -> policy.Policy:
+        """What of it decides."""
+        return policy.Policy(
+            scheduler_names=self.scheduler_names, max_unanswered=self.max_unanswered_binds
         )
 
 

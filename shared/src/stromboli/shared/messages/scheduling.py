@@ -60,6 +60,7 @@ class SessionRecorded(Message, frozen=True, kw_only=True):
     ``unconfirmed_from``: every decision below this offset is over: answered, and seen in the pods'
     snapshot if it was carried out. ``outcomes_from``: all answers to decisions from there on stand
     at or after this offset. A restart that folds from these two knows all that is in flight.
+    ``memory``: what plugins want to know at the next session.
     """
 
     session: int
@@ -70,6 +71,7 @@ class SessionRecorded(Message, frozen=True, kw_only=True):
     unconfirmed_from: int = 0
     outcomes_from: int = 0
     answers: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    memory: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 Result = Literal["executed", "refused", "expired"]
@@ -103,7 +105,22 @@ class DecisionAnswered(Message, frozen=True, kw_only=True):
     outcomes_from: int = 0
 
 
-Tier = Literal["invalid", "queue-closed", "enqueue", "gang", "resources", "predicates", "unknown"]
+Tier = Literal[
+    "invalid",
+    "queue-closed",
+    "enqueue",
+    "gang",
+    "resources",
+    "predicates",
+    "unknown",
+    "share",
+    "fragmentation",
+    "order",
+    "releasing",
+]
+"""``share``: the queue may not hold more now. ``fragmentation``: enough is free in sum, but no node
+has it. ``order``: the queue waits for the PodGroup in front. ``releasing``: it is promised what is
+being released."""
 
 
 class NodesRefused(Message, frozen=True, kw_only=True):
@@ -117,12 +134,18 @@ class Shortage(Message, frozen=True, kw_only=True):
     """Needed, free and total amount of one resource, in its unit (see ``stromboli.shared.units``).
 
     ``free`` is the sum over all nodes: free that is no use for being scattered is visible by it.
+    Where the queue is what blocks: what it holds, what those it let in will still take, what it
+    deserves and what it may have at most; None where nothing says.
     """
 
     resource: str
     needed: int
     free: int
     total: int
+    allocated: int | None = None
+    promised: int | None = None
+    deserved: int | None = None
+    capability: int | None = None
 
 
 @register("stromboli.scheduling.pod_group_explained.v1")

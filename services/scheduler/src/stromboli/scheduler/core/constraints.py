@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core import columns, marks, shapes
+from stromboli.scheduler.core import marks, shapes
 from stromboli.shared.api import core
 
 UNSCHEDULABLE = "node(s) were unschedulable"
@@ -20,8 +20,7 @@ TAINTED = "node(s) had untolerated taint(s)"
 _UNSCHEDULABLE_TAINT = core.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _REPELLING = ("NoSchedule", "NoExecute")
 
-Nodes: TypeAlias = "columns.Nodes | marks.Marks"
-Check: TypeAlias = tuple[str, columns.Mask]
+Check: TypeAlias = tuple[str, marks.Mask]
 """A reason and the nodes that pass."""
 
 
@@ -30,13 +29,13 @@ class Checked(msgspec.Struct, frozen=True, eq=False):
 
     version: int
     checks: tuple[Check, ...]
-    passed: columns.Mask
+    passed: marks.Mask
 
 
 class Checks:
     """Answers by constraints, as long as the nodes stay what they are."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: marks.Marks) -> None:
         self._nodes = nodes
         self._kept: dict[shapes.Shape, Checked] = {}
 
@@ -51,11 +50,10 @@ class Checks:
         return kept
 
 
-def _check(nodes: Nodes, wanted: shapes.Constraints, version: int) -> Checked:
-    size = len(nodes)
-    checks: list[Check] = [(columns.UNREADABLE, nodes.usable)]
+def _check(nodes: marks.Marks, wanted: shapes.Constraints, version: int) -> Checked:
+    checks: list[Check] = [(marks.UNREADABLE, nodes.usable)]
     if not tolerates(wanted.tolerations, _UNSCHEDULABLE_TAINT):
-        checks.append((UNSCHEDULABLE, ~nodes.unschedulable[:size]))
+        checks.append((UNSCHEDULABLE, ~nodes.unschedulable))
     checks.append((AFFINITY, matches(nodes, wanted)))
     welcome = np.array(
         [
@@ -64,7 +62,7 @@ def _check(nodes: Nodes, wanted: shapes.Constraints, version: int) -> Checked:
         ],
         np.bool_,
     )
-    checks.append((TAINTED, welcome[nodes.taints_of[:size]]))
+    checks.append((TAINTED, welcome[nodes.taints_of]))
     passed = np.logical_and.reduce([mask for _, mask in checks])
     return Checked(version, tuple(checks), passed)
 
@@ -82,7 +80,7 @@ def tolerates(tolerations: Sequence[core.Toleration], taint: core.Taint) -> bool
     )
 
 
-def matches(nodes: Nodes, wanted: shapes.Constraints) -> columns.Mask:
+def matches(nodes: marks.Marks, wanted: shapes.Constraints) -> marks.Mask:
     """Nodes that the selector and the required affinity allow."""
     mask = np.ones(len(nodes), np.bool_)
     for key, value in wanted.selector:
@@ -93,7 +91,7 @@ def matches(nodes: Nodes, wanted: shapes.Constraints) -> columns.Mask:
     return mask
 
 
-def term_matches(nodes: Nodes, term: core.NodeSelectorTerm) -> columns.Mask:
+def term_matches(nodes: marks.Marks, term: core.NodeSelectorTerm) -> marks.Mask:
     """Nodes that one term means; an empty one means none, as Kubernetes has it."""
     wanted = [
         *(_expression(nodes, expression) for expression in term.match_expressions),
@@ -102,14 +100,14 @@ def term_matches(nodes: Nodes, term: core.NodeSelectorTerm) -> columns.Mask:
     return np.logical_and.reduce(wanted) if wanted else np.zeros(len(nodes), np.bool_)
 
 
-def _expression(nodes: Nodes, wanted: core.SelectorRequirement) -> columns.Mask:
+def _expression(nodes: marks.Marks, wanted: core.SelectorRequirement) -> marks.Mask:
     answer = _OPERATORS.get(wanted.operator)
     if answer is None:
         return np.zeros(len(nodes), np.bool_)
     return answer(nodes, wanted.key, wanted.values)
 
 
-def _field(nodes: Nodes, wanted: core.SelectorRequirement) -> columns.Mask:
+def _field(nodes: marks.Marks, wanted: core.SelectorRequirement) -> marks.Mask:
     if wanted.key != "metadata.name" or wanted.operator not in ("In", "NotIn"):
         return np.zeros(len(nodes), np.bool_)
     named = np.zeros(len(nodes), np.bool_)
@@ -119,18 +117,18 @@ def _field(nodes: Nodes, wanted: core.SelectorRequirement) -> columns.Mask:
     return named if wanted.operator == "In" else ~named
 
 
-def _one_of(nodes: Nodes, key: str, values: Sequence[str]) -> columns.Mask:
+def _one_of(nodes: marks.Marks, key: str, values: Sequence[str]) -> marks.Mask:
     codes, known = nodes.label_codes(key)
     wanted = [known[value] for value in values if value in known]
     return np.isin(codes, wanted)
 
 
-def _exists(nodes: Nodes, key: str, values: Sequence[str]) -> columns.Mask:
-    mask: columns.Mask = nodes.label_codes(key)[0] >= 0
+def _exists(nodes: marks.Marks, key: str, values: Sequence[str]) -> marks.Mask:
+    mask: marks.Mask = nodes.label_codes(key)[0] >= 0
     return mask
 
 
-def _beyond(nodes: Nodes, key: str, values: Sequence[str], above: bool) -> columns.Mask:
+def _beyond(nodes: marks.Marks, key: str, values: Sequence[str], above: bool) -> marks.Mask:
     codes, known = nodes.label_codes(key)
     bound = _integer(values[0]) if len(values) == 1 else None
     if bound is None:
@@ -151,7 +149,7 @@ def _integer(text: str) -> int | None:
         return None
 
 
-_OPERATORS: Mapping[str, Callable[[Nodes, str, Sequence[str]], columns.Mask]] = {
+_OPERATORS: Mapping[str, Callable[[marks.Marks, str, Sequence[str]], marks.Mask]] = {
     "In": _one_of,
     "NotIn": lambda nodes, key, values: ~_one_of(nodes, key, values),
     "Exists": _exists,

@@ -2,7 +2,8 @@
 
 A bind holds its node's resources from the decision on. It ends when an answer refuses it or the
 pod's snapshot shows the pod bound or gone, never by time. An answer ``executed`` does not end it:
-the snapshot that shows the pod bound may still be on its way.
+the snapshot that shows the pod bound may still be on its way. An eviction likewise: from the
+decision on the pod counts as going, until an answer refuses it or its snapshot shows it going.
 
 Decisions and answers come from two topics in any interleaving, and twice: a repeated append puts
 the same statement under two ids, and holds count once as long as one of them is not refused.
@@ -48,6 +49,12 @@ class Decision(msgspec.Struct, eq=False):
         return "expired"  # answered as a whole without this pod: it was not carried out
 
     @property
+    def evicted(self) -> Iterator[tuple[str, str]]:
+        """Pods (key and uid) that go unless refused."""
+        for eviction in self.statement.evictions:
+            yield f"{eviction.namespace}/{eviction.pod}", eviction.uid
+
+    @property
     def holds(self) -> Iterator[Hold]:
         """All that its binds hold unless refused."""
         for bind in self.statement.binds:
@@ -61,6 +68,7 @@ class Decided:
         self._decisions: dict[str, Decision] = {}
         self._early_answers: dict[str, tuple[scheduling.DecisionAnswered, int]] = {}
         self._by_pod: dict[str, list[Decision]] = {}
+        self._evicting: dict[str, list[Decision]] = {}
         self._by_group: dict[str, list[Decision]] = {}
         self._last: Rank = (-1, -1)
 
@@ -76,6 +84,8 @@ class Decided:
             decision.answer, decision.answer_offset = self._early_answers.pop(id_)
         for hold in decision.holds:
             self._by_pod.setdefault(hold.pod, []).append(decision)
+        for pod, _ in decision.evicted:
+            self._evicting.setdefault(pod, []).append(decision)
         if statement.enqueue:
             self._by_group.setdefault(statement.pod_group_uid, []).append(decision)
         return True
@@ -111,6 +121,13 @@ class Decided:
                         node = hold.node
         return node
 
+    def is_evicted(self, pod: str, uid: str) -> bool:
+        """Whether this pod is decided to go, and nobody refused."""
+        return any(
+            (pod, uid) in decision.evicted and decision.result(uid) in (None, "executed")
+            for decision in self._evicting.get(pod, ())
+        )
+
     def is_enqueued(self, group_uid: str) -> bool:
         """Whether this PodGroup is decided to enter its queue, and nobody refused."""
         return any(
@@ -118,17 +135,21 @@ class Decided:
             for decision in self._by_group.get(group_uid, ())
         )
 
-    def unanswered(self, is_confirmed: Confirmed) -> int:
-        """Binds that the controller has yet to carry out. O(open decisions)."""
-        waiting = {
-            hold
-            for decision in self._decisions.values()
-            if decision.answer is None
-            for hold in decision.holds
-        }
-        return sum(not is_confirmed(hold) for hold in waiting)
+    def unanswered(self, is_confirmed: Confirmed, is_gone: Callable[[str, str], bool]) -> int:
+        """Binds and evictions that the controller has yet to carry out. O(open decisions)."""
+        open_ = [each for each in self._decisions.values() if each.answer is None]
+        binds = {hold for decision in open_ for hold in decision.holds}
+        evictions = {pod for decision in open_ for pod in decision.evicted}
+        return sum(not is_confirmed(hold) for hold in binds) + sum(
+            not is_gone(pod, uid) for pod, uid in evictions
+        )
 
-    def prune(self, is_confirmed: Confirmed, is_enqueued: Callable[[str, str], bool]) -> None:
+    def prune(
+        self,
+        is_confirmed: Confirmed,
+        is_gone: Callable[[str, str], bool],
+        is_enqueued: Callable[[str, str], bool],
+    ) -> None:
         """Forget the leading decisions that hold nothing any more.
 
         Only once the folds have caught up: before, an absent pod may still come. Cost: O(1) for
@@ -136,10 +157,11 @@ class Decided:
         """
         while self._decisions:
             first = next(iter(self._decisions.values()))
-            if not self._is_over(first, is_confirmed, is_enqueued):
+            if not self._is_over(first, is_confirmed, is_gone, is_enqueued):
                 return
             del self._decisions[first.id]
             _discard(self._by_pod, {hold.pod for hold in first.holds}, first)
+            _discard(self._evicting, {pod for pod, _ in first.evicted}, first)
             if first.statement.enqueue:
                 _discard(self._by_group, {first.statement.pod_group_uid}, first)
 
@@ -161,6 +183,7 @@ class Decided:
         self,
         decision: Decision,
         is_confirmed: Confirmed,
+        is_gone: Callable[[str, str], bool],
         is_enqueued: Callable[[str, str], bool],
     ) -> bool:
         answer, statement = decision.answer, decision.statement
@@ -172,6 +195,8 @@ class Decided:
             return False
         return all(
             decision.result(hold.uid) != "executed" or is_confirmed(hold) for hold in decision.holds
+        ) and all(
+            decision.result(uid) != "executed" or is_gone(pod, uid) for pod, uid in decision.evicted
         )
 
 

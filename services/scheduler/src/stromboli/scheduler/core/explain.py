@@ -3,204 +3,325 @@
 The text is Volcano's (spec/scheduling 1.3 and 9, spec/plugins 1). Only what changed is said.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from datetime import timedelta
 
-from stromboli.scheduler.core import board, candidates, gangs, promises, shapes, state
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core import shapes, state
+from stromboli.scheduler.core.framework import amounts, model, points, session
 from stromboli.shared.messages import scheduling as messages
 
+_WAIT = (model.Status.PENDING, model.Status.PIPELINED, model.Status.ALLOCATED)
+"""States of tasks that are not bound after a session: an Allocated one waits for its gang."""
 _MOST_NAMED = 3
 """Pods named in a text about several."""
 
 
-def changes(
-    picture: state.State, free: board.Board, waiting: list[candidates.Candidate]
-) -> dict[str, messages.PodGroupExplained | None]:
-    """PodGroup -> why it waits, or None once it does not; only where that is news."""
+class Told(msgspec.Struct, frozen=True):
+    """PodGroup -> why it waits, or None once it does not; queues' orders; only where that is news.
+
+    ``is_awaiting``: pods of a young gang are still to come. ``is_throttled``: gangs were not tried.
+    """
+
+    explanations: dict[str, messages.PodGroupExplained | None]
+    orders: tuple[messages.QueueOrdered, ...]
+    is_awaiting: bool
+    is_throttled: bool
+
+
+class Why(msgspec.Struct, frozen=True):
+    """What blocks a job: the tier, the reason in words, and the task and its refusals if one found
+    no node."""
+
+    tier: messages.Tier
+    reason: str
+    task: model.Task | None = None
+    error: model.FitError = model.FitError()
+
+
+def told(picture: state.State, closed: session.Session, patience: timedelta) -> Told:
+    """What a closed session has to say about all that waits. O(jobs that wait)."""
     now: dict[str, messages.PodGroupExplained | None] = dict.fromkeys(picture.explained)
-    for key in picture.waiting:
-        now[key] = _unreadable(picture, picture.gangs[key])
-    for candidate in waiting:
-        now[candidate.key] = (
-            picture.explained.get(candidate.key)
-            if candidate.is_untried
-            else _explanation(free, candidate)
-        )
-    return {
-        key: explanation
-        for key, explanation in sorted(now.items())
-        if explanation != picture.explained.get(key)
-    }
+    lines: dict[str, list[model.Job]] = {queue: [] for queue in picture.ordered}
+    is_awaiting = False
+    free = _Free(closed)
+    for key in sorted(picture.waiting):
+        job = picture.world.job(key)
+        if job is None:
+            now[key] = _unreadable(picture, key)
+            continue
+        why = _why(picture, closed, job)
+        if why is None:
+            continue
+        if why.tier == "gang" and _is_young(closed, job, patience):
+            is_awaiting = True
+            continue
+        lines.setdefault(job.queue, []).append(job)
+        if key in closed.untried:
+            now[key] = picture.explained.get(key)
+        else:
+            now[key] = _explanation(closed, job, why, free)
+    return Told(
+        {key: said for key, said in sorted(now.items()) if said != picture.explained.get(key)},
+        tuple(_orders(picture, closed, lines)),
+        is_awaiting,
+        bool(closed.untried),
+    )
 
 
-def order_changes(
-    picture: state.State, waiting: list[candidates.Candidate]
-) -> tuple[messages.QueueOrdered, ...]:
+def _orders(
+    picture: state.State, closed: session.Session, lines: dict[str, list[model.Job]]
+) -> Iterator[messages.QueueOrdered]:
     """Each queue's waiting gangs in job order, where that is news."""
-    lines: dict[str, list[str]] = {queue: [] for queue in picture.ordered}
-    for candidate in waiting:
-        if _still_waits(candidate):
-            lines.setdefault(state.queue_of(candidate.group), []).append(candidate.key)
-    orders = (
-        messages.QueueOrdered(queue=queue, pod_groups=tuple(line))
-        for queue, line in sorted(lines.items())
-    )
     nothing = messages.QueueOrdered(queue="", pod_groups=())
-    return tuple(
-        order
-        for order in orders
-        if order.pod_groups != picture.ordered.get(order.queue, nothing).pod_groups
+    for queue, jobs in sorted(lines.items()):
+        there = [job for job in jobs if job.key in closed.jobs]
+        ordered = closed.ordered_jobs(there) if len(there) > 1 else there
+        line = tuple(job.key for job in [*ordered, *(job for job in jobs if job not in there)])
+        if line != picture.ordered.get(queue, nothing).pod_groups:
+            yield messages.QueueOrdered(queue=queue, pod_groups=line)
+
+
+def _is_young(closed: session.Session, job: model.Job, patience: timedelta) -> bool:
+    """Its pods are being made: there is nothing to explain yet."""
+    is_entering = job.key in closed.decisions.admitted
+    created = job.pod_group.metadata.creation_timestamp
+    return is_entering or (created is not None and closed.now - created < patience)
+
+
+# What blocks ---------------------------------------------------------------------------------
+
+
+def _why(picture: state.State, closed: session.Session, job: model.Job) -> Why | None:
+    """What blocks the job after all that was decided; None if nothing does."""
+    if job.is_going:
+        return None
+    if job.frozen:
+        return Why("unknown", job.frozen)
+    queue = closed.queues.get(job.queue)
+    if queue is None:
+        problem = picture.world.problems.get(("queue", job.queue))
+        if problem:
+            return Why("unknown", f"its queue cannot be read: {problem}")
+        return Why("queue-closed", f"queue {job.queue} does not exist")
+    pending = job.count(*_WAIT)
+    if not (pending or job.problems or job.is_pending) and job.is_ready and job.roles_ready:
+        return None
+    if not queue.is_open:
+        return Why("queue-closed", f"queue {queue.name} is {queue.state}")
+    if job.is_pending:
+        return Why("enqueue", "; ".join(closed.events.get(job.key, ())) or job.fit_error)
+    failed = _failure(job)
+    if failed is not None:
+        return _why_nowhere(closed, *failed)
+    if job.problems:
+        pod = min(job.problems)
+        return Why("invalid", f" {pod}: {job.problems[pod]}")
+    invalid = closed.job_valid(job)
+    if invalid is not None:
+        return Why("gang", f": {invalid.message}")
+    if job.gated:
+        names = ", ".join(sorted(task.key for task in job.gated.values())[:_MOST_NAMED])
+        return Why("gang", f": {len(job.gated)} pods wait for their scheduling gates: {names}")
+    if job.fit_error:
+        return Why("order", f": {job.fit_error}")
+    if job.count(model.Status.PIPELINED):
+        return Why("releasing", ": it is promised what is being released")
+    if job.pending:
+        first = closed.ordered_tasks(job.pending)[0]
+        return _why_nowhere(closed, first, _untried(closed, first))
+    return Why("gang", "")
+
+
+def _failure(job: model.Job) -> tuple[model.Task, model.FitError] | None:
+    """The first task that nodes refused, else the first that was not tried."""
+    failed = sorted(
+        (not error.refusals, job.tasks[uid].name, uid) for uid, error in job.fit_errors.items()
     )
+    if not failed:
+        return None
+    _, _, uid = failed[0]
+    return job.tasks[uid], job.fit_errors[uid]
 
 
-def _still_waits(candidate: candidates.Candidate) -> bool:
-    if candidate.is_awaited:
-        return False
-    return bool(candidate.blocked or candidate.still_pending or not candidate.is_ready)
+def _untried(closed: session.Session, task: model.Task) -> model.FitError:
+    """Why a task was not even tried. A queue that has its share blocks only where a node would take
+    the task."""
+    verdict, fits = closed.finder.verdict(task), closed.finder.fits_future(task)
+    if not np.any(verdict.passed & fits):
+        return closed.finder.fit_error(task, verdict, fits)
+    queue = closed.queues[closed.jobs[task.job].queue]
+    return model.FitError(message=f"queue {queue.name} has its share", is_share=True)
 
 
-def _unreadable(picture: state.State, gang: gangs.Gang) -> messages.PodGroupExplained:
+def _why_nowhere(closed: session.Session, task: model.Task, error: model.FitError) -> Why:
+    if error.is_share:
+        return Why("share", f" {task.name}: {error}", task, error)
+    is_short = any(_reason(name) in error.refusals for name in closed.resources.names)
+    return Why("resources" if is_short else "predicates", f" {task.name}: {error}", task, error)
+
+
+# What is said --------------------------------------------------------------------------------
+
+
+def _unreadable(picture: state.State, key: str) -> messages.PodGroupExplained:
     """The gang of a PodGroup that cannot be read."""
+    members = picture.world.members(key).values()
     return messages.PodGroupExplained(
-        pod_group=gang.key,
+        pod_group=key,
         pod_group_uid="",
         queue="",
         phase="",
         tier="unknown",
-        message=picture.frozen(gang),
+        message=picture.world.problems.get(("podgroup", key), ""),
         min_member=0,
-        members=len(gang.tasks),
-        running=gang.count({gangs.Status.RUNNING}),
-        pending=len(gang.pending),
+        members=len(members),
+        running=sum(task.status is model.Status.RUNNING for task in members),
+        pending=sum(task.status is model.Status.PENDING for task in members),
         placeable=0,
     )
 
 
 def _explanation(
-    free: board.Board, candidate: candidates.Candidate
-) -> messages.PodGroupExplained | None:
-    if not _still_waits(candidate):
-        return None
-    gang, group = candidate.gang, candidate.group
-    tier, reason = _tier(candidate)
-    refusals = candidate.failure.refusals if candidate.failure else {}
+    closed: session.Session, job: model.Job, why: Why, free: "_Free"
+) -> messages.PodGroupExplained:
+    tried = sum(
+        task.last_status in model.ALLOCATED
+        for task in job.by_status.get(model.Status.PENDING, {}).values()
+    )
+    shortages = free.shortages(job, why)
+    tier = why.tier
+    if tier == "resources" and shortages and all(each.needed <= each.free for each in shortages):
+        tier = "fragmentation"
+    waits = job.count(*_WAIT)
     return messages.PodGroupExplained(
-        pod_group=candidate.key,
-        pod_group_uid=group.metadata.uid,
-        queue=state.queue_of(group),
-        phase=group.status.phase,
+        pod_group=job.key,
+        pod_group_uid=job.pod_group.metadata.uid,
+        queue=job.queue,
+        phase=job.pod_group.status.phase,
         tier=tier,
-        message=_at_the_door(candidate) or _message(candidate, reason),
-        min_member=group.spec.min_member,
-        members=len(gang.tasks),
-        running=gang.count({gangs.Status.RUNNING}),
-        pending=candidate.still_pending,
-        placeable=candidate.fitting,
-        shortages=_shortages(free, candidate, tier),
+        message=why.reason if tier == "enqueue" else _message(job, why.reason, tried),
+        min_member=job.min_available,
+        members=len(job.tasks) + len(job.problems),
+        running=job.count(model.Status.RUNNING),
+        pending=waits + len(job.problems),
+        placeable=tried + job.count(model.Status.PIPELINED, model.Status.ALLOCATED),
+        shortages=shortages,
         refusals=tuple(
-            messages.NodesRefused(nodes=nodes, reason=why)
-            for why, nodes in sorted(refusals.items(), key=lambda entry: (-entry[1], entry[0]))
+            messages.NodesRefused(nodes=nodes, reason=reason)
+            for reason, nodes in sorted(
+                why.error.refusals.items(), key=lambda entry: (-entry[1], entry[0])
+            )
         ),
     )
 
 
-def _tier(candidate: candidates.Candidate) -> tuple[messages.Tier, str]:
-    """What blocks the gang, and the origin of it in words."""
-    if candidate.blocked is not None:
-        return candidate.blocked.tier, f": {candidate.blocked.reason}"
-    failure = candidate.failure
-    if failure is not None:
-        is_short = any(_is_shortage(reason) for reason in failure.refusals)
-        tier: messages.Tier = "resources" if is_short else "predicates"
-        return tier, f" {failure.task.name}: {_nodes_text(failure.refusals)}"
-    bad = sorted(task.key for task in candidate.gang.pending.values() if task.problem)
-    if bad:
-        return "invalid", f" {bad[0]}: {candidate.gang.pending[bad[0]].problem}"
-    gated = sorted(task.key for task in candidate.gang.pending.values() if task.is_gated)
-    if gated:
-        names = ", ".join(gated[:_MOST_NAMED])
-        return "gang", f": {len(gated)} pods wait for their scheduling gates: {names}"
-    return "gang", f": {gangs.invalidity(candidate.gang, candidate.group)}"
-
-
-def _message(candidate: candidates.Candidate, origin: str) -> str:
-    gang, group = candidate.gang, candidate.group
-    placed = len(candidate.placed)
-    counts = gang.statuses()
-    if placed:
-        counts[gangs.Status.PENDING] -= placed
-        counts[gangs.Status.BINDING] = counts.get(gangs.Status.BINDING, 0) + placed
-    unplaced = group.spec.min_member - gang.ready - placed - candidate.fitting
-    if candidate.is_ready:
-        unplaced = candidate.still_pending
-    readiness = "ready" if candidate.is_ready else "not ready"
-    text = f"{unplaced}/{len(gang.tasks)} tasks in gang unschedulable: pod group is {readiness}, "
-    text += _histogram({**counts, "minAvailable": group.spec.min_member})
-    if candidate.still_pending:
-        fitting = min(candidate.fitting, candidate.still_pending)
-        reasons = {"Schedulable": fitting, "Unschedulable": candidate.still_pending - fitting}
+def _message(job: model.Job, origin: str, tried: int) -> str:
+    waits = job.count(*_WAIT)
+    lacking = waits if job.is_ready else job.min_available - job.ready - tried
+    counts = {status.value: len(tasks) for status, tasks in job.by_status.items()}
+    counts[model.Status.PENDING.value] = counts.get("Pending", 0) + len(job.problems)
+    readiness = "ready" if job.is_ready else "not ready"
+    text = f"{lacking}/{len(job.tasks) + len(job.problems)} tasks in gang unschedulable: "
+    text += f"pod group is {readiness}, "
+    text += _histogram(counts | {"minAvailable": job.min_available})
+    pending = counts["Pending"]
+    if pending:
+        reasons = {"Schedulable": tried, "Unschedulable": pending - tried}
         text += f"; Pending: {_histogram(reasons)}"
-    return f"{text}. Origin reason is{origin}"
+    return f"{text}. Origin reason is{origin}" if origin else f"{text}."
 
 
-def _nodes_text(refusals: Mapping[str, int]) -> str:
-    """``0/5 nodes are unavailable: 2 x, 3 y.``"""
-    if not refusals:
-        return "0/0 nodes are unavailable."
-    return f"0/{sum(refusals.values())} nodes are unavailable: {_histogram(refusals)}."
-
-
-def _histogram(counts: Mapping[str, int]) -> str:
+def _histogram(counts: dict[str, int]) -> str:
     """Sorted as texts, so that ``10 x`` stands before ``2 y``, as users see it today."""
-    keep = "minAvailable"
-    lines = (f"{number} {name}" for name, number in counts.items() if number or name == keep)
+    lines = (f"{number} {name}" for name, number in counts.items() if number or "min" in name)
     return ", ".join(sorted(lines))
 
 
-def _at_the_door(candidate: candidates.Candidate) -> str:
-    """Before a gang is let in it has no pods, and nothing is to be said about pods."""
-    blocked = candidate.blocked
-    return blocked.reason if blocked is not None and blocked.tier == "enqueue" else ""
+class _Free:
+    """What is free in sum after a session, counted once if anybody is short of something."""
+
+    def __init__(self, closed: session.Session) -> None:
+        self._session = closed
+        self._free: list[int] | None = None
+        self._total: list[int] = []
+
+    def shortages(self, job: model.Job, why: Why) -> tuple[messages.Shortage, ...]:
+        """Of each resource that is short somewhere, what the gang needs to begin (or its surplus
+        needs), what there is in all, and the queue's part where that is what blocks."""
+        needed = self._needed(job, why)
+        if needed is None:
+            return ()
+        if self._free is None:
+            self._sum_up()
+        free = self._free or []
+        standing = None
+        if why.tier in ("enqueue", "share"):
+            standing = self._session.standing(self._session.queues[job.queue])
+        found = []
+        for name, column in sorted(
+            (name, column) for column, name in enumerate(self._session.resources.names)
+        ):
+            amount = int(needed[column])
+            is_short = amount > free[column] or _reason(name) in why.error.refusals
+            if amount and (is_short or _exceeds(standing, column, amount, why.tier)):
+                there = messages.Shortage(
+                    resource=name, needed=amount, free=free[column], total=self._total[column]
+                )
+                found.append(there if standing is None else _with_part(there, standing, column))
+        return tuple(found)
+
+    def _needed(self, job: model.Job, why: Why) -> amounts.Vector | None:
+        if why.tier == "enqueue":
+            if job.min_request is None:
+                return None
+            needed = job.min_request.copy()
+            needed[shapes.PODS] = 0  # counted by nodes, but no measure of what a queue lets in
+            return needed
+        if why.tier not in ("resources", "share"):
+            return None
+        missing = self._session.ordered_tasks(job.pending)
+        if not job.is_ready:
+            missing = missing[: max(job.min_available - job.ready, 1)]
+        total = np.zeros_like(job.allocated)
+        for task in missing:
+            total += task.request
+        return total
+
+    def _sum_up(self) -> None:
+        nodes = self._session.nodes
+        usable = nodes.labelled.usable
+        self._free = np.maximum(nodes.idle, 0)[:, usable].sum(axis=1).tolist()
+        self._total = nodes.allocatable[:, usable].sum(axis=1).tolist()
 
 
-def _shortages(
-    free: board.Board, candidate: candidates.Candidate, tier: messages.Tier
-) -> tuple[messages.Shortage, ...]:
-    """Of each resource that is short somewhere, what the gang needs to begin (or its surplus needs)
-    and what there is in all."""
+def _with_part(
+    there: messages.Shortage, standing: points.Standing, column: int
+) -> messages.Shortage:
+    """With what the queue holds, is promised, deserves and may have of the resource."""
+    deserved, most = int(standing.deserved[column]), standing.capability[column]
+    return msgspec.structs.replace(
+        there,
+        allocated=standing.allocated[column],
+        promised=standing.promised[column],
+        deserved=None if deserved >= amounts.INFINITE else deserved,
+        capability=None if most >= amounts.INFINITE else most,
+    )
+
+
+def _exceeds(
+    standing: points.Standing | None, column: int, amount: int, tier: messages.Tier
+) -> bool:
+    """Whether the queue would hold more than it may."""
+    if standing is None:
+        return False
+    held = standing.allocated[column] + amount
     if tier == "enqueue":
-        needed = promises.wanted(candidate.group)
-        needed = {name: needed[name] for name in needed if not _is_quota_name(name)}
-    elif tier == "resources":
-        needed = shapes.total(task.shape for task in _missing(candidate) if task.shape)
-    else:
-        return ()
-    refusals = candidate.failure.refusals if candidate.failure else {}
-    found = []
-    for name, amount in sorted(needed.items()):
-        available, total = free.free_and_total(name)
-        if amount > available or _reason(name) in refusals:
-            found.append(
-                messages.Shortage(resource=name, needed=amount, free=available, total=total)
-            )
-    return tuple(found)
-
-
-def _missing(candidate: candidates.Candidate) -> list[gangs.Task]:
-    placed = {task.key for task, _ in candidate.placed}
-    missing = [task for task in candidate.tasks if task.key not in placed]
-    if candidate.is_ready:
-        return missing
-    return missing[: candidate.group.spec.min_member - candidate.gang.ready]
-
-
-def _is_quota_name(name: str) -> bool:
-    """minResources also has the names by which ResourceQuotas count the same amounts again."""
-    return name.startswith(("requests.", "limits.", "count/"))
+        return held + standing.promised[column] > standing.capability[column]
+    return held > standing.deserved[column]
 
 
 def _reason(resource: str) -> str:
-    return board.POD_COUNT if resource == "pods" else f"Insufficient {resource}"
-
-
-def _is_shortage(reason: str) -> bool:
-    return reason == board.POD_COUNT or reason.startswith("Insufficient ")
+    return f"Insufficient {resource}"

@@ -1,4 +1,4 @@
-"""One session: a pure function of the picture, the time, the configuration and a seed.
+"""One session of the service: a pure function of the picture, the time, the policy and a seed.
 
 The picture is not changed: decisions enter it when the log has them. The same input gives the same
 session byte for byte, whatever the order in which the picture was folded.
@@ -9,32 +9,31 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.scheduler.core import (
-    admission,
-    board,
-    candidates,
-    configuration,
-    explain,
-    gangs,
-    placement,
-    promises,
-    state,
-)
+from stromboli.scheduler.core import explain, plugins, policy, simulate, state
+from stromboli.scheduler.core.framework import cluster, configuration, isolation, model, opening
+from stromboli.scheduler.core.framework import session as framework
+from stromboli.shared import keys
+from stromboli.shared.api import core
 from stromboli.shared.messages import scheduling as messages
 
 PATIENCE = timedelta(seconds=10)
 """How young a PodGroup may be and lack pods without a word: they are made within a second, and an
 explanation for each new gang would cost records, conditions and Events for nothing."""
+ALLOWANCE = "allowance"
+"""Name of an answer from outside in a session's record: how many binds and evictions might be
+decided, as the controller's pace was measured."""
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """What a session came to.
 
-    ``decisions``: one statement a gang, in job order. ``explanations`` and ``orders``: only what
-    differs from what stands on the topic; None says that a gang no longer waits. ``record`` is
-    there if anything was decided. ``cause``: id of the record that called for the session.
-    ``is_throttled``: binds in flight kept it from placing more. ``is_awaiting``: pods of a young
-    gang are still to come; should they not, a session after ``PATIENCE`` explains it.
+    ``decisions``: one statement a gang, in the order in which gangs were decided. ``explanations``
+    and ``orders``: only what differs from what stands on the topic; None says that a gang no longer
+    waits. ``record`` is there if anything was decided or is to be remembered. ``cause``: id of the
+    record that called for the session. ``is_throttled``: what is in flight kept it from deciding
+    more. ``is_awaiting``: pods of a young gang are still to come; should they not, a session after
+    ``PATIENCE`` explains it. ``complaints``: what went wrong without stopping anything.
+    ``wake_at``: when another may decide otherwise although nothing happened.
     """
 
     decisions: tuple[messages.StatementDecided, ...]
@@ -44,112 +43,118 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
     is_throttled: bool
     is_awaiting: bool
+    complaints: tuple[str, ...] = ()
+    wake_at: datetime | None = None
 
 
 def decide(
-    picture: state.State, now: datetime, policy: configuration.Configuration, seed: int = 0
+    picture: state.State,
+    now: datetime,
+    by: policy.Policy,
+    seed: int = 0,
+    allowance: int | None = None,
+    find: opening.FindPlugin = plugins.find,
+    troubles: isolation.Troubles | None = None,
 ) -> Session:
-    """Decide on all that waits: O(nodes) for each shape and failing gang, and for each task."""
-    # 1. What waits, in job order.
-    free = board.Board(picture)
-    waiting = candidates.waiting(picture, policy, seed)
+    """Decide on all that waits. ``allowance``: how much may be decided; None for what the
+    pace leaves."""
+    if allowance is None:
+        allowance = picture.pace.most_unanswered(by.max_unanswered) - picture.unanswered()
+    given = cluster.Cluster(now=now, memory=picture.memory)
 
-    # 2. The door: who may enter its queue.
-    door = admission.Door(picture, free)
-    for candidate in waiting:
-        if candidate.blocked is None and not candidate.is_enqueued:
-            _knock(candidate, door, policy)
+    def open_with(how: configuration.Configuration, which: opening.FindPlugin) -> framework.Session:
+        return opening.open_on(picture.world, how, given, which, seed=seed, allowance=allowance)
 
-    # 3. Placement: each gang whole in a trial or not at all, as far as binds may be in flight.
-    inside = [candidate for candidate in waiting if _may_place(candidate, policy, now)]
-    room = policy.max_unanswered_binds - picture.unanswered_binds()
-    for step in placement.steps(inside, policy, seed):
-        if room <= 0:
-            step.candidate.is_untried = True
-            continue
-        before = len(step.candidate.placed)
-        step.run(free, step.candidate)
-        room -= len(step.candidate.placed) - before
+    known = isolation.Troubles() if troubles is None else troubles
+    closed = isolation.held(by.configured, open_with, simulate.act, find, now, known)
+    try:
+        return _told(picture, closed, by, seed, allowance)
+    finally:
+        closed.take_back()
 
-    # 4. Statements, and why the rest waits.
+
+def _told(
+    picture: state.State, closed: framework.Session, by: policy.Policy, seed: int, allowance: int
+) -> Session:
     number = picture.sessions + 1
-    decisions = tuple(_statements(waiting, free, number))
+    decisions = tuple(_statements(closed, number))
+    told = explain.told(picture, closed, PATIENCE)
+    memory = {**picture.memory, **closed.remember}
+    record = None
+    if decisions or memory != picture.memory:
+        unconfirmed_from, outcomes_from = picture.restart_from()
+        record = messages.SessionRecorded(
+            session=number,
+            offsets=dict(sorted(picture.offsets.items())),
+            now=closed.now,
+            configuration=by.configured.digest,
+            seed=seed,
+            unconfirmed_from=unconfirmed_from,
+            outcomes_from=outcomes_from,
+            answers={ALLOWANCE: msgspec.Raw(msgspec.json.encode(allowance))},
+            memory=memory,
+        )
     return Session(
         decisions=decisions,
-        explanations=explain.changes(picture, free, waiting),
-        orders=explain.order_changes(picture, waiting),
-        record=_record(picture, number, now, policy, seed) if decisions else None,
+        explanations=told.explanations,
+        orders=told.orders,
+        record=record,
         cause=picture.due,
-        is_throttled=any(candidate.is_untried for candidate in inside),
-        is_awaiting=any(candidate.is_awaited for candidate in waiting),
+        is_throttled=told.is_throttled,
+        is_awaiting=told.is_awaiting,
+        complaints=tuple(closed.complaints),
+        wake_at=closed.wake_at,
     )
 
 
-def _knock(
-    candidate: candidates.Candidate, door: admission.Door, policy: configuration.Configuration
-) -> None:
-    amounts = promises.wanted(candidate.group)
-    refusal = door.refusal(amounts) if policy.gang else ""
-    if refusal:
-        candidate.blocked = candidates.Blocked("enqueue", refusal)
-        return
-    door.promise(amounts)
-    candidate.enters = candidate.is_enqueued = True
-
-
-def _may_place(
-    candidate: candidates.Candidate, policy: configuration.Configuration, now: datetime
-) -> bool:
-    if candidate.blocked is None and policy.gang:
-        reason = gangs.invalidity(candidate.gang, candidate.group)
-        if reason:
-            candidate.blocked = candidates.Blocked("gang", reason)
-            created = candidate.group.metadata.creation_timestamp
-            is_young = created is not None and now - created < PATIENCE
-            candidate.is_awaited = candidate.enters or is_young
-    return candidate.blocked is None and bool(candidate.tasks)
-
-
-def _statements(
-    waiting: list[candidates.Candidate], free: board.Board, number: int
-) -> Iterator[messages.StatementDecided]:
-    for candidate in waiting:
-        binds = tuple(
-            messages.Bind(
+def _statements(closed: framework.Session, number: int) -> Iterator[messages.StatementDecided]:
+    """What is decided for each gang; evictions belong to the gang that they make room for."""
+    decided = closed.decisions
+    binds: dict[str, list[messages.Bind]] = {}
+    evictions: dict[str, list[messages.Eviction]] = {}
+    for key, node in decided.binds.items():
+        task = closed.world.tasks[key]
+        if key not in decided.preparations:
+            binds.setdefault(task.job, []).append(_bind(task, node))
+    for each in decided.evictions:
+        task = closed.world.tasks[each.task]
+        evictions.setdefault(each.job or task.job, []).append(
+            messages.Eviction(
                 namespace=task.namespace,
                 pod=task.name,
-                uid=task.uid,
-                node=free.name(row),
-                task=task.role,
-                index=task.index if task.index < gangs.NO_INDEX else 0,
+                uid=task.pod.metadata.uid,
+                reason=each.reason,
+                notice_s=each.notice.total_seconds(),
             )
-            for task, row in candidate.placed
         )
-        if binds or candidate.enters:
-            yield messages.StatementDecided(
-                pod_group=candidate.key,
-                pod_group_uid=candidate.group.metadata.uid,
-                session=number,
-                enqueue=candidate.enters,
-                binds=binds,
-                reason="allocate" if binds else "enqueue",
-            )
+    entering = dict.fromkeys(decided.admitted)
+    for key in dict.fromkeys([*binds, *evictions, *entering]):
+        reasons = dict.fromkeys(each.reason for each in evictions.get(key, ()))
+        yield messages.StatementDecided(
+            pod_group=key,
+            pod_group_uid=closed.jobs[key].pod_group.metadata.uid,
+            session=number,
+            enqueue=key in entering,
+            binds=tuple(binds.get(key, ())),
+            evictions=tuple(evictions.get(key, ())),
+            reason=next(iter(reasons), "allocate" if key in binds else "enqueue"),
+        )
 
 
-def _record(
-    picture: state.State,
-    number: int,
-    now: datetime,
-    policy: configuration.Configuration,
-    seed: int,
-) -> messages.SessionRecorded:
-    unconfirmed_from, outcomes_from = picture.restart_from()
-    return messages.SessionRecorded(
-        session=number,
-        offsets=dict(sorted(picture.offsets.items())),
-        now=now,
-        configuration=policy.digest,
-        seed=seed,
-        unconfirmed_from=unconfirmed_from,
-        outcomes_from=outcomes_from,
+def _bind(task: model.Task, node: str) -> messages.Bind:
+    return messages.Bind(
+        namespace=task.namespace,
+        pod=task.name,
+        uid=task.pod.metadata.uid,
+        node=node,
+        task=task.role,
+        index=_index(task.pod),
     )
+
+
+def _index(pod: core.Pod) -> int:
+    """The task's index, else the trailing number of a pod name of three parts or more."""
+    text = pod.metadata.annotation(keys.TASK_INDEX) or pod.metadata.label(keys.TASK_INDEX)
+    if text is None and pod.metadata.name.count("-") >= 2:
+        text = pod.metadata.name.rpartition("-")[2]
+    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else 0

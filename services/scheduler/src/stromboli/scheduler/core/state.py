@@ -1,10 +1,9 @@
 """The scheduler's picture of the cluster: a fold over topics, whatever their interleaving.
 
-What a record cannot say for lack of another one is parked, not guessed: a pod before its node sits
-in the node's row, a pod before its PodGroup in its gang, an answer before its decision waits.
-Unknown is a state: an unreadable node, or one with an unreadable pod, is excluded; a gang with an
-unreadable PodGroup, member, queue or priority class is frozen. Our own decisions are part of the
-fold (see ``decided``), so that a restart knows the binds in flight.
+It drives the world that sessions work on (``framework.world``): objects as the snapshots show them,
+with our own decisions on top until they are answered or seen, so that a restart knows what is in
+flight (see ``decided``). Unknown is a state: an unreadable node, or one with an unreadable pod,
+takes nothing; a gang with an unreadable PodGroup, member, queue or priority class is frozen.
 
 ``due`` names the first record since the last session that one could act on; it is no part of the
 picture. A change of what is only told (conditions, counts) and a gang that still lacks pods do not
@@ -12,17 +11,20 @@ call for a session.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
-from stromboli.scheduler.core import columns, constraints, decided, gangs, promises, shapes
-from stromboli.shared import envelope, errors, snapshot, topics, units
+from stromboli.scheduler.core import decided, pace, waking
+from stromboli.scheduler.core.framework import jobs, world
+from stromboli.shared import envelope, errors, snapshot, topics
 from stromboli.shared.api import core, kinds, scheduling
 from stromboli.shared.messages import base, cluster
 from stromboli.shared.messages import scheduling as messages
 
 FOLDED: tuple[topics.Topic, ...] = (
     topics.NODES,
+    topics.NAMESPACES,
     topics.PODS,
     topics.POD_GROUPS,
     topics.QUEUES,
@@ -35,6 +37,7 @@ FOLDED: tuple[topics.Topic, ...] = (
 
 KINDS = (
     kinds.NODES,
+    kinds.NAMESPACES,
     kinds.PODS,
     kinds.POD_GROUPS,
     kinds.QUEUES,
@@ -45,36 +48,26 @@ KINDS = (
 _UNREADABLE = base.type_name(cluster.Unreadable)
 
 
-class _Placed(msgspec.Struct, frozen=True):
-    """What a pod contributes to a node's row. Without a shape, it blocks the node."""
-
-    node: str
-    shape: shapes.Shape | None
-
-
 class State:
     """Everything a session decides on. Applying a record costs O(1), a node's O(resources)."""
 
-    def __init__(self, scheduler_names: tuple[str, ...]) -> None:
+    def __init__(self, scheduler_names: tuple[str, ...], default_queue: str = "default") -> None:
         self.snapshot = snapshot.Snapshot()
-        self.resources = shapes.Resources()
-        self.nodes = columns.Nodes(self.resources)
-        self.checks = constraints.Checks(self.nodes)
+        self.world = world.World(scheduler_names, default_queue)
+        self.world.surroundings.knows_volumes = False
         self.decided = decided.Decided()
-        self.promises = promises.Promises()
-        self.gangs: dict[str, gangs.Gang] = {}
-        self.waiting: set[str] = set()
+        self.pace = pace.Pace()
         self.explained: dict[str, messages.PodGroupExplained] = {}
         self.ordered: dict[str, messages.QueueOrdered] = {}
+        self.memory: dict[str, str] = {}
         self.offsets: dict[str, int] = {}
         self.sessions = 0
         self.due = ""
+        self.waiting: set[str] = set()
+        self.evicts = False
+        """Sessions may evict: then it matters whether a pod that takes room runs already."""
         self._scheduler_names = scheduler_names
-        self._shapes = shapes.Shapes(self.resources)
-        self._placed: dict[str, _Placed] = {}
-        self._group_of: dict[str, str] = {}
         self._lost: dict[str, core.Pod] = {}
-        self._frozen_by_log: dict[str, str] = {}
         self._is_throttled = False
         self._cause = ""
 
@@ -93,7 +86,9 @@ class State:
                 self._apply_message(record, envelope.decode(record))
             except errors.UndecodableError as error:
                 if record.topic == topics.DECISIONS:
-                    self._frozen_by_log[record.key] = f"a decision of ours: {error.reason}"
+                    reason = f"the log cannot be read: a decision of ours: {error.reason}"
+                    self.world.freeze(record.key, reason)
+                    self._review(record.key)
                 return error.reason
             return ""
         change = self.snapshot.apply(record)
@@ -135,53 +130,18 @@ class State:
     def rest(self, *, is_throttled: bool) -> None:
         """A session has looked at everything, the folds being caught up.
 
-        ``is_throttled``: it placed less than it could, for the binds in flight; an answer then
+        ``is_throttled``: it decided less than it could, for what is in flight; an answer then
         calls for the next one.
         """
         self.due = ""
         self._is_throttled = is_throttled
-        self.decided.prune(self._is_confirmed, self._has_entered)
+        self.decided.prune(self._is_confirmed, self._is_gone, self._has_entered)
 
     # Reading
 
-    def priority(self, group: scheduling.PodGroup) -> int | snapshot.Unknown:
-        """The PodGroup's priority: its class, else the global default, else 0."""
-        name = group.spec.priority_class_name
-        found = self.snapshot.state(kinds.PRIORITY_CLASSES, name) if name else None
-        if isinstance(found, core.PriorityClass):
-            return found.value
-        if isinstance(found, snapshot.Unknown):
-            return found
-        classes = self.snapshot.objects(kinds.PRIORITY_CLASSES)
-        return max((known.value for known in classes if known.global_default), default=0)
-
-    def queue(self, group: scheduling.PodGroup) -> scheduling.Queue | snapshot.Unknown | None:
-        """The PodGroup's queue."""
-        found = self.snapshot.state(kinds.QUEUES, queue_of(group))
-        return found if isinstance(found, (scheduling.Queue, snapshot.Unknown)) else None
-
-    def is_enqueued(self, group: scheduling.PodGroup) -> bool:
-        """The PodGroup is past its queue's door, as seen or as decided and not refused."""
-        return has_entered(group) or self.decided.is_enqueued(group.metadata.uid)
-
-    def frozen(self, gang: gangs.Gang) -> str:
-        """What of the gang cannot be read; empty if all can."""
-        group = gang.pod_group
-        if isinstance(group, snapshot.Unknown):
-            return f"the PodGroup cannot be read: {group.reason}"
-        if gang.unknown_pods:
-            return f"pods cannot be read: {', '.join(sorted(gang.unknown_pods))}"
-        if gang.key in self._frozen_by_log:
-            return f"the log cannot be read: {self._frozen_by_log[gang.key]}"
-        if group is not None:
-            for found in (self.queue(group), self.priority(group)):
-                if isinstance(found, snapshot.Unknown):
-                    return f"its queue or priority class cannot be read: {found.reason}"
-        return ""
-
-    def unanswered_binds(self) -> int:
-        """Binds decided, neither answered nor seen. O(open decisions)."""
-        return self.decided.unanswered(self._is_confirmed)
+    def unanswered(self) -> int:
+        """Binds and evictions decided, neither answered nor seen. O(open decisions)."""
+        return self.decided.unanswered(self._is_confirmed, self._is_gone)
 
     def restart_from(self) -> tuple[int, int]:
         """Offsets of decisions and outcomes from which a restart finds all that is open."""
@@ -191,8 +151,7 @@ class State:
 
     def unplaced_unknown_pods(self) -> tuple[str, ...]:
         """Unreadable pods of which we never knew the node: nothing can be excluded for them."""
-        unknowns = self.snapshot.unknowns(kinds.PODS)
-        return tuple(sorted(key for key in unknowns if key not in self._placed))
+        return tuple(sorted(key for key, lost in self.world.lost.items() if not lost.node))
 
     # Messages
 
@@ -201,8 +160,11 @@ class State:
             case messages.StatementDecided():
                 self.assume(record.id, record.offset, message)
             case messages.SessionRecorded():
+                if message.session >= self.sessions:
+                    self.memory = dict(message.memory)
                 self.sessions = max(self.sessions, message.session)
             case messages.DecisionAnswered():
+                self.pace.answered(record.time, len(message.tasks))
                 statement = self.decided.answer(message, record.offset)
                 if statement is not None:
                     self._refresh_statement(statement)
@@ -216,17 +178,14 @@ class State:
     def _refresh_statement(self, statement: messages.StatementDecided) -> None:
         for bind in statement.binds:
             self._refresh_pod(f"{bind.namespace}/{bind.pod}")
-        self._review(statement.pod_group)
+        for eviction in statement.evictions:
+            self._refresh_pod(f"{eviction.namespace}/{eviction.pod}")
+        self._refresh_group(statement.pod_group)
 
     # Snapshots
 
     def _apply_change(self, change: snapshot.Change) -> None:
         match change.kind:
-            case kinds.NODES:
-                self._node(change)
-                self._wake_for_waiting()
-            case kinds.QUEUES | kinds.PRIORITY_CLASSES:
-                self._wake_for_waiting()
             case kinds.PODS:
                 if isinstance(change.after, snapshot.Unknown):
                     if isinstance(change.before, core.Pod):
@@ -235,143 +194,109 @@ class State:
                     self._lost.pop(change.key, None)
                 self._refresh_pod(change.key)
             case kinds.POD_GROUPS:
-                self._pod_group(change)
+                if change.after is None:
+                    self.world.freeze(change.key, "")
+                self._refresh_group(change.key)
+            case kinds.NODES:
+                self._apply_to_world(change, "node")
+            case kinds.QUEUES:
+                self._apply_to_world(change, "queue")
+                self._review_all()
+            case kinds.PRIORITY_CLASSES:
+                self._apply_to_world(change, "priority_class")
+                self._review_all()
+            case kinds.NAMESPACES:
+                found = self.snapshot.objects(kinds.NAMESPACES)
+                self.world.label_namespaces(
+                    {each.metadata.name: each.metadata.labels or {} for each in found}
+                )
+                self._wake_for_waiting()
             case _:
                 pass
 
-    def _node(self, change: snapshot.Change) -> None:
-        match change.after:
-            case core.Node():
-                self.nodes.put(change.after)
-            case snapshot.Unknown(reason=reason):
-                self.nodes.unknown(change.key, reason)
-            case _:
-                self.nodes.remove(change.key)
-
-    def _pod_group(self, change: snapshot.Change) -> None:
-        gang = self._gang(change.key)
-        before, after = change.before, change.after
-        if isinstance(after, (scheduling.PodGroup, snapshot.Unknown)):
-            gang.pod_group = after
+    def _apply_to_world(self, change: snapshot.Change, kind: str) -> None:
+        after: Any = change.after
+        if after is None:
+            getattr(self.world, f"remove_{kind}")(change.key)
+        elif isinstance(after, snapshot.Unknown):
+            getattr(self.world, f"unread_{kind}")(change.key, after.reason)
         else:
-            gang.pod_group = None
-            self._frozen_by_log.pop(change.key, None)
-        if (
-            isinstance(before, scheduling.PodGroup)
-            and isinstance(after, scheduling.PodGroup)
-            and _as_decided_on(before) == _as_decided_on(after)
-        ):
-            return
-        self._review(change.key)
+            getattr(self.world, f"put_{kind}")(after)
+        self._wake_for_waiting()
+
+    def _refresh_group(self, key: str) -> None:
+        """Bring the job up to date with its PodGroup and our decisions."""
+        found = self.snapshot.state(kinds.POD_GROUPS, key)
+        before = waking.of_job(self.world.job(key))
+        match found:
+            case scheduling.PodGroup():
+                is_enqueued = self.decided.is_enqueued(found.metadata.uid)
+                self.world.put_pod_group(found, is_enqueued=is_enqueued)
+            case snapshot.Unknown(reason=reason):
+                self.world.unread_pod_group(key, reason)
+            case _:
+                self.world.remove_pod_group(key)
+        after = waking.of_job(self.world.job(key))
+        if before != after:
+            self._review(key)
+            if waking.frees(before, after):
+                self._wake_for_waiting()
+        elif self.world.job(key) is None:
+            self._review(key)
 
     def _refresh_pod(self, key: str) -> None:
-        """Bring the pod's node and gang up to date with the snapshot and our decisions."""
+        """Bring the pod up to date with the snapshot and our decisions."""
         found = self.snapshot.state(kinds.PODS, key)
-        pod = self._lost.get(key) if isinstance(found, snapshot.Unknown) else found
-        shape, problem, assumed, group = None, "", "", ""
-        if isinstance(pod, core.Pod):
-            shape, problem = self._shape(pod)
-            if not pod.spec.node_name:
-                assumed = self.decided.node_of(key, pod.metadata.uid)
-            if pod.spec.scheduler_name in self._scheduler_names:
-                group = gangs.group_of(pod)
-        elif found is not None:
-            assumed = self.decided.node_of(key)
-        is_readable = isinstance(found, core.Pod)
-        self._place(key, _placement(pod, assumed, shape if is_readable else None, found))
-        self._leave_group(key, group)
-        if group:
-            self._group_of[key] = group
-            gang = self._gang(group)
-            if isinstance(found, core.Pod):
-                gang.put(gangs.task(found, assumed, shape, problem))
-            else:
-                gang.unknown_pods.add(key)
-            self._review(group)
+        before = self._room_of(key)
+        group, seen = self._group_of(key), waking.of_task(self.world, key)
+        match found:
+            case core.Pod():
+                uid = found.metadata.uid
+                assumed = "" if found.spec.node_name else self.decided.node_of(key, uid)
+                is_evicted = self.decided.is_evicted(key, uid)
+                self.world.put_pod(found, assumed, is_evicted=is_evicted)
+            case snapshot.Unknown(reason=reason):
+                pod = self._lost.get(key)
+                uid = pod.metadata.uid if pod else ""
+                node = (pod.spec.node_name if pod else "") or self.decided.node_of(key, uid)
+                is_ours = pod is not None and pod.spec.scheduler_name in self._scheduler_names
+                job = jobs.job_of(pod) if pod is not None and is_ours else ""
+                self.world.lose_pod(key, reason, node, job)
+            case _:
+                self.world.remove_pod(key)
+        if before is not None and before != self._room_of(key):
+            self._wake_for_waiting()
+        if seen != waking.of_task(self.world, key):
+            for job in {group, self._group_of(key)} - {""}:
+                self._review(job)
 
-    def _leave_group(self, key: str, after: str) -> None:
-        before = self._group_of.pop(key, "")
-        if before:
-            gang = self.gangs[before]
-            gang.drop(key)
-            gang.unknown_pods.discard(key)
-            if before != after:
-                self._review(before)
+    def _room_of(self, key: str) -> waking.Room | None:
+        return waking.room_of(self.world, key, with_status=self.evicts)
 
-    def _shape(self, pod: core.Pod) -> tuple[shapes.Shape | None, str]:
-        try:
-            shape = self._shapes.of(pod.spec)
-        except ValueError as error:
-            return None, str(error)
-        self.nodes.fit_resources()
-        return shape, ""
-
-    def _place(self, key: str, after: _Placed | None) -> None:
-        before = self._placed.pop(key, None)
-        if after is not None:
-            self._placed[key] = after
-            if after.shape is None:
-                self.nodes.block(after.node)
-            else:
-                self.nodes.take(after.node, after.shape)
-        if before is not None:
-            if before.shape is None:
-                self.nodes.unblock(before.node)
-            else:
-                self.nodes.give_back(before.node, before.shape)
-            if before != after:
-                self._wake_for_waiting()
-
-    def _gang(self, key: str) -> gangs.Gang:
-        if key not in self.gangs:
-            self.gangs[key] = gangs.Gang(key)
-        return self.gangs[key]
+    def _group_of(self, key: str) -> str:
+        task, lost = self.world.tasks.get(key), self.world.lost.get(key)
+        if task is not None:
+            return task.job
+        return lost.job if lost is not None else self.world.flawed_job(key)
 
     # Waiting and waking
 
+    def _review_all(self) -> None:
+        for key in self.world.all_jobs():
+            self._review(key)
+
     def _review(self, key: str) -> None:
         """Whether the gang waits, and whether a session can do something about it."""
-        gang = self.gangs.get(key)
-        if gang is None:
-            return
-        if self.promises.put(key, self._promise(gang)):
-            self._wake_for_waiting()
-        was_waiting, is_waiting = key in self.waiting, self._is_waiting(gang)
-        if is_waiting:
+        job = self.world.job(key)
+        is_unreadable = job is None and ("podgroup", key) in self.world.problems
+        if is_unreadable or (job is not None and world.waits(job)):
             self.waiting.add(key)
-            if self._can_act(gang):
+            if job is None or waking.can_act(job, self.explained.get(key)):
                 self._wake()
-        elif was_waiting:
+        elif key in self.waiting:
             self.waiting.discard(key)
             if key in self.explained:
                 self._wake()
-        if gang.is_empty:
-            del self.gangs[key]
-
-    def _promise(self, gang: gangs.Gang) -> units.Amounts:
-        group = gang.pod_group
-        if not isinstance(group, scheduling.PodGroup) or not self.is_enqueued(group):
-            return {}
-        return promises.outstanding(gang, group)
-
-    def _is_waiting(self, gang: gangs.Gang) -> bool:
-        group = gang.pod_group
-        if not isinstance(group, scheduling.PodGroup):
-            return group is not None
-        if group.metadata.deletion_timestamp is not None:
-            return False
-        if gang.unknown_pods or gang.pending or not self.is_enqueued(group):
-            return True
-        return group.status.phase != "Completed" and not gangs.is_ready(gang, group)
-
-    def _can_act(self, gang: gangs.Gang) -> bool:
-        group = gang.pod_group
-        if not isinstance(group, scheduling.PodGroup) or gang.unknown_pods:
-            return True
-        if not self.is_enqueued(group) or not gangs.invalidity(gang, group):
-            return True
-        told = self.explained.get(gang.key)
-        return told is not None and told.tier != "gang"
 
     def _wake(self) -> None:
         self.wake(self._cause)  # without a cause, nothing has changed from outside
@@ -386,6 +311,13 @@ class State:
             return pod is None
         return pod.metadata.uid != hold.uid or bool(pod.spec.node_name)
 
+    def _is_gone(self, key: str, uid: str) -> bool:
+        """This pod goes or is gone, as its snapshot shows."""
+        pod = self.snapshot.state(kinds.PODS, key)
+        if not isinstance(pod, core.Pod):
+            return pod is None
+        return pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None
+
     def _has_entered(self, key: str, uid: str) -> bool:
         group = self.snapshot.state(kinds.POD_GROUPS, key)
         if not isinstance(group, scheduling.PodGroup):
@@ -396,26 +328,3 @@ class State:
 def has_entered(group: scheduling.PodGroup) -> bool:
     """The PodGroup's phase says that it is past its queue's door."""
     return group.status.phase not in ("", "Pending")
-
-
-def queue_of(group: scheduling.PodGroup) -> str:
-    """The name of the PodGroup's queue."""
-    return group.spec.queue or "default"
-
-
-def _as_decided_on(group: scheduling.PodGroup) -> tuple[object, ...]:
-    """What of a PodGroup a session looks at."""
-    metadata = group.metadata
-    return (metadata.uid, metadata.deletion_timestamp is None, group.spec, group.status.phase)
-
-
-def _placement(
-    pod: snapshot.State, assumed: str, shape: shapes.Shape | None, found: snapshot.State
-) -> _Placed | None:
-    """What the pod contributes to which node. ``pod``: as last read, ``found``: as it stands."""
-    node = assumed
-    if isinstance(pod, core.Pod):
-        node = pod.spec.node_name or assumed
-        if isinstance(found, core.Pod) and pod.status.phase in ("Succeeded", "Failed"):
-            return None
-    return _Placed(node, shape) if node else None

@@ -27,6 +27,9 @@ def run(within: session.Session) -> None:
         if sheet is not None:
             waiting.setdefault(job.queue, _heap(within)).push(sheet)
     while waiting:
+        if within.is_full:
+            within.untried.update(sheet.job.key for heap in waiting.values() for sheet in heap)
+            return
         queue = ordering.first(within.compare_queues, [within.queues[name] for name in waiting])
         heap = waiting[queue.name]
         if not heap or within.overused(queue):
@@ -57,7 +60,7 @@ def _sheet(within: session.Session, job: model.Job) -> Sheet | None:
     if job.is_pending:
         if "enqueue" in within.configuration.actions:
             return None
-        job.phase = "Inqueue"
+        within.admit(job)
     invalid = within.job_valid(job)
     if invalid is not None:
         job.fit_error = invalid.message
@@ -109,15 +112,14 @@ def _place(
         room = within.room(queue, task, len(run))
         if not room:
             job.is_refused_by_queue = True
-            _refuse(sheet, run, f"queue {queue.name} has no room for the task")
+            _refuse(sheet, run, _no_room(within, queue, task))
         elif task.role and task.role in sheet.failed_roles:
             for each in run[:room]:
-                _refuse(
-                    sheet,
-                    [each],
+                message = (
                     f"Task {each.name} with role spec {each.role} "
-                    "has already predicated failed, skip",
+                    "has already predicated failed, skip"
                 )
+                _refuse(sheet, [each], model.FitError(message=message))
         else:
             placed = _place_run(within, run[:room], trial)
             if isinstance(placed, model.FitError):
@@ -162,9 +164,19 @@ def _run(within: session.Session, tasks: list[model.Task], most: int) -> list[mo
     return run
 
 
-def _refuse(sheet: Sheet, run: list[model.Task], message: str) -> None:
+def _no_room(within: session.Session, queue: model.Queue, task: model.Task) -> model.FitError:
+    """Why the task is not placed whose queue may not hold it: if no node would take it either,
+    that is what there is to know."""
+    verdict, fits = within.finder.verdict(task), within.finder.fits_future(task)
+    if (verdict.passed & fits).any():
+        message = f"queue {queue.name} has no room for the task"
+        return model.FitError(message=message, is_share=True)
+    return within.finder.fit_error(task, verdict, fits)
+
+
+def _refuse(sheet: Sheet, run: list[model.Task], error: model.FitError) -> None:
     for task in run:
-        sheet.job.fit_errors[task.uid] = model.FitError(message=message)
+        sheet.job.fit_errors[task.uid] = error
     del sheet.tasks[-len(run) :]
 
 

@@ -14,6 +14,9 @@ def run(within: session.Session) -> None:
     """
     for task in list(_waiting(within)):
         job = within.jobs[task.job]
+        if within.is_full:
+            within.untried.add(job.key)
+            continue
         promised, evicted = task.node, task.eviction_occurred
         if task.status is model.Status.PIPELINED:
             _release_promise(within, task)

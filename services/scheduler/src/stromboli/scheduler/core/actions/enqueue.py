@@ -21,7 +21,7 @@ def run(within: session.Session) -> None:
             job.fit_error = held_back
         elif job.min_resources is None or within.job_enqueueable(job):
             within.job_enqueued(job)
-            job.phase = "Inqueue"
+            within.admit(job)
         else:
             job.fit_error = f"queue {queue.name} has no room for its minResources"
             within.job_blocked(job)

@@ -228,7 +228,10 @@ def starving(within: session.Session) -> dict[str, list[model.Job]]:
     for job in within.waiting_jobs():
         is_tried = job.is_decidable and not job.is_pending and within.job_valid(job) is None
         # Whoever may not pass the job in front may not evict others for it either.
-        if is_tried and within.job_starving(job) and not within.held_back(job):
+        is_tried = is_tried and within.job_starving(job) and not within.held_back(job)
+        if is_tried and within.is_full:
+            within.untried.add(job.key)
+        elif is_tried:
             found.setdefault(job.queue, []).append(job)
     return {queue: within.ordered_jobs(jobs) for queue, jobs in found.items()}
 

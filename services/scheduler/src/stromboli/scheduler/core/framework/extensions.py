@@ -51,6 +51,17 @@ class Extensions:
             self._keys[compare] = key
         self._add("job_order", compare)
 
+    def add_job_precedence(
+        self, compare: points.Order[model.Job], key: points.Key[model.Job]
+    ) -> None:
+        """Which job first, before all that ``add_job_order`` says in any tier; ``key`` alike."""
+        self._keys[compare] = key
+        self._add("job_precedence", compare)
+
+    def add_standing(self, tell: points.Standings) -> None:
+        """What a queue holds and may hold, for explanations."""
+        self._add("standing", tell)
+
     def add_queue_order(self, compare: points.Order[model.Queue]) -> None:
         """Which queue first."""
         self._add("queue_order", compare)
@@ -335,6 +346,11 @@ class Extensions:
     def job_valid(self, job: model.Job) -> points.Invalid | None:
         """The first objection."""
         answers = (test(job) for test in self.flat("job_valid", ""))
+        return next((answer for answer in answers if answer is not None), None)
+
+    def standing(self, queue: model.Queue) -> points.Standing | None:
+        """What the queue holds and may hold; None if nobody keeps books."""
+        answers = (tell(queue) for tell in self.flat("standing", ""))
         return next((answer for answer in answers if answer is not None), None)
 
     # Inside ---------------------------------------------------------------------------------

@@ -98,6 +98,8 @@ class FitError(msgspec.Struct, frozen=True):
 
     refusals: Mapping[str, int] = {}
     message: str = ""
+    is_share: bool = False
+    """Its queue may not hold the task now, though a node would."""
 
     def __str__(self) -> str:
         if self.message:

@@ -28,13 +28,17 @@ def open_on(
     configured: configuration.Configuration,
     given: cluster.Cluster,
     find: FindPlugin,
+    *,
+    seed: int = 0,
+    allowance: int | None = None,
 ) -> session.Session:
     """A session on a world; take its changes back with ``Session.take_back``.
 
-    ``given``: the time and answers from outside; its objects are not looked at.
+    ``given``: the time and answers from outside; its objects are not looked at. ``seed`` and
+    ``allowance`` as in ``session.Session``.
     O(queues + jobs that wait + a few passes over the nodes' columns), and what changed.
     """
-    opened = session.Session(configured, kept, given)
+    opened = session.Session(configured, kept, given, seed, allowance)
     try:
         opened.open_plugins(find)
     except BaseException:

@@ -1,7 +1,7 @@
 """A queue of things to be served in the order that plugins give, which may change meanwhile."""
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cmp_to_key
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +20,10 @@ class Heap(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._items)
+
+    def __iter__(self) -> Iterator[T]:
+        """All, in any order."""
+        return (item for _, _, item in self._items)
 
     def push(self, item: T) -> None:
         """Put it where it belongs now; behind its equals."""

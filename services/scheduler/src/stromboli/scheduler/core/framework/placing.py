@@ -178,12 +178,13 @@ class Finder:
         """What nodes are short of first: cpu, memory, others by name."""
         names, future = self._session.resources.names, self._nodes.future_idle
         order = sorted(range(2, len(names)), key=names.__getitem__)
-        counts = {}
+        unknown = undecided & ~self._nodes.labelled.usable
+        counts = {UNREADABLE: int(np.count_nonzero(unknown))}
+        undecided = undecided & ~unknown
         for column in (0, 1, *order):
             short = undecided & (task.request[column] > future[column])
             counts[f"Insufficient {names[column]}"] = int(np.count_nonzero(short))
             undecided = undecided & ~short
-        counts[UNREADABLE] = int(np.count_nonzero(undecided))
         return counts
 
     def _room(self, task: model.Task, rows: npt.NDArray[np.intp], count: int) -> views.Counts:

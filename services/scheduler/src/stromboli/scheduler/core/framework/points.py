@@ -67,6 +67,16 @@ class Victims(NamedTuple):
     vote: int = PERMIT
 
 
+class Standing(NamedTuple):
+    """One amount per resource of the session; ``amounts.INFINITE`` and above: no limit."""
+
+    allocated: Sequence[int]
+    promised: Sequence[int]
+    """What jobs that passed the door will still take."""
+    deserved: Sequence[float]
+    capability: Sequence[int]
+
+
 T = TypeVar("T")
 Order: TypeAlias = Callable[[T, T], int]
 """Negative: left first; zero: no opinion."""
@@ -83,6 +93,7 @@ SubJobTest: TypeAlias = Callable[[model.Job, model.SubJob], bool]
 SubJobVote: TypeAlias = Callable[[model.Job, model.SubJob], int]
 JobValidity: TypeAlias = Callable[[model.Job], Invalid | None]
 QueueTest: TypeAlias = Callable[[model.Queue], bool]
+Standings: TypeAlias = Callable[[model.Queue], Standing | None]
 Allocatable: TypeAlias = Callable[[model.Queue, model.Task], bool]
 Room: TypeAlias = Callable[[model.Queue, model.Task, int], int]
 """(queue, task, most) -> how many tasks like this one, up to ``most``, the queue may hold as well:

@@ -73,6 +73,8 @@ class Decisions(msgspec.Struct):
     evictions: list[Eviction] = []
     preparations: dict[str, list[str]] = {}
     """Task -> what must be done before its bind, such as binding a volume's claim."""
+    admitted: list[str] = []
+    """Jobs that passed their queue's door."""
 
 
 class Session(extensions.Extensions):
@@ -82,13 +84,20 @@ class Session(extensions.Extensions):
     keys, in order, of those with something to do or to say: what iterates over jobs iterates over
     these unless it must see all. ``total``: allocatable of all nodes.
     ``complaints``: what went wrong without stopping anything, for logs; ``failures``: plugin -> why
-    a stand-in answers for it; ``opened``: plugins by name. ``events``: PodGroup ->
-    texts for users. ``remember``: what plugins want to find in ``cluster.memory`` next time.
-    ``wake_at``: when a session may decide otherwise although nothing happened; None: never.
+    a stand-in answers for it; ``opened``: plugins by name. ``events``: PodGroup -> texts for users.
+    ``seed``: what chance there is hangs on it. ``allowance``: how many binds and evictions may be
+    decided, None for any number; ``untried``: jobs left for another session for want of it.
+    ``remember``: what plugins want to find in ``cluster.memory`` next time. ``wake_at``: when a
+    session may decide otherwise although nothing happened; None: never.
     """
 
     def __init__(
-        self, configured: configuration.Configuration, kept: world.World, given: cluster.Cluster
+        self,
+        configured: configuration.Configuration,
+        kept: world.World,
+        given: cluster.Cluster,
+        seed: int = 0,
+        allowance: int | None = None,
     ) -> None:
         super().__init__(configured.tiers)
         self.configuration = configured
@@ -96,6 +105,9 @@ class Session(extensions.Extensions):
         self.waiting = kept.take_waiting()
         self.cluster = kept.surroundings.seen_with(given)
         self.now = given.now
+        self.seed = seed
+        self.allowance = allowance
+        self.untried: set[str] = set()
         self.resources = kept.resources
         self.nodes = kept.nodes
         self.jobs = kept.jobs
@@ -178,8 +190,10 @@ class Session(extensions.Extensions):
 
     def compare_jobs(self, left: model.Job, right: model.Job) -> int:
         """Negative if left goes first: plugins, then age, then uid."""
-        return self._first_opinion("job_order", "enableJobOrder", left, right) or _by_age(
-            left, right
+        return (
+            self._first_opinion("job_precedence", "enableJobOrder", left, right)
+            or self._first_opinion("job_order", "enableJobOrder", left, right)
+            or _by_age(left, right)
         )
 
     def compare_queues(self, left: model.Queue, right: model.Queue) -> int:
@@ -206,9 +220,11 @@ class Session(extensions.Extensions):
 
     def job_key(self) -> Callable[[model.Job], Any]:
         """What sorts as ``compare_jobs`` does, as long as nothing is given to the jobs."""
+        before = self.sort_keys("job_precedence", "enableJobOrder")
         keys = self.sort_keys("job_order", "enableJobOrder")
-        if keys is None:
+        if before is None or keys is None:
             return cmp_to_key(self.compare_jobs)
+        keys = [*before, *keys]
         return lambda job: (*[key(job) for key in keys], job.created, job.uid)
 
     def ordered_tasks(self, tasks: Iterable[model.Task]) -> list[model.Task]:
@@ -386,6 +402,17 @@ class Session(extensions.Extensions):
         """Another session is worth while at this time, which must lie ahead."""
         if at > self.now and (self.wake_at is None or at < self.wake_at):
             self.wake_at = at
+
+    def admit(self, job: model.Job) -> None:
+        """The job passes its queue's door."""
+        job.phase = "Inqueue"
+        self.decisions.admitted.append(job.key)
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing more may be decided in this session: note in ``untried`` who waits."""
+        decided = len(self.decisions.binds) + len(self.decisions.evictions)
+        return self.allowance is not None and decided >= self.allowance
 
     def tell_user(self, job: model.Job, text: str) -> None:
         """An Event on the PodGroup."""

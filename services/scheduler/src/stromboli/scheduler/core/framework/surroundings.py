@@ -38,6 +38,8 @@ class Surroundings:
         self.resource_slices: dict[str, resource.ResourceSlice] = {}
         self.node_shards: dict[str, shard.NodeShard] = {}
         self.namespace_labels: dict[str, Mapping[str, str]] = {}
+        self.knows_volumes = True
+        """Volumes and claims are seen; else nothing is known of them and nothing hangs on them."""
         self.unread: dict[str, dict[str, str]] = {field: {} for field in FIELDS.values()}
         self._tuples: dict[str, tuple[meta.Object, ...]] = {}
 

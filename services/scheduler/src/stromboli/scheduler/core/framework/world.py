@@ -115,6 +115,18 @@ class World:
         """The job, whether its queue is there or not."""
         return self.jobs.get(key) or self.outside.get(key)
 
+    def all_jobs(self) -> list[str]:
+        """Keys of all jobs, whether their queue is there or not."""
+        return [*self.jobs, *self.outside]
+
+    def flawed_job(self, pod: str) -> str:
+        """The PodGroup that a pod without a task names, as last known; empty for none."""
+        return self._at.get(pod, ("", ""))[0]
+
+    def unread_place(self, pod: str) -> str:
+        """The node where a pod lies of which nobody knows what it takes; empty for none."""
+        return self._at.get(pod, ("", ""))[1]
+
     def members(self, key: str) -> Mapping[str, model.Task]:
         """Pod -> task, of all pods that name this PodGroup, be it there or not."""
         return self._members.get(key, {})

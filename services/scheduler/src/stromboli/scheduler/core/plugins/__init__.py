@@ -26,6 +26,7 @@ NAMES = frozenset(
         "rescheduling",
         "usage",
         "cdp",
+        "lottery",
         "queue-policy",
         "sharding",
         "maintenance",

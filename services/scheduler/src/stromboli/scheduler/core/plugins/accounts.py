@@ -70,6 +70,15 @@ def opened(within: session.Session, queue: model.Queue, unguaranteed: shares.Row
     )
 
 
+def standing(account: Account | None) -> points.Standing | None:
+    """What an account says of its queue."""
+    if account is None:
+        return None
+    return points.Standing(
+        account.allocated, account.inqueue, account.deserved, account.real_capability
+    )
+
+
 def _named(within: session.Session, queue: model.Queue) -> frozenset[int]:
     names = queue.deserved.keys() | queue.guarantee.keys()
     columns = [within.resources.known(name) for name in sorted(names - {"cpu", "memory"})]

@@ -28,6 +28,11 @@ class Plugin:
         within.add_preemptable(surplus)
         within.add_reclaimable(surplus)
         within.add_unified_evictable(lambda action, job, candidates: points.Victims(candidates))
+        # What a broken gang holds is held in vain: it is freed soonest by completing it.
+        within.add_job_precedence(
+            lambda left, right: _is_broken(right) - _is_broken(left),
+            lambda job: not _is_broken(job),
+        )
         within.add_job_order(
             lambda left, right: left.is_ready - right.is_ready, lambda job: job.is_ready
         )
@@ -53,6 +58,11 @@ class Plugin:
             if condition is not None:
                 job.is_unschedulable = condition.type == UNSCHEDULABLE
                 _put(job, condition)
+
+
+def _is_broken(job: model.Job) -> bool:
+    """It holds places but is below its minimum."""
+    return job.ready > 0 and not (job.is_ready and job.roles_ready)
 
 
 def _validity(job: model.Job) -> points.Invalid | None:

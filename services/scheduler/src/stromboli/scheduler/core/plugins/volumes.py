@@ -24,13 +24,14 @@ class Claims:
     def __init__(self, within: session.Session) -> None:
         self._labelled = within.nodes.labelled
         known = within.world.surroundings
+        self._is_known = known.knows_volumes
         self._claims = known.claims
         self._volumes = known.volumes
         self._classes = known.storage_classes
 
     def missing(self, task: model.Task) -> str | None:
         """Why no node can help: a claim is not there, or should be bound by now."""
-        for key in _keys(task):
+        for key in _keys(task) if self._is_known else ():
             claim = self._claims.get(key)
             if claim is None:
                 name = key.partition("/")[2]

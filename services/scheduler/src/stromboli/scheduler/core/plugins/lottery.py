@@ -1,0 +1,41 @@
+"""The plugin ``lottery``: pods go in an order drawn by lot, whatever job they are of.
+
+What gang scheduling is compared with: with it and without ``gang``, pods are bound one by one in an
+order that hangs on nothing but their names and the session's seed, so that it comes out the same
+again.
+"""
+
+import hashlib
+
+from stromboli.scheduler.core.framework import configuration, model, session
+
+
+class Plugin:
+    """Has no arguments."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._lots: dict[str, bytes] = {}
+
+    def open(self, within: session.Session) -> None:
+        """Order tasks by their lots, and jobs by the first lot among their pending tasks."""
+        self._seed = str(within.seed).encode()
+        within.add_task_order(lambda left, right: _compare(self._lot(left), self._lot(right)))
+        within.add_job_order(lambda left, right: _compare(self._first(left), self._first(right)))
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+    def _first(self, job: model.Job) -> bytes:
+        pending = job.by_status.get(model.Status.PENDING, {}).values()
+        return min((self._lot(task) for task in pending), default=b"")
+
+    def _lot(self, task: model.Task) -> bytes:
+        lot = self._lots.get(task.key)
+        if lot is None:
+            drawn = hashlib.blake2b(task.key.encode(), key=self._seed, digest_size=8)
+            lot = self._lots[task.key] = drawn.digest()
+        return lot
+
+
+def _compare(left: bytes, right: bytes) -> int:
+    return (left > right) - (left < right)

@@ -1,0 +1,22 @@
+"""What the service decides by, besides what it sees."""
+
+import msgspec
+
+from stromboli.scheduler.core import actions, plugins
+from stromboli.scheduler.core.framework import configuration, reading
+
+USUAL = reading.configured(reading.DEFAULT, actions.NAMES, plugins.NAMES)
+"""What a cluster runs that says nothing: the field's own default."""
+EVICTING = frozenset({"preempt", "reclaim", "gangpreempt", "gangreclaim", "shuffle"})
+"""Actions that evict."""
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """``scheduler_names``: whose pods we act on. ``max_unanswered``: binds and evictions that may
+    be in flight; more, if the controller is measured to carry out more in two seconds."""
+
+    scheduler_names: tuple[str, ...] = ("volcano", "stromboli")
+    configured: configuration.Configuration = USUAL
+    max_unanswered: int = 2000
+    """Two seconds of what the API server takes (1,000 to 1,400 binds/s): decisions that outrun
+    their execution are decided on a picture that is old by the time they act."""
