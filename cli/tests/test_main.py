@@ -141,7 +141,9 @@ def test_explain_tells_why_a_job_waits_and_who_is_in_front(house: Any, strom: An
 
 def test_explain_of_a_job_that_nothing_is_known_of_says_its_phase(strom: Any) -> None:
     strom("job", "run", "a")
-    assert strom("explain", "a").stdout == "default/a does not wait: it is Pending.\n"
+    assert strom("explain", "a").stdout == (
+        "default/a is Pending, with nothing in its way: its pods are on theirs.\n"
+    )
     assert strom("explain", "absent").exit_code == 1
 
 

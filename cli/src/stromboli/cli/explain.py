@@ -59,6 +59,10 @@ def render(explanation: Explanation) -> list[str]:
     """The explanation as lines of text: a headline, then a fact a line."""
     explained = explanation.explained
     if explained is None:
+        if explanation.phase == "Pending":
+            return [
+                f"{explanation.job} is Pending, with nothing in its way: its pods are on theirs."
+            ]
         return [f"{explanation.job} does not wait: it is {explanation.phase}."]
     facts = [
         ("queue", _place(explained.queue, explanation.in_front)),

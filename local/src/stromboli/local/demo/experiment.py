@@ -204,11 +204,16 @@ def _is_waiting(name: str, views: list[JobView]) -> bool:
 
 
 async def explained(running: system.System, views: list[JobView]) -> list[str]:
-    """Why the last waiting job waits, in the words of ``strom explain``."""
+    """Why the last job in line waits, in the words of ``strom explain``; one that was let in a
+    moment ago waits for nothing."""
     waiting = [view.name for view in views if view.phase == "Pending"]
-    if not waiting:
-        return []
-    path = f"/v1/namespaces/default/jobs/{waiting[-1]}/explanation"
+    answers = []
     async with httpx.AsyncClient(base_url=running.url) as client:
-        answer = (await client.get(path)).raise_for_status()
-    return explain.render(msgspec.json.decode(answer.content, type=explain.Explanation))
+        for name in waiting:
+            path = f"/v1/namespaces/default/jobs/{name}/explanation"
+            content = (await client.get(path)).raise_for_status().content
+            answers.append(msgspec.json.decode(content, type=explain.Explanation))
+    reasons = [answer for answer in answers if answer.explained is not None]
+    if not reasons:
+        return []
+    return explain.render(max(reasons, key=lambda answer: len(answer.in_front or ())))
