@@ -11,14 +11,16 @@ knows more than the cluster, whenever the process is killed.
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+import msgspec
+
 from stromboli.local.cluster import deletion, garbage, patches, pods, rules, watches
-from stromboli.local.cluster.hook import Hook
+from stromboli.local.cluster.hook import Hook, Kubelet
 from stromboli.local.cluster.reviews import Reviews
 from stromboli.local.cluster.state import Event, Key, State, Stored, key_of
 from stromboli.shared import errors, runtime
@@ -38,9 +40,10 @@ def _new_id() -> str:
 class EmbeddedCluster:
     """See the module.
 
-    ``path``: the file; ``ids`` makes uids; ``hooks`` are read on every call, so they may be
-    added later. ``events_kept``: how many changes a watch may be behind before it has to list
-    again. ``bookmark_after_s``: how long a watch is silent before it says how far it is.
+    ``path``: the file; ``ids`` makes uids; ``hooks``, and ``kubelets`` by the names of their
+    nodes, are read on every call, so they may be added later. ``events_kept``: how many changes a
+    watch may be behind before it has to list again. ``bookmark_after_s``: how long a watch is
+    silent before it says how far it is.
     """
 
     def __init__(
@@ -50,12 +53,14 @@ class EmbeddedCluster:
         ids: Callable[[], str] = _new_id,
         hooks: Sequence[Hook] = (),
         *,
+        kubelets: Mapping[str, Kubelet] | None = None,
         events_kept: int = 10_000,
         bookmark_after_s: float = 10.0,
     ) -> None:
         self._clock = clock
         self._ids = ids
         self._reviews = Reviews(hooks, ids)
+        self._kubelets = {} if kubelets is None else kubelets
         self._state = State(path, events_kept, self._published)
         self._collector = garbage.Collector(self._state, clock)
         self._collecting: asyncio.Task[None] | None = None
@@ -119,6 +124,25 @@ class EmbeddedCluster:
         """Changes after ``resource_version``; ends when the cluster is closed."""
         what = _what("watch", kind)
         return self._watches.watch(_kept(kind, what), resource_version, what)
+
+    @contextlib.asynccontextmanager
+    async def logs(
+        self, namespace: str, pod: str, query: port.LogQuery
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """What a container wrote, from the node where it is."""
+        what = f"read the log of Pod {namespace}/{pod}"
+        found = kinds.PODS.decode(await self.get(kinds.PODS, namespace, pod))
+        container = pods.container_of(found, query.container, what)
+        node = found.spec.node_name
+        if not node:
+            raise errors.InvalidError(what, "the pod has no node yet, so nothing of it runs")
+        kubelet = self._kubelets.get(node)
+        if kubelet is None:
+            reason = f"node {node} runs no processes, so there is no output; a node that runs them"
+            raise errors.UnsupportedError(what, f"{reason} comes with strom up --process-nodes 2")
+        chosen = msgspec.structs.replace(query, container=container)
+        async with kubelet.logs(found.metadata.uid, chosen) as chunks:
+            yield chunks
 
     def bookmark(self) -> None:
         """Make every watch say now how far it is."""

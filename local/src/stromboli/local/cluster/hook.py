@@ -1,11 +1,13 @@
-"""A webhook without the web: what the embedded cluster asks before it stores."""
+"""Whom the embedded cluster asks: webhooks without the web, and kubelets without a wire."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from stromboli.shared.api.kinds import Kind
+from stromboli.shared.cluster import port
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 
@@ -27,3 +29,12 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "embedded.stromboli.sh"
     failure_policy: Literal["Fail", "Ignore"] = "Fail"
     timeout_s: float = 10.0
+
+
+class Kubelet(Protocol):
+    """A node as the cluster sees it when somebody asks for what its containers wrote."""
+
+    def logs(
+        self, uid: str, query: port.LogQuery
+    ) -> AbstractAsyncContextManager[AsyncGenerator[bytes, None]]:
+        """As ``port.Cluster.logs``, of the pod with this uid and a container that it has."""

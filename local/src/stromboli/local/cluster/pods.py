@@ -79,6 +79,18 @@ def _fixed(spec: Document) -> Document:
     return fixed
 
 
+def container_of(pod: core.Pod, asked: str, what: str) -> str:
+    """The container whose output is meant. Raises InvalidError that names those there are."""
+    mains = [each.name for each in pod.spec.containers]
+    known = [*(each.name for each in pod.spec.init_containers), *mains]
+    if not asked and len(mains) == 1:
+        return mains[0]
+    if asked not in known:
+        reason = f"no container {asked!r}" if asked else "a container must be named"
+        raise errors.InvalidError(what, f"{reason}; there are {', '.join(known)}")
+    return asked
+
+
 def grace_s(pod: Document, asked_s: int | None) -> int:
     """For how long a deletion waits for the kubelet: only a bound, unfinished pod has one."""
     spec, status = pod["spec"], pod.get("status", {})

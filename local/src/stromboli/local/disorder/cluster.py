@@ -5,7 +5,8 @@ whoever believed it would be right to.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
@@ -135,6 +136,15 @@ class DisorderedCluster:
             f"bind Pod {namespace}/{pod}",
             lambda: self._cluster.bind(namespace, pod, uid=uid, node=node, annotations=annotations),
         )
+
+    @contextlib.asynccontextmanager
+    async def logs(
+        self, namespace: str, pod: str, query: port.LogQuery
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """What a container wrote, late."""
+        await self._dice.delay(self._dice.throw(f"read the log of Pod {namespace}/{pod}"))
+        async with self._cluster.logs(namespace, pod, query) as chunks:
+            yield chunks
 
     async def is_reachable(self) -> bool:
         """Whether the cluster itself is."""

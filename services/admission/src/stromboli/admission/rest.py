@@ -13,6 +13,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ControllerRouterHandler
 
+from stromboli.admission import logs
 from stromboli.admission.door import Applied, Door, RefusedError
 from stromboli.shared import errors, keys
 from stromboli.shared.admission.policies import ACTIONS
@@ -283,6 +284,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         nodes,
         pod_groups,
         scheduling_input,
+        logs.route(cluster),
     ]
 
 

@@ -9,6 +9,7 @@ Every method raises the tree of ``stromboli.shared.errors`` and nothing else of 
 """
 
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
@@ -31,6 +32,19 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
     object: bytes
+
+
+class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a container's output is wanted.
+
+    ``container`` may be empty if the pod has one alone. ``follow``: go on until it ends.
+    ``previous``: what it wrote before its last restart. ``tail_lines``: its last lines only.
+    """
+
+    container: str = ""
+    follow: bool = False
+    previous: bool = False
+    tail_lines: int | None = None
 
 
 class Cluster(Protocol):
@@ -100,6 +114,15 @@ class Cluster(Protocol):
 
         Raises ConflictError if the pod has a node already, is another (uid) or is going away;
         NotFoundError.
+        """
+
+    def logs(
+        self, namespace: str, pod: str, query: LogQuery
+    ) -> AbstractAsyncContextManager[AsyncGenerator[bytes, None]]:
+        """Chunks of what a container wrote to stdout and stderr, in the order it came.
+
+        Entering raises NotFoundError, or InvalidError for a container that is not there, not named
+        among several, or not started yet. Chunks just end when the connection breaks.
         """
 
     async def is_reachable(self) -> bool:

@@ -1,7 +1,8 @@
 """``KubernetesCluster``: the verbs of the port as requests."""
 
+import contextlib
 import random
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
@@ -162,6 +163,24 @@ class KubernetesCluster:
         }
         path = kinds.PODS.path(namespace, pod, "binding")
         await self._connection.write("POST", path, what, _ENCODER.encode(binding), _JSON)
+
+    @contextlib.asynccontextmanager
+    async def logs(
+        self, namespace: str, pod: str, query: port.LogQuery
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """What a container wrote, as the API server gets it from the kubelet."""
+        asked = {"container": query.container} if query.container else {}
+        asked |= {name: "true" for name in ("follow", "previous") if getattr(query, name)}
+        if query.tail_lines is not None:
+            asked["tailLines"] = str(query.tail_lines)
+        opened = self._connection.stream(
+            kinds.PODS.path(namespace, pod, "log"),
+            f"read the log of Pod {namespace}/{pod}",
+            asked,
+            may_be_silent=True,
+        )
+        async with opened as chunks:
+            yield chunks
 
     async def is_reachable(self) -> bool:
         """Whether the server says it is ready, within two seconds."""

@@ -101,12 +101,13 @@ class Connection:
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, path: str, what: str, query: Query
+        self, path: str, what: str, query: Query, *, may_be_silent: bool = False
     ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
-        """The chunks of a GET that lasts. Raises OutsideError on opening; they just end later."""
+        """The chunks of a GET that lasts. Raises OutsideError on opening; they just end later,
+        also after a silence, unless that is usual there."""
         patience = aiohttp.ClientTimeout(
             sock_connect=self._settings.connect_timeout_s,
-            sock_read=self._settings.silence_timeout_s,
+            sock_read=None if may_be_silent else self._settings.silence_timeout_s,
         )
         async with contextlib.AsyncExitStack() as stack:
             opening = self._request("GET", path, what, query, timeout=patience)

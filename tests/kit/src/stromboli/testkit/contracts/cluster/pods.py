@@ -103,3 +103,33 @@ class Pods(ClusterRoom):
             )
         release = objects.merge(metadata={"finalizers": None})
         await open_cluster.patch(PODS, namespace, "p", release, patch_type="merge")
+
+    async def test_the_log_of_a_missing_pod_is_not_found(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        with pytest.raises(errors.NotFoundError):
+            async with open_cluster.logs(namespace, "none", port.LogQuery()):
+                pass
+
+    async def test_a_pod_without_a_node_has_no_log(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        """Nothing of it has run anywhere."""
+        await open_cluster.create(PODS, namespace, objects.pod("p"))
+        for query in (port.LogQuery(), port.LogQuery(container="main", follow=True)):
+            with pytest.raises(errors.InvalidError):
+                async with open_cluster.logs(namespace, "p", query):
+                    pass
+
+    async def test_which_container_is_meant_must_be_clear(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        """The refusal names those that there are."""
+        containers = [{"name": name, "image": "busybox"} for name in ("left", "right")]
+        await open_cluster.create(PODS, namespace, objects.pod("p", containers=containers))
+        with pytest.raises(errors.InvalidError, match=r"left.*right"):
+            async with open_cluster.logs(namespace, "p", port.LogQuery()):
+                pass
+        with pytest.raises(errors.InvalidError):
+            async with open_cluster.logs(namespace, "p", port.LogQuery(container="middle")):
+                pass

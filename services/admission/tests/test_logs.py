@@ -1,0 +1,68 @@
+"""The log of a pod over REST: plain bytes as they come, refusals as problem+json."""
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from stromboli.admission import logs, rest
+from stromboli.local.cluster import EmbeddedCluster
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+from stromboli.testkit import objects
+
+LOG = "/v1/namespaces/default/pods/p/log"
+
+
+class Echo:
+    """A node whose containers wrote what is asked for."""
+
+    @contextlib.asynccontextmanager
+    async def logs(
+        self, uid: str, query: port.LogQuery
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        async def chunks() -> AsyncGenerator[bytes, None]:
+            yield f"{query.container} {query.tail_lines} ".encode()
+            yield b"\xff\n"
+
+        yield chunks()
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with EmbeddedCluster(tmp_path / "cluster.db", kubelets={"real": Echo()}) as cluster:
+        for name, node in (("p", "real"), ("simulated", "other"), ("waiting", "")):
+            pod = objects.read(await cluster.create(kinds.PODS, "default", objects.pod(name)))
+            if node:
+                uid = pod["metadata"]["uid"]
+                await cluster.bind("default", name, uid=uid, node=node, annotations={})
+        transport = httpx.ASGITransport(app=rest.app([logs.route(cluster)]))  # type: ignore[arg-type]  # same ASGI, other types
+        async with httpx.AsyncClient(transport=transport, base_url="http://door") as made:
+            yield made
+
+
+async def test_output_comes_as_the_bytes_that_were_written(client: httpx.AsyncClient) -> None:
+    answer = await client.get(LOG, params={"tailLines": 3, "follow": "true"})
+    assert (answer.status_code, answer.content) == (200, b"main 3 \xff\n")
+    assert answer.headers["content-type"].startswith("text/plain")
+
+
+@pytest.mark.parametrize(
+    ("pod", "status", "said"),
+    [
+        ("none", 404, "none"),
+        ("waiting", 422, "no node yet"),
+        ("simulated", 501, "--process-nodes"),
+        ("p", 422, "there are main"),
+    ],
+)
+async def test_a_log_that_cannot_be_read_is_a_problem_that_says_why(
+    client: httpx.AsyncClient, pod: str, status: int, said: str
+) -> None:
+    container = "other" if pod == "p" else ""
+    path = f"/v1/namespaces/default/pods/{pod}/log"
+    answer = await client.get(path, params={"container": container})
+    assert answer.status_code == status
+    assert said in answer.json()["detail"]
