@@ -46,6 +46,11 @@ class House:
         """The job as it is stored."""
         return kinds.JOBS.decode(self.do(self._cluster.get(kinds.JOBS, namespace, name)))
 
+    def all(self, kind: kinds.Kind[Any]) -> list[bytes]:
+        """All objects of a kind, by name."""
+        found = self.do(self._cluster.list(kind)).items
+        return sorted(found, key=lambda raw: kinds.metadata_of(raw).key)
+
     def set_status(self, name: str, phase: str, **status: Any) -> None:
         """What the controller would write."""
         patch = {"status": {"state": {"phase": phase}, **status}}
@@ -59,6 +64,11 @@ class House:
                 subresource="status",
             )
         )
+
+    def label(self, name: str, **labels: str) -> None:
+        """What a user would write on a job."""
+        patch = msgspec.json.encode({"metadata": {"labels": labels}})
+        self.do(self._cluster.patch(kinds.JOBS, "default", name, patch, patch_type="merge"))
 
     def create(self, kind: kinds.Kind[Any], document: meta.Object | dict[str, Any]) -> None:
         """What another service would create."""

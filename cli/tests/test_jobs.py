@@ -258,3 +258,27 @@ def test_wait_refuses_what_is_no_phase_and_no_duration(strom: Any) -> None:
     assert strom("job", "wait", "a", "--for", "Done").exit_code == 2
     assert strom("job", "wait", "a", "--timeout", "soon").exit_code == 2
     assert strom("job", "wait", "absent").exit_code == 1
+
+
+def test_list_keeps_what_has_the_labels_asked_for(house: Any, strom: Any) -> None:
+    for name in ("a", "b"):
+        strom("job", "run", name)
+    house.label("a", team="vision")
+    assert strom("job", "list", "-l", "team=vision", "-o", "name").stdout == (
+        "job.batch.volcano.sh/a\n"
+    )
+    assert strom("job", "list", "-l", "team!=vision", "-o", "name").stdout == (
+        "job.batch.volcano.sh/b\n"
+    )
+    refused = strom("job", "list", "-l", "team>vision")
+    assert refused.exit_code == 2
+    assert "'team>vision' is no label selector" in refused.stderr
+
+
+def test_wide_has_more_columns_and_name_is_the_object_alone(house: Any, strom: Any) -> None:
+    strom("job", "run", "a")
+    house.set_status("a", "Failed", runningDuration="1m0s")
+    header, row = (line.split() for line in strom("job", "list", "-o", "wide").stdout.splitlines())
+    assert header[-4:] == ["USER", "PRIORITY", "RAN", "REASON"]
+    assert row[-3:] == ["-", "1m0s", "-"]
+    assert strom("job", "view", "a", "-o", "name").stdout == "job.batch.volcano.sh/a\n"

@@ -48,7 +48,9 @@ def test_completion_knows_commands_and_those_of_others() -> None:
         return str(call(env=asked).stdout).split()
 
     assert completed("strom job l") == ["list"]
-    assert completed("strom queue ") == ["create", "list", "get", "delete"]
+    assert completed("strom queue ") == [
+        "create", "list", "get", "operate", "update", "delete",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

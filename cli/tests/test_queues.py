@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from stromboli.shared.api import kinds
 from stromboli.testkit import builders
 
@@ -67,3 +69,52 @@ def test_the_default_queue_cannot_be_deleted(strom: Any) -> None:
     refused = strom("queue", "delete", "default")
     assert refused.exit_code == 1
     assert refused.stderr.startswith("strom: queue default: ")
+
+
+@pytest.mark.parametrize(("action", "command"), [("open", "OpenQueue"), ("close", "CloseQueue")])
+def test_operate_asks_by_a_command_that_the_queue_owns(
+    house: Any, strom: Any, action: str, command: str
+) -> None:
+    asked = strom("queue", "operate", "default", "--action", action)
+    assert (asked.exit_code, asked.stdout) == (
+        0,
+        f"queue.scheduling.volcano.sh/default asked to {action}\n",
+    )
+    (made,) = (kinds.COMMANDS.decode(raw) for raw in house.all(kinds.COMMANDS))
+    assert made.target is not None
+    assert (made.action, made.target.kind, made.target.name) == (command, "Queue", "default")
+    assert made.metadata.name.startswith(f"default-{command.lower()}-")
+    assert made.metadata.owner_references == (made.target,)
+    assert strom("queue", "operate", "default").exit_code == 2
+    assert strom("queue", "operate", "absent", "-a", "open").exit_code == 1
+
+
+def test_update_changes_what_is_named_and_nothing_else(strom: Any) -> None:
+    strom("queue", "create", "a", "--weight", "2", "--capability", "cpu=8,memory=8Gi")
+    changed = strom("queue", "update", "a", "--weight", "5", "--capability", "cpu=4")
+    assert (changed.exit_code, changed.stdout) == (
+        0,
+        "queue.scheduling.volcano.sh/a configured\n",
+    )
+    spec = json.loads(strom("queue", "get", "a", "-o", "json").stdout)["spec"]
+    assert (spec["weight"], spec["reclaimable"]) == (5, True)
+    assert spec["capability"] == {"cpu": "4", "memory": "8Gi"}
+    assert strom("queue", "update", "a", "-w", "5").stdout.endswith(" unchanged\n")
+
+
+def test_update_needs_something_to_change_and_a_queue(strom: Any) -> None:
+    nothing = strom("queue", "update", "default")
+    assert nothing.exit_code == 2
+    assert "name what is to be changed" in nothing.stderr
+    absent = strom("queue", "update", "absent", "-w", "2")
+    assert absent.stderr.startswith("strom: queue absent: there is none of this name\n")
+
+
+def test_wide_has_the_amounts_and_name_is_the_object_alone(strom: Any) -> None:
+    strom("queue", "create", "a", "--guarantee", "cpu=1", "--deserved", "cpu=2")
+    header, row = (
+        line.split() for line in strom("queue", "get", "a", "-o", "wide").stdout.splitlines()[:2]
+    )
+    assert header[-5:] == ["PRIORITY", "GUARANTEE", "DESERVED", "CAPABILITY", "ALLOCATED"]
+    assert row[-5:] == ["0", "cpu=1", "cpu=2", "-", "-"]
+    assert "queue.scheduling.volcano.sh/a\n" in strom("queue", "list", "-o", "name").stdout

@@ -49,7 +49,7 @@ def apply(
 
 
 def title(stored: bytes | msgspec.Raw, name: str) -> str:
-    """An object as ``kubectl`` names it: ``job.batch.volcano.sh/train``, ``pod/train-0``."""
+    """An object whose kind only it knows, as ``kubectl`` names it."""
     named = msgspec.json.decode(stored, type=_Named)
     group = named.api_version.rpartition("/")[0]
     return f"{named.kind.lower()}{'.' if group else ''}{group}/{name}"

@@ -124,6 +124,20 @@ class Client:
         """Delete a job and all that is its own. Raises NotFoundError."""
         self._ask("DELETE", _job_path(namespace, name), f"job {namespace}/{name}")
 
+    def command_job(self, namespace: str, name: str, action: str) -> None:
+        """Ask for an action on a job. Raises NotFoundError, RefusedError."""
+        path = _job_path(namespace, name) + "/commands"
+        self._ask("POST", path, f"job {namespace}/{name}", {"action": action})
+
+    def all_pods(self, namespace: str | None) -> tuple[msgspec.Raw, ...]:
+        """The pods of a namespace, or all."""
+        path = "/v1/pods" + (f"?namespace={_part(namespace)}" if namespace else "")
+        return self._list(path, "pods")
+
+    def events(self, namespace: str, name: str) -> tuple[msgspec.Raw, ...]:
+        """Kubernetes' Events about a job, its PodGroup and its pods. Raises NotFoundError."""
+        return self._list(_job_path(namespace, name) + "/events", f"job {namespace}/{name}")
+
     def create_queue(self, document: Document) -> bytes:
         """A new queue as stored. Raises RefusedError."""
         return self._ask("POST", "/v1/queues", f"queue {document['metadata']['name']}", document)
@@ -181,7 +195,9 @@ class Client:
             raise self._unreadable(
                 f"{method} {path} gave {response.status_code} {kind or 'nothing'}"
             )
-        raise _error(what, method, response.status_code, self._read(response.content, Problem))
+        raise _error(
+            what, method, path, response.status_code, self._read(response.content, Problem)
+        )
 
     def _send(self, method: str, path: str, body: bytes | None, within_s: float) -> httpx.Response:
         try:
@@ -213,8 +229,8 @@ class Client:
         )
 
 
-def _error(what: str, method: str, status: int, problem: Problem) -> CommandError:
-    if status == 404 and method != "POST":
+def _error(what: str, method: str, path: str, status: int, problem: Problem) -> CommandError:
+    if status == 404 and (method != "POST" or path.endswith("/commands")):
         plural, _, name = what.partition(" ")
         namespace = name.rpartition("/")[0]
         there = f"strom {plural} list" + (f" -n {namespace}" if namespace else "")

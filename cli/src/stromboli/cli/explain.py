@@ -43,13 +43,13 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
 def explain(
     name: options.JobName,
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
-    output_format: options.Output = output.Format.TABLE,
+    output_format: options.Shape = output.Shape.TABLE,
     server: options.Server = None,
 ) -> None:
     """Why a job waits: what blocks it, by how much, and who is in front."""
     with options.client(server) as client:
         answer = client.explanation(namespace, name)
-    if output_format is output.Format.TABLE:
+    if output_format is output.Shape.TABLE:
         output.show_lines(render(answer))
     else:
         output.show_document(output_format, msgspec.to_builtins(answer))

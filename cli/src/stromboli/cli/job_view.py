@@ -13,6 +13,8 @@ HEADERS: tuple[str, ...] = (
     "NAME", "QUEUE", "PHASE", "REPLICAS", "MIN", "PENDING", "RUNNING", "SUCCEEDED", "FAILED",
     "RETRIES", "AGE",
 )  # fmt: skip
+WIDE_HEADERS: tuple[str, ...] = ("USER", "PRIORITY", "RAN", "REASON")
+"""What ``-o wide`` has besides."""
 POD_HEADERS = ("POD", "TASK", "PHASE", "NODE", "AGE")
 TASK_HEADERS = ("TASK", "REPLICAS", "MIN", "IMAGE", "REQUESTS")
 
@@ -29,6 +31,17 @@ def row(job: batch.Job, now: datetime) -> tuple[str, ...]:
         str(job.spec.min_available),
         *map(str, counts),
         output.age(job.metadata.creation_timestamp, now),
+    )
+
+
+def wide(job: batch.Job) -> tuple[str, ...]:
+    """A job as the rest of a row under ``WIDE_HEADERS``."""
+    state = job.status.state
+    return (
+        job.metadata.annotation(keys.USER) or "",
+        job.spec.priority_class_name,
+        job.status.running_duration,
+        ": ".join(part for part in (state.reason, state.message) if part),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import apply, cluster, explain, jobs, options, others, output, queues
+from stromboli.cli import apply, cluster, explain, jobs, options, others, output, pods, queues
 from stromboli.cli.errors import CommandError, UnreachableError
 
 TRACEBACK = "STROM_TRACEBACK"
@@ -98,6 +98,7 @@ app = typer.Typer(
 )
 app.add_typer(jobs.app, name="job")
 app.add_typer(queues.app, name="queue")
+app.add_typer(pods.app, name="pod")
 app.add_typer(cluster.app, name="cluster")
 app.command("apply")(apply.apply)
 app.command("explain")(explain.explain)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import output
+from stromboli.cli import output, selectors, waiting
 from stromboli.cli import server as server_address
 from stromboli.shared import units
 
@@ -33,9 +33,29 @@ Server = Annotated[
     ),
 ]
 Output = Annotated[
-    output.Format, typer.Option("--output", "-o", help="How to show it.", case_sensitive=False)
+    output.Format,
+    typer.Option(
+        "--output",
+        "-o",
+        help="How to show it: wide has more columns; name, json and yaml are for programs.",
+        case_sensitive=False,
+    ),
+]
+Shape = Annotated[
+    output.Shape, typer.Option("--output", "-o", help="How to show it.", case_sensitive=False)
+]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces.")]
+Selector = Annotated[
+    str,
+    typer.Option(
+        "--selector",
+        "-l",
+        metavar="LABELS",
+        help="Only those with these labels: team=vision,stage!=test,'tier in (a,b)',gpu,!old.",
+    ),
 ]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
+JobNames = Annotated[list[str], typer.Argument(metavar="JOB...", help="Names of jobs.")]
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
 Files = Annotated[
     list[str],
@@ -64,6 +84,30 @@ def client(flag: str | None) -> "Client":
     from stromboli.cli.client import Client
 
     return Client(server_address.address(flag, os.environ, Path.cwd()))
+
+
+def selector(text: str) -> selectors.Selector:
+    """The selector of ``--selector``. Raises BadParameter."""
+    try:
+        return selectors.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--selector") from None
+
+
+def phases(text: str, option: str) -> frozenset[str]:
+    """Phases of jobs, with commas between them. Raises BadParameter."""
+    try:
+        return waiting.phases(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def duration_s(text: str | None, option: str) -> float | None:
+    """A duration in seconds, None if there is none. Raises BadParameter."""
+    try:
+        return None if text is None else waiting.duration_s(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def resources(text: str | None, option: str) -> dict[str, str]:

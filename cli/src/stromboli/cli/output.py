@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
+from stromboli.shared.api import kinds
+
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from stromboli.shared.api.kinds import Kind
 
 STYLES = {
     "Running": "cyan",
@@ -37,7 +41,22 @@ NONE = "-"
 
 
 class Format(StrEnum):
-    """What ``--output`` takes."""
+    """What ``--output`` takes where objects are shown."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    NAME = "name"
+    JSON = "json"
+    YAML = "yaml"
+
+    @property
+    def is_table(self) -> bool:
+        """Whether people are to read it."""
+        return self in (Format.TABLE, Format.WIDE)
+
+
+class Shape(StrEnum):
+    """What ``--output`` takes where something is shown that is no object."""
 
     TABLE = "table"
     JSON = "json"
@@ -75,9 +94,30 @@ def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     ]
 
 
-def show_document(wanted: Format, document: Any) -> None:
+def show_objects(
+    wanted: Format, kind: "Kind[Any]", raws: Sequence[bytes | msgspec.Raw], *, many: bool = False
+) -> None:
+    """Objects for programs: their names, or themselves as JSON or YAML (``many``: as a List)."""
+    if wanted is Format.NAME:
+        show_lines(title(kind, kinds.metadata_of(raw).name) for raw in raws)
+        return
+    documents = [named(kind, raw) for raw in raws]
+    show_document(wanted, as_list(documents) if many else documents[0])
+
+
+def title(kind: "Kind[Any]", name: str) -> str:
+    """An object as ``kubectl`` names it: ``job.batch.volcano.sh/train``, ``pod/train-0``."""
+    return f"{kind.kind.lower()}{'.' if kind.group else ''}{kind.group}/{name}"
+
+
+def named(kind: "Kind[Any]", raw: bytes | msgspec.Raw) -> dict[str, Any]:
+    """An object with its kind, which an API server leaves out in lists."""
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **msgspec.json.decode(raw)}
+
+
+def show_document(wanted: Format | Shape, document: Any) -> None:
     """A JSON document, indented, or as YAML."""
-    if wanted is Format.YAML:
+    if wanted == "yaml":
         import yaml  # 20 ms that tables need not pay
 
         typer.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)

@@ -1,23 +1,23 @@
-"""``strom queue``: create, list, get and delete queues."""
+"""``strom queue``: every command about queues, and those that make, list, show and delete them."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
-from stromboli.cli import apply, options, output
+from stromboli.cli import options, output, queue_changes, selectors
 from stromboli.shared.api import kinds, scheduling
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
-app = typer.Typer(cls=options.Group, help="Create, list, get and delete queues.")
+app = typer.Typer(cls=options.Group, help="Create queues, look at them, and change them.")
 
 PHASES = ("Inqueue", "Pending", "Running", "Unknown", "Completed")
 """Phases of PodGroups, in the columns that users know."""
 HEADERS = ("NAME", "STATE", "WEIGHT", "PARENT", *(phase.upper() for phase in PHASES))
+WIDE_HEADERS = ("PRIORITY", "GUARANTEE", "DESERVED", "CAPABILITY", "ALLOCATED")
 Counts = Counter[tuple[str, str]]
 """(queue, phase of PodGroups) -> number."""
 
@@ -28,15 +28,9 @@ def create(
     weight: Annotated[
         int, typer.Option("--weight", "-w", min=1, max=65535, help="Its share beside others.")
     ] = 1,
-    capability: Annotated[
-        str | None, typer.Option("--capability", help="What it may use at most: cpu=8,memory=16Gi.")
-    ] = None,
-    deserved: Annotated[
-        str | None, typer.Option("--deserved", help="What it can claim back from others.")
-    ] = None,
-    guarantee: Annotated[
-        str | None, typer.Option("--guarantee", help="What it always has.")
-    ] = None,
+    capability: queue_changes.Capability = None,
+    deserved: queue_changes.Deserved = None,
+    guarantee: queue_changes.Guarantee = None,
     parent: Annotated[str, typer.Option("--parent", help="The queue that it is part of.")] = "",
     reclaimable: Annotated[
         bool, typer.Option(help="Whether others may claim back what it uses beyond its share.")
@@ -44,13 +38,11 @@ def create(
     server: options.Server = None,
 ) -> None:
     """Create a queue."""
-    spec: dict[str, Any] = {"weight": weight, "reclaimable": reclaimable}
-    if amounts := options.resources(capability, "--capability"):
-        spec["capability"] = amounts
-    if amounts := options.resources(deserved, "--deserved"):
-        spec["deserved"] = amounts
-    if amounts := options.resources(guarantee, "--guarantee"):
-        spec["guarantee"] = {"resource": amounts}
+    spec = {
+        "weight": weight,
+        "reclaimable": reclaimable,
+        **queue_changes.amounts(capability, deserved, guarantee),
+    }
     if parent:
         spec["parent"] = parent
     document = {
@@ -60,28 +52,32 @@ def create(
         "spec": spec,
     }
     with options.client(server) as client:
-        stored = client.create_queue(document)
-    output.show_lines([f"{apply.title(stored, name)} created"])
+        client.create_queue(document)
+    output.show_lines([f"{output.title(kinds.QUEUES, name)} created"])
 
 
 @app.command("list")
 def list_queues(
-    output_format: options.Output = output.Format.TABLE, server: options.Server = None
+    selector: options.Selector = "",
+    output_format: options.Output = output.Format.TABLE,
+    server: options.Server = None,
 ) -> None:
     """List queues, with their PodGroups by phase."""
+    wanted = options.selector(selector)
     with options.client(server) as client:
-        raws = client.queues()
-        if output_format is output.Format.TABLE:
-            queues = [client.decode(kinds.QUEUES, raw) for raw in raws]
-            counts = _counts(client)
-        else:
-            output.show_document(output_format, output.as_list([_named(raw) for raw in raws]))
+        read = [(client.decode(kinds.QUEUES, raw), raw) for raw in client.queues()]
+        found = sorted(
+            (pair for pair in read if selectors.matches(wanted, pair[0].metadata.labels)),
+            key=lambda pair: pair[0].metadata.name,
+        )
+        if not output_format.is_table:
+            output.show_objects(output_format, kinds.QUEUES, [raw for _, raw in found], many=True)
             return
-    if not queues:
+        counts = _counts(client)
+    if not found:
         output.show_note("No queues found.")
         return
-    queues.sort(key=lambda queue: queue.metadata.name)
-    output.show_table(HEADERS, [row(queue, counts) for queue in queues])
+    _show([queue for queue, _ in found], counts, output_format)
 
 
 @app.command("get")
@@ -93,12 +89,16 @@ def get(
     """Show a queue: its share, its limits, and its PodGroups by phase."""
     with options.client(server) as client:
         raw = client.queue(name)
-        if output_format is not output.Format.TABLE:
-            output.show_document(output_format, _named(raw))
+        if not output_format.is_table:
+            output.show_objects(output_format, kinds.QUEUES, [raw])
             return
         queue, counts = client.decode(kinds.QUEUES, raw), _counts(client)
-    output.show_table(HEADERS, [row(queue, counts)])
+    _show([queue], counts, output_format)
     output.show_lines(shares(queue))
+
+
+app.command("operate")(queue_changes.operate)
+app.command("update")(queue_changes.update)
 
 
 @app.command("delete")
@@ -110,7 +110,7 @@ def delete(
     with options.client(server) as client:
         for name in names:
             client.delete_queue(name)
-            output.show_lines([f"queue.{kinds.QUEUES.group}/{name} deleted"])
+            output.show_lines([f"{output.title(kinds.QUEUES, name)} deleted"])
 
 
 def row(queue: scheduling.Queue, counts: Counts) -> tuple[str, ...]:
@@ -125,6 +125,13 @@ def row(queue: scheduling.Queue, counts: Counts) -> tuple[str, ...]:
     )
 
 
+def wide(queue: scheduling.Queue) -> tuple[str, ...]:
+    """A queue as the rest of a row under ``WIDE_HEADERS``."""
+    spec = queue.spec
+    amounts = (spec.guarantee.resource, spec.deserved, spec.capability, queue.status.allocated)
+    return (str(spec.priority), *(_amounts(one, ",") for one in amounts))
+
+
 def shares(queue: scheduling.Queue) -> Sequence[str]:
     """What the queue may use, can claim and always has; only what is set."""
     spec = queue.spec
@@ -134,18 +141,23 @@ def shares(queue: scheduling.Queue) -> Sequence[str]:
         "guarantee": spec.guarantee.resource,
     }
     return [
-        f"{label:<11} " + ", ".join(f"{name} {amount}" for name, amount in amounts.items())
-        for label, amounts in lines.items()
-        if amounts
+        f"{label:<11} {_amounts(amounts, ', ', ' ')}" for label, amounts in lines.items() if amounts
     ]
+
+
+def _amounts(amounts: Mapping[str, object] | None, comma: str, equals: str = "=") -> str:
+    return comma.join(f"{name}{equals}{amount}" for name, amount in (amounts or {}).items())
+
+
+def _show(queues: Sequence[scheduling.Queue], counts: Counts, wanted: output.Format) -> None:
+    is_wide = wanted is output.Format.WIDE
+    headers = HEADERS + (WIDE_HEADERS if is_wide else ())
+    output.show_table(
+        headers, [row(queue, counts) + (wide(queue) if is_wide else ()) for queue in queues]
+    )
 
 
 def _counts(client: "Client") -> Counts:
     """All PodGroups by queue and phase; one without a phase is Pending."""
     groups = (client.decode(kinds.POD_GROUPS, raw) for raw in client.pod_groups())
     return Counter((group.spec.queue, group.status.phase or "Pending") for group in groups)
-
-
-def _named(raw: bytes | msgspec.Raw) -> dict[str, Any]:
-    document = msgspec.json.decode(raw)
-    return {"apiVersion": kinds.QUEUES.api_version, "kind": kinds.QUEUES.kind, **document}

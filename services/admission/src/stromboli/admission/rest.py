@@ -13,7 +13,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ControllerRouterHandler
 
-from stromboli.admission import logs
+from stromboli.admission import logs, rest_pods
 from stromboli.admission.door import Applied, Door, RefusedError
 from stromboli.shared import errors, keys
 from stromboli.shared.admission.policies import ACTIONS
@@ -285,6 +285,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         pod_groups,
         scheduling_input,
         logs.route(cluster),
+        *rest_pods.routes(cluster),
     ]
 
 

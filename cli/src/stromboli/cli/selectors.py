@@ -1,0 +1,59 @@
+"""Label selectors as ``kubectl`` writes them: ``team=vision,stage!=test,tier in (a,b),gpu,!old``.
+
+Pure. Source: Kubernetes, Labels and Selectors. ``!=`` and ``notin`` hold without the label, too.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+_KEY = r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?(/[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?)?"
+_SET = re.compile(rf"^(?P<key>{_KEY})\s+(?P<how>in|notin)\s*\((?P<values>[^()]*)\)$")
+_EQUAL = re.compile(rf"^(?P<key>{_KEY})\s*(?P<how>==|=|!=)\s*(?P<value>[\w.-]*)$")
+_BARE = re.compile(rf"^(?P<not>!?)\s*(?P<key>{_KEY})$")
+_COMMA = re.compile(r",(?![^()]*\))")
+"""A comma that is not inside parentheses."""
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """What must hold of one label."""
+
+    key: str
+    operator: Literal["in", "notin", "exists", "absent"]
+    values: frozenset[str] = frozenset()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether it does for an object with these labels."""
+        if self.operator == "exists":
+            return self.key in labels
+        if self.operator == "absent":
+            return self.key not in labels
+        return (labels.get(self.key) in self.values) == (self.operator == "in")
+
+
+Selector = tuple[Requirement, ...]
+"""All must hold; an empty one means every object."""
+
+
+def parse(text: str) -> Selector:
+    """The selector. Raises ValueError that names the part which is none."""
+    return tuple(_requirement(part.strip()) for part in _COMMA.split(text) if part.strip())
+
+
+def matches(selector: Selector, labels: Mapping[str, str] | None) -> bool:
+    """Whether an object with these labels is meant."""
+    return all(requirement.holds(labels or {}) for requirement in selector)
+
+
+def _requirement(part: str) -> Requirement:
+    if found := _SET.match(part):
+        values = frozenset(value.strip() for value in found["values"].split(","))
+        return Requirement(found["key"], "in" if found["how"] == "in" else "notin", values)
+    if found := _EQUAL.match(part):
+        operator: Literal["in", "notin"] = "notin" if found["how"] == "!=" else "in"
+        return Requirement(found["key"], operator, frozenset({found["value"]}))
+    if found := _BARE.match(part):
+        return Requirement(found["key"], "absent" if found["not"] else "exists")
+    raise ValueError(f"{part!r} is no label selector; write team=vision, stage!=test or !old")

@@ -1,0 +1,78 @@
+"""Rules of ``strom job suspend``, ``resume``, ``restart`` and ``scale``."""
+
+from typing import Any
+
+import pytest
+
+from stromboli.cli import changes
+from stromboli.shared.api import kinds
+
+
+@pytest.mark.parametrize(
+    ("command", "action", "said"),
+    [
+        ("suspend", "AbortJob", "asked to stop"),
+        ("resume", "ResumeJob", "asked to resume"),
+        ("restart", "RestartJob", "asked to restart"),
+    ],
+)
+def test_a_wish_is_a_command_for_each_job(
+    house: Any, strom: Any, command: str, action: str, said: str
+) -> None:
+    for name in ("a", "b"):
+        strom("job", "run", name)
+    asked = strom("job", command, "a", "b")
+    assert (asked.exit_code, asked.stderr) == (0, "")
+    assert asked.stdout == (f"job.batch.volcano.sh/a {said}\njob.batch.volcano.sh/b {said}\n")
+    made = [kinds.COMMANDS.decode(raw) for raw in house.all(kinds.COMMANDS)]
+    assert [one.action for one in made] == [action, action]
+    targets = [one.target and (one.target.name, one.target.uid) for one in made]
+    assert targets == [(name, house.job(name).metadata.uid) for name in ("a", "b")]
+
+
+def test_a_wish_for_a_job_that_is_absent_says_so(strom: Any) -> None:
+    asked = strom("job", "suspend", "absent")
+    assert asked.exit_code == 1
+    assert asked.stderr == (
+        "strom: job default/absent: there is none of this name\n"
+        "next: see what there is: strom job list -n default\n"
+    )
+
+
+def test_scale_keeps_a_whole_gang_whole(house: Any, strom: Any) -> None:
+    strom("job", "run", "a", "--replicas", "2")
+    scaled = strom("job", "scale", "a", "--replicas", "5")
+    assert (scaled.exit_code, scaled.stdout) == (0, "job.batch.volcano.sh/a configured\n")
+    spec = house.job("a").spec
+    assert (spec.tasks[0].replicas, spec.min_available) == (5, 5)
+    strom("job", "scale", "a", "-r", "4", "--min", "2")
+    strom("job", "scale", "a", "-r", "6")
+    spec = house.job("a").spec
+    assert (spec.tasks[0].replicas, spec.min_available) == (6, 2)
+    strom("job", "scale", "a", "-r", "1")
+    spec = house.job("a").spec
+    assert (spec.tasks[0].replicas, spec.min_available) == (1, 1)
+
+
+def test_scale_wants_to_know_which_task_of_several() -> None:
+    metadata = {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7"}
+    tasks = [
+        {"name": "ps", "replicas": 1, "minAvailable": 1},
+        {"name": "worker", "replicas": 4, "minAvailable": 2},
+    ]
+    job = {"metadata": metadata, "spec": {"minAvailable": 5, "tasks": tasks}}
+    with pytest.raises(ValueError, match="name one of ps, worker"):
+        changes.scaled(job, None, 2, None)
+    with pytest.raises(ValueError, match="there is no task 'x'; there are ps, worker"):
+        changes.scaled(job, "x", 2, None)
+    changed = changes.scaled(job, "worker", 1, None)
+    assert changed["spec"]["tasks"][1] == {"name": "worker", "replicas": 1, "minAvailable": 1}
+    assert changed["spec"]["minAvailable"] == 2
+    assert changed["metadata"] == metadata
+
+
+def test_scale_tells_what_the_door_refuses(strom: Any) -> None:
+    strom("job", "run", "a")
+    refused = strom("job", "scale", "a", "-r", "1", "--min", "3")
+    assert refused.exit_code == 1
+    assert "spec.minAvailable" in refused.stderr

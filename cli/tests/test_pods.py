@@ -1,0 +1,54 @@
+"""Rules of ``strom pod list``."""
+
+import json
+from typing import Any
+
+import pytest
+
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.testkit import builders
+
+
+@pytest.fixture
+def pods(house: Any) -> None:
+    """Two jobs' pods, one of them in a queue by its label, and one of nobody's."""
+    house.create_namespace("other")
+    made: tuple[tuple[str, str, dict[str, str]], ...] = (
+        ("a-worker-0", "default", {keys.JOB_NAME: "a", keys.QUEUE_NAME: "research", "team": "x"}),
+        ("a-worker-1", "default", {keys.JOB_NAME: "a"}),
+        ("b-worker-0", "other", {keys.JOB_NAME: "b"}),
+        ("stranger", "default", {}),
+    )
+    for name, namespace, labels in made:
+        pod = builders.make_pod(name, namespace=namespace, labels=labels, task="worker", node="n1")
+        house.create(kinds.PODS, pod)
+
+
+def names(strom: Any, *filters: str) -> list[str]:
+    listed = json.loads(strom("pod", "list", "-o", "json", *filters).stdout)
+    return [item["metadata"]["name"] for item in listed["items"]]
+
+
+@pytest.mark.usefixtures("pods")
+def test_list_shows_pods_of_jobs_and_no_others(strom: Any) -> None:
+    shown = strom("pod", "list").stdout.splitlines()
+    assert shown[0].split() == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
+    assert [line.split()[0] for line in shown[1:]] == ["a-worker-0", "a-worker-1"]
+    assert strom("pod", "list", "-A").stdout.splitlines()[3].split()[:2] == ["other", "b-worker-0"]
+
+
+@pytest.mark.usefixtures("pods")
+def test_list_keeps_the_job_the_queue_and_the_labels_asked_for(strom: Any) -> None:
+    assert names(strom, "--job", "a") == ["a-worker-0", "a-worker-1"]
+    assert names(strom, "--job", "b") == []
+    assert names(strom, "--queue", "research") == ["a-worker-0"]
+    assert names(strom, "-A", "-l", "team!=x") == ["a-worker-1", "b-worker-0"]
+    assert strom("pod", "list", "-j", "b").stderr == "No pods found.\n"
+
+
+@pytest.mark.usefixtures("pods")
+def test_wide_says_where_and_whose_and_name_is_for_scripts(strom: Any) -> None:
+    first = strom("pod", "list", "-o", "wide").stdout.splitlines()[1].split()
+    assert first[-5:] == ["a", "worker", "research", "-", "n1"]
+    assert strom("pod", "list", "-o", "name").stdout == "pod/a-worker-0\npod/a-worker-1\n"
