@@ -121,6 +121,18 @@ def test_what_is_held_up_by_its_queue_keeps_no_nodes() -> None:
     assert decided.started["small"] == 2
 
 
+def test_a_later_start_in_another_queue_puts_nobody_off() -> None:
+    """What starts at 4 finds its room then, and is nothing to what was told to start at 3."""
+    five = [builders.make_node("n1", cpu="5")]
+    limited = virtual.Job("limited", 1, 1, 3)
+    first = virtual.Job("first", 1, 3, 3, at=1)
+    second = virtual.Job("second", 1, 2, 1, at=1, says=False)
+    other = virtual.Job("other", 1, 1, 1, queue="other", at=2, says=False)
+    jobs = [limited, first, second, other]
+    started = virtual.simulated(five, (FIFO, OTHER), jobs, KEPT).started
+    assert started == {"limited": 0, "first": 1, "second": 3, "other": 4}
+
+
 def test_a_job_that_is_late_is_expected_to_need_as_long_again() -> None:
     """Not any minute: others may pass meanwhile."""
     overdue = msgspec.structs.replace(
@@ -219,9 +231,10 @@ def test_the_first_to_wait_starts_no_later_than_if_nobody_might_pass_him(
     alone = [msgspec.structs.replace(job, queue="q") for job in made(jobs, all_say=True)]
     strict = virtual.simulated(nodes, (STRICT,), alone, BARE)
     passing = virtual.simulated(nodes, (FIFO,), alone, KEPT)
-    waited = [job.name for job in alone if strict.started.get(job.name, -1) > job.at]
+    waited = [job for job in alone if strict.started.get(job.name, -1) > job.at]
     if waited:
-        first = min(waited, key=lambda name: strict.started[name])
+        # Who starts first together with others behind him has the place in front of them.
+        first = min(waited, key=lambda job: (job.at, job.name)).name
         assert passing.started[first] <= strict.started[first]
 
 

@@ -14,6 +14,7 @@ Arguments: ``most`` (16), how many there may be; ``hold-without-start`` (false):
 which nobody knows when it can start keeps nodes for itself; one past its waiting time always does.
 """
 
+import math
 from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -94,16 +95,23 @@ class Plugin:
     # Owners ---------------------------------------------------------------------------------
 
     def _reopen(self) -> None:
-        """Plan anew for those who had reservations before."""
+        """Plan anew for those who had reservations before: nobody gains by what another was told
+        first, so all stand again before any is made better."""
         if self._is_open:
             return
         self._is_open = True
-        for kept in self._remembered:
+        waiting: list[model.Job] = []
+        for kept in sorted(self._remembered, key=_by_start):
             job = self._session.jobs.get(kept.job)
             if job is not None and self._still_waits(job, kept):
-                plan = self._kept_or_better(job, self._restored(kept))
-                if plan is not None:
+                waiting.append(job)
+                plan = self._restored(kept)
+                if plan is not None and self._holds_still(plan, self._demands(job)):
                     self._put(plan)
+        for job in waiting:
+            better = self._kept_or_better(job, self._plans.pop(job.key, None))
+            if better is not None:
+                self._put(better)
 
     def _still_waits(self, job: model.Job, kept: Kept) -> bool:
         if self._session.job_ready(job):
@@ -214,18 +222,26 @@ class Plugin:
         return all(bool(np.all(held <= room[:, row])) for row, held in plan.rows.items())
 
     def _room(self, job: model.Job, time: float) -> amounts.Table:
-        """What the job may count on at a time: its own promises are its own."""
-        room = self._session.nodes.future_idle + self._times().ended_by(time)
+        """What the job may count on from a time on, and never grows less: its own promises are its
+        own, and others that start later find theirs then. O(reservations x nodes)."""
+        others = [plan for plan in self._plans.values() if plan.job != job.key]
+        starts = [plan.start.timestamp() for plan in others if plan.start is not None]
+        whole = self._session.nodes.future_idle.copy()
         for task in job.with_status(model.Status.PIPELINED):
-            room[:, self._session.nodes.rows[task.node]] += task.request
-        room -= self._reserved(job.key)
+            whole[:, self._session.nodes.rows[task.node]] += task.request
+        room: amounts.Table | None = None
+        for moment in (time, *sorted({start for start in starts if start > time})):
+            then = whole + self._times().ended_by(moment) - self._reserved(job.key, moment)
+            room = then if room is None else np.minimum(room, then)
+        assert room is not None
         return room
 
-    def _reserved(self, besides: str) -> amounts.Table:
-        """What is reserved for others."""
+    def _reserved(self, besides: str, by: float = math.inf) -> amounts.Table:
+        """What is reserved for others that have started by a time."""
         total = np.zeros_like(self._session.nodes.idle)
         for plan in self._plans.values():
-            if plan.job != besides:
+            is_there = plan.start is None or plan.start.timestamp() <= by
+            if plan.job != besides and is_there:
                 for row, held in plan.rows.items():
                     total[:, row] += held
         return total
@@ -362,6 +378,10 @@ class Plugin:
             kept.start,
             {rows[name]: amounts.vector(known, held) for name, held in kept.rows.items()},
         )
+
+
+def _by_start(kept: Kept) -> tuple[bool, datetime]:
+    return kept.start is None, kept.start or datetime.max.replace(tzinfo=UTC)
 
 
 def _recall(text: str) -> Sequence[Kept]:
