@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from stromboli.cli import explain
+from stromboli.client import answers
 from stromboli.shared.messages.scheduling import NodesRefused, PodGroupExplained, Shortage, Tier
 
 UID = "0b0ee0a3-13bb-4e6b-9f0b-0b7a4b2d6f10"
@@ -19,7 +20,7 @@ def explanation(
     refusals: tuple[NodesRefused, ...] = (),
     in_front: tuple[str, ...] = (),
     message: str = "",
-) -> explain.Explanation:
+) -> answers.Explanation:
     explained = PodGroupExplained(
         pod_group=f"default/train-{UID}",
         pod_group_uid="1",
@@ -35,7 +36,7 @@ def explanation(
         shortages=shortages,
         refusals=refusals,
     )
-    return explain.Explanation("default/train", "Pending", explained.pod_group, explained, in_front)
+    return answers.Explanation("default/train", "Pending", explained.pod_group, explained, in_front)
 
 
 def test_all_that_is_known_is_told_a_fact_a_line() -> None:
@@ -93,7 +94,7 @@ def test_every_tier_has_words(tier: Tier) -> None:
 
 
 def test_a_job_that_does_not_wait_says_what_it_is() -> None:
-    found = explain.Explanation("default/train", "Running", "default/train-1", None)
+    found = answers.Explanation("default/train", "Running", "default/train-1", None)
     assert explain.render(found) == ["default/train does not wait: it is Running."]
 
 

@@ -1,20 +1,21 @@
-"""The REST API as functions: one request each, never repeated.
+"""``stromboli.client`` as commands use it: what goes wrong becomes a CommandError.
 
 Objects come back as Kubernetes' own JSON, undecoded: commands read what they need with
-``kinds``, and ``--output json`` shows them as they are. Every trouble is a CommandError.
+``kinds``, and ``--output json`` shows them as they are. Paths and answers: ``stromboli.client``.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import quote
 
-import httpx
 import msgspec
 
 from stromboli.cli.errors import CommandError, NotFoundError, UnreachableError
-from stromboli.cli.explain import Explanation
 from stromboli.cli.server import Address
+from stromboli.client import blocking, calls
+from stromboli.client import errors as client_errors
+from stromboli.client.answers import Applied, Explanation, SchedulingInput
 from stromboli.shared.api import meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.messages.admission import Violation
@@ -22,41 +23,8 @@ from stromboli.shared.messages.admission import Violation
 T = TypeVar("T")
 O = TypeVar("O", bound=meta.Object)  # noqa: E741 - an object of a kind
 Document = dict[str, Any]
-ANSWER_WITHIN_S = 30.0
-"""A submission may be a thousand objects, each a write to etcd."""
 READY_WITHIN_S = 2.0
 """Whether it is ready is asked by people who look at the screen."""
-
-
-class Applied(msgspec.Struct, frozen=True):
-    """What became of a submitted object: ``created``, ``configured`` or ``unchanged``."""
-
-    kind: str
-    namespace: str
-    name: str
-    result: str
-    object: msgspec.Raw
-
-
-class Items(msgspec.Struct, frozen=True):
-    """A collection."""
-
-    items: tuple[msgspec.Raw, ...]
-
-
-class SchedulingInput(msgspec.Struct, frozen=True):
-    """Manifests with what scheduling looks at; ``unread``: what the server could not read."""
-
-    items: tuple[msgspec.Raw, ...]
-    unread: tuple[str, ...] = ()
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """RFC 9457, as far as we show it."""
-
-    title: str = ""
-    detail: str = ""
-    violations: tuple[Violation, ...] = ()
 
 
 class RefusedError(CommandError):
@@ -75,11 +43,7 @@ class Client:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._http = httpx.Client(
-            base_url=address.url,
-            timeout=ANSWER_WITHIN_S,
-            trust_env=not address.is_loopback,
-        )
+        self._client = blocking.Client(address.url)
 
     def __enter__(self) -> Self:
         return self
@@ -90,83 +54,81 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._http.close()
+        self._client.__exit__(kind, error, trace)
 
     def apply(self, documents: Sequence[Document]) -> list[Applied]:
         """Create or change objects, all or none. Raises RefusedError."""
-        answer = self._ask("POST", "/v1/apply", "manifests", {"objects": documents})
-        return self._read(answer, list[Applied])
+        return self.send(calls.apply(documents))
 
     def create_job(self, namespace: str, document: Document) -> bytes:
         """A new job as stored. Raises RefusedError."""
-        what = f"job {namespace}/{document['metadata']['name']}"
-        return self._ask("POST", f"/v1/namespaces/{_part(namespace)}/jobs", what, document)
+        return self.send(calls.create_job(namespace, document))
 
     def jobs(self, namespace: str | None) -> tuple[msgspec.Raw, ...]:
         """The jobs of a namespace, or all."""
-        path = f"/v1/namespaces/{_part(namespace)}/jobs" if namespace else "/v1/jobs"
-        return self._list(path, "jobs")
+        return self.send(calls.jobs(namespace or "")).items
 
     def job(self, namespace: str, name: str) -> bytes:
         """One job. Raises NotFoundError."""
-        return self._ask("GET", _job_path(namespace, name), f"job {namespace}/{name}")
+        return self.send(calls.job(namespace, name))
 
     def pods(self, namespace: str, name: str) -> tuple[msgspec.Raw, ...]:
         """A job's pods. Raises NotFoundError."""
-        return self._list(_job_path(namespace, name) + "/pods", f"job {namespace}/{name}")
+        return self.send(calls.job_pods(namespace, name)).items
 
     def explanation(self, namespace: str, name: str) -> Explanation:
         """Why a job waits. Raises NotFoundError."""
-        path = _job_path(namespace, name) + "/explanation"
-        return self._read(self._ask("GET", path, f"job {namespace}/{name}"), Explanation)
+        return self.send(calls.explanation(namespace, name))
 
     def delete_job(self, namespace: str, name: str) -> None:
         """Delete a job and all that is its own. Raises NotFoundError."""
-        self._ask("DELETE", _job_path(namespace, name), f"job {namespace}/{name}")
+        self.send(calls.delete_job(namespace, name))
 
     def command_job(self, namespace: str, name: str, action: str) -> None:
         """Ask for an action on a job. Raises NotFoundError, RefusedError."""
-        path = _job_path(namespace, name) + "/commands"
-        self._ask("POST", path, f"job {namespace}/{name}", {"action": action})
+        self.send(calls.command(namespace, name, action))
 
     def all_pods(self, namespace: str | None) -> tuple[msgspec.Raw, ...]:
         """The pods of a namespace, or all."""
-        path = "/v1/pods" + (f"?namespace={_part(namespace)}" if namespace else "")
-        return self._list(path, "pods")
+        return self.send(calls.pods(namespace or "")).items
 
     def events(self, namespace: str, name: str) -> tuple[msgspec.Raw, ...]:
         """Kubernetes' Events about a job, its PodGroup and its pods. Raises NotFoundError."""
-        return self._list(_job_path(namespace, name) + "/events", f"job {namespace}/{name}")
+        return self.send(calls.job_events(namespace, name)).items
 
     def create_queue(self, document: Document) -> bytes:
         """A new queue as stored. Raises RefusedError."""
-        return self._ask("POST", "/v1/queues", f"queue {document['metadata']['name']}", document)
+        return self.send(calls.create_queue(document))
 
     def queues(self) -> tuple[msgspec.Raw, ...]:
         """All queues."""
-        return self._list("/v1/queues", "queues")
+        return self.send(calls.queues()).items
 
     def queue(self, name: str) -> bytes:
         """One queue. Raises NotFoundError."""
-        return self._ask("GET", f"/v1/queues/{_part(name)}", f"queue {name}")
+        return self.send(calls.queue(name))
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue. Raises NotFoundError; CommandError while it is in use."""
-        self._ask("DELETE", f"/v1/queues/{_part(name)}", f"queue {name}")
+        self.send(calls.delete_queue(name))
 
     def pod_groups(self) -> tuple[msgspec.Raw, ...]:
         """The PodGroups of all namespaces."""
-        return self._list("/v1/podgroups", "pod groups")
+        return self.send(calls.pod_groups()).items
 
     def scheduling_input(self) -> SchedulingInput:
         """What the scheduler sees of the cluster."""
-        answer = self._ask("GET", "/v1/scheduling", "the cluster")
-        return self._read(answer, SchedulingInput)
+        return self.send(calls.scheduling_input())
 
     def readiness(self) -> tuple[bool, dict[str, dict[str, str]]]:
         """Whether the server is ready, and service -> fact -> what it waits for or warns of."""
-        response = self._send("GET", "/readyz", None, READY_WITHIN_S)
-        return response.is_success, self._read(response.content, dict[str, dict[str, str]])
+        with self._told():
+            return self._client.readiness(READY_WITHIN_S)
+
+    def send(self, call: calls.Call[T]) -> T:
+        """The answer to any call. Raises CommandError."""
+        with self._told():
+            return self._client.send(call)
 
     def decode(self, kind: Kind[O], raw: bytes | msgspec.Raw) -> O:
         """Our reading of an object. Raises CommandError if the server sent something else."""
@@ -175,74 +137,45 @@ class Client:
         except msgspec.DecodeError as error:
             raise self._unreadable(f"no {kind.kind}: {error}") from None
 
-    def _list(self, path: str, what: str) -> tuple[msgspec.Raw, ...]:
-        return self._read(self._ask("GET", path, what), Items).items
-
-    def _read(self, body: bytes, wanted: type[T]) -> T:
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """The client's trouble as a CommandError, inside."""
         try:
-            return msgspec.json.decode(body, type=wanted)
-        except msgspec.DecodeError as error:
-            raise self._unreadable(str(error)) from None
+            yield
+        except client_errors.UnnamedError:
+            raise CommandError("name", "it is empty", "name one") from None
+        except client_errors.UnreachableError as error:
+            raise UnreachableError(self._server, error.reason, "start one with: strom up") from None
+        except client_errors.UnreadableError as error:
+            raise self._unreadable(error.reason) from None
+        except client_errors.AnsweredError as error:
+            raise _answered(error) from None
 
-    def _ask(self, method: str, path: str, what: str, document: Any = None) -> bytes:
-        body = None if document is None else msgspec.json.encode(document)
-        response = self._send(method, path, body, ANSWER_WITHIN_S)
-        kind = response.headers.get("content-type", "").partition(";")[0]
-        if response.is_success and (kind == "application/json" or not response.content):
-            return response.content
-        is_collection = " " not in what
-        if kind != "application/problem+json" or (response.status_code == 404 and is_collection):
-            raise self._unreadable(
-                f"{method} {path} gave {response.status_code} {kind or 'nothing'}"
-            )
-        raise _error(
-            what, method, path, response.status_code, self._read(response.content, Problem)
-        )
-
-    def _send(self, method: str, path: str, body: bytes | None, within_s: float) -> httpx.Response:
-        try:
-            return self._http.request(
-                method,
-                path,
-                content=body,
-                headers={"content-type": "application/json"} if body else {},
-                timeout=within_s,
-            )
-        except httpx.TimeoutException:
-            raise self._unreachable(f"no answer within {within_s:g} s") from None
-        except (httpx.TransportError, httpx.InvalidURL) as error:
-            why = str(error).partition("] ")[2] or str(error) or type(error).__name__
-            raise self._unreachable(why) from None  # without the "[Errno 111] " before it
-
-    def _unreachable(self, why: str) -> UnreachableError:
-        return UnreachableError(
-            f"server {self.address.url} ({self.address.origin})",
-            why,
-            "start one with: strom up",
-        )
+    @property
+    def _server(self) -> str:
+        return f"server {self.address.url} ({self.address.origin})"
 
     def _unreadable(self, why: str) -> CommandError:
         return CommandError(
-            f"server {self.address.url} ({self.address.origin})",
+            self._server,
             f"it does not answer as Stromboli does: {why}",
             "name the right one with --server or STROM_SERVER",
         )
 
 
-def _error(what: str, method: str, path: str, status: int, problem: Problem) -> CommandError:
-    if status == 404 and (method != "POST" or path.endswith("/commands")):
+def _answered(error: client_errors.AnsweredError) -> CommandError:
+    what, why = error.what, error.reason
+    if isinstance(error, client_errors.NotFoundError) and not error.is_creation:
         plural, _, name = what.partition(" ")
         namespace = name.rpartition("/")[0]
         there = f"strom {plural} list" + (f" -n {namespace}" if namespace else "")
         return NotFoundError(what, "there is none of this name", f"see what there is: {there}")
-    if problem.violations:
-        return RefusedError(what, problem.violations)
-    why = problem.detail or problem.title or f"status {status}"
+    if error.violations:
+        return RefusedError(what, error.violations)
     if why.lower().startswith(f"{what}: "):
         why = why[len(what) + 2 :]
-    return CommandError(
-        what, why, _NEXT.get(status, "see whether the server is well: strom version")
-    )
+    next_step = _NEXT.get(error.status, "see whether the server is well: strom version")
+    return CommandError(what, why, next_step)
 
 
 _NEXT = {
@@ -254,14 +187,3 @@ _NEXT = {
     503: "try again in a moment; strom version says what the server waits for",
 }
 """What helps, by status."""
-
-
-def _job_path(namespace: str, name: str) -> str:
-    return f"/v1/namespaces/{_part(namespace)}/jobs/{_part(name)}"
-
-
-def _part(name: str) -> str:
-    """A name inside a path. An empty one would be the path of something else."""
-    if not name:
-        raise CommandError("name", "it is empty", "name one")
-    return quote(name, safe="")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from stromboli.cli import options, output
+from stromboli.client.answers import Explanation
 from stromboli.shared.messages.scheduling import PodGroupExplained, Shortage, Tier
 
 TIERS: Mapping[Tier, str] = {
@@ -26,18 +27,6 @@ FRONT_SHOWN = 5
 """Names in front that fit on a line; the position says how many more."""
 _UID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _BINARY = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
-
-
-class Explanation(msgspec.Struct, frozen=True, rename="camel"):
-    """Why a job waits, as REST has it. ``explained`` is null once nothing is in its way;
-    ``in_front`` are the PodGroups before it in its queue, the next one first; null if its place is
-    not known."""
-
-    job: str
-    phase: str
-    pod_group: str
-    explained: PodGroupExplained | None
-    in_front: tuple[str, ...] | None = ()
 
 
 def explain(

@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 
 from stromboli.cli import explain, output, waiting
+from stromboli.client import answers
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core
 
@@ -100,7 +101,7 @@ def pod_rows(pods: Sequence[core.Pod], now: datetime) -> list[tuple[str, ...]]:
     ]
 
 
-def waits(explanation: explain.Explanation) -> list[str]:
+def waits(explanation: answers.Explanation) -> list[str]:
     """Why it waits; nothing if it does not."""
     return [] if explanation.explained is None else ["", *explain.render(explanation)]
 

@@ -17,6 +17,7 @@ import httpx
 import msgspec
 
 from stromboli.cli import explain
+from stromboli.client.answers import Explanation
 from stromboli.local import system
 from stromboli.local.nodes import simulated
 from stromboli.local.nodes.follow import follow
@@ -212,7 +213,7 @@ async def explained(running: system.System, views: list[JobView]) -> list[str]:
         for name in waiting:
             path = f"/v1/namespaces/default/jobs/{name}/explanation"
             content = (await client.get(path)).raise_for_status().content
-            answers.append(msgspec.json.decode(content, type=explain.Explanation))
+            answers.append(msgspec.json.decode(content, type=Explanation))
     reasons = [answer for answer in answers if answer.explained is not None]
     if not reasons:
         return []

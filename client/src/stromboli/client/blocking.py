@@ -1,0 +1,125 @@
+"""The client of programs without an event loop."""
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from stromboli.client import calls, server
+from stromboli.client.answers import Applied, Explanation
+from stromboli.shared.api import batch, core, kinds, scheduling
+
+T = TypeVar("T")
+
+
+class Client:
+    """A connection to one server. Use as a context manager.
+
+    ``url``: else ``STROM_SERVER``, else port 8480 of this machine. Objects come as our reading of
+    them; what Kubernetes says beyond it comes from ``send(calls....)``. Nothing is sent twice,
+    except that watches come back after a break.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        answer_within_s: float = server.ANSWER_WITHIN_S,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url = server.url(url)
+        self.answer_within_s = answer_within_s
+        self._http = httpx.Client(**server.options(self.url, answer_within_s), transport=transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+    def send(self, call: calls.Call[T]) -> T:
+        """One request, never repeated. Raises ClientError."""
+        response = self._sent(call, self.answer_within_s)
+        kind = response.headers.get("content-type", "")
+        return calls.answer(call, response.status_code, kind, response.content)
+
+    def readiness(self, within_s: float = 2.0) -> tuple[bool, dict[str, dict[str, str]]]:
+        """Whether the server is ready, and service -> fact -> what it waits for or warns of."""
+        response = self._sent(calls.readiness(), within_s)
+        said = calls.answer(calls.readiness(), 200, calls.JSON, response.content)
+        return response.is_success, said
+
+    def _sent(self, call: calls.Call[Any], within_s: float) -> httpx.Response:
+        try:
+            return self._http.request(**server.request(call), timeout=within_s)
+        except server.TROUBLE as error:
+            raise server.unreachable(self.url, error, within_s) from None
+
+    # --- jobs ------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        job: batch.Job | calls.Document,
+        namespace: str = "default",
+        *,
+        idempotency_key: str = "",
+    ) -> batch.Job:
+        """A new job as stored. With a key the call may be repeated: the job is made once.
+
+        Raises RefusedError with every mistake, ConflictError if the name is taken.
+        """
+        call = calls.create_job(namespace, job)
+        return kinds.JOBS.decode(
+            self.send(call.keyed(idempotency_key) if idempotency_key else call)
+        )
+
+    def apply(self, documents: Sequence[calls.Document]) -> list[Applied]:
+        """Create or change objects, all or none. Raises RefusedError."""
+        return self.send(calls.apply(documents))
+
+    def job(self, name: str, namespace: str = "default") -> batch.Job:
+        """One job. Raises NotFoundError."""
+        return kinds.JOBS.decode(self.send(calls.job(namespace, name)))
+
+    def jobs(self, namespace: str = "") -> Iterator[batch.Job]:
+        """The jobs of a namespace, or all, page by page."""
+        token = ""
+        while True:
+            page = self.send(calls.jobs(namespace, limit=calls.PAGE_ITEMS, continue_=token))
+            yield from (kinds.JOBS.decode(item) for item in page.items)
+            token = page.continue_
+            if not token:
+                return
+
+    def pods(self, name: str, namespace: str = "default") -> list[core.Pod]:
+        """A job's pods. Raises NotFoundError."""
+        page = self.send(calls.job_pods(namespace, name))
+        return [kinds.PODS.decode(item) for item in page.items]
+
+    def explanation(self, name: str, namespace: str = "default") -> Explanation:
+        """Why a job waits. Raises NotFoundError."""
+        return self.send(calls.explanation(namespace, name))
+
+    def command(self, name: str, action: str, namespace: str = "default") -> batch.Command:
+        """Ask for an action on a job, such as ``AbortJob``. Raises NotFoundError, RefusedError."""
+        return kinds.COMMANDS.decode(self.send(calls.command(namespace, name, action)))
+
+    def delete(self, name: str, namespace: str = "default") -> None:
+        """Delete a job and all that is its own. Raises NotFoundError."""
+        self.send(calls.delete_job(namespace, name))
+
+    # --- queues ----------------------------------------------------------------------------
+
+    def queues(self) -> list[scheduling.Queue]:
+        """All queues."""
+        return [kinds.QUEUES.decode(item) for item in self.send(calls.queues()).items]
+
+    def queue(self, name: str) -> scheduling.Queue:
+        """One queue. Raises NotFoundError."""
+        return kinds.QUEUES.decode(self.send(calls.queue(name)))

@@ -1,0 +1,249 @@
+"""The REST API as values: every call's method, path, body and how its answer is read.
+
+The one place that knows paths. Nothing here sends anything: a client does, sync or async, and so
+may a program that brings an HTTP library of its own. Objects come back undecoded.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from stromboli.client import errors
+from stromboli.client.answers import Applied, Explanation, Page, Problem, SchedulingInput
+from stromboli.shared.api import batch
+
+T = TypeVar("T")
+Document = Mapping[str, Any]
+JSON = "application/json"
+PROBLEM = "application/problem+json"
+PAGE_ITEMS = 500
+"""Objects a page: some megabytes, and milliseconds to decode."""
+
+
+class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One request. ``what`` names the object in errors; ``read`` decodes a good answer and raises
+    msgspec.DecodeError. ``is_collection``: a 404 cannot mean that an object is missing;
+    ``is_creation``: it means that the namespace is."""
+
+    method: str
+    path: str
+    what: str
+    read: Callable[[bytes], T]
+    query: dict[str, str] = {}
+    headers: dict[str, str] = {}
+    body: bytes = b""
+    is_collection: bool = False
+    is_creation: bool = False
+
+    def keyed(self, idempotency_key: str) -> "Call[T]":
+        """The same call, safe to repeat: the server does it once and answers alike each time."""
+        headers = {**self.headers, "idempotency-key": idempotency_key}
+        return msgspec.structs.replace(self, headers=headers)
+
+
+def answer(call: Call[T], status: int, content_type: str, body: bytes) -> T:
+    """What the server's answer means. Raises AnsweredError, UnreadableError."""
+    kind = content_type.partition(";")[0].strip()
+    try:
+        if 200 <= status < 300 and (kind == JSON or not body):
+            return call.read(body)
+        if kind == PROBLEM and not (status == 404 and call.is_collection):
+            raise _refusal(call, status, msgspec.json.decode(body, type=Problem))
+    except msgspec.DecodeError as error:
+        raise errors.UnreadableError(call.what, str(error)) from None
+    told = f"{call.method} {call.path} gave {status} {kind or 'nothing'}"
+    raise errors.UnreadableError(call.what, told)
+
+
+def _refusal(call: Call[Any], status: int, problem: Problem) -> errors.AnsweredError:
+    kind = errors.BY_STATUS.get(status, errors.AnsweredError)
+    reason = problem.detail or problem.title or f"status {status}"
+    return kind(call.what, reason, status, problem.violations, is_creation=call.is_creation)
+
+
+# --- any object ----------------------------------------------------------------------------
+
+
+def apply(documents: Sequence[Document]) -> Call[list[Applied]]:
+    """Create or change objects, all or none."""
+    return Call(
+        method="POST",
+        path="/v1/apply",
+        what="manifests",
+        read=msgspec.json.Decoder(list[Applied]).decode,
+        body=msgspec.json.encode({"objects": documents}),
+        is_creation=True,
+    )
+
+
+# --- jobs ----------------------------------------------------------------------------------
+
+
+def create_job(namespace: str, job: batch.Job | Document) -> Call[bytes]:
+    """A new job; the answer is the job as stored."""
+    name = job.metadata.name if isinstance(job, batch.Job) else job["metadata"].get("name", "")
+    return Call(
+        method="POST",
+        path=_jobs(namespace),
+        what=f"job {namespace}/{name}",
+        read=bytes,
+        body=msgspec.json.encode(job),
+        is_creation=True,
+    )
+
+
+def jobs(namespace: str = "", *, limit: int = 0, continue_: str = "") -> Call[Page]:
+    """The jobs of a namespace, or all."""
+    path = _jobs(namespace) if namespace else "/v1/jobs"
+    return _page(path, "jobs", limit, continue_)
+
+
+def job(namespace: str, name: str) -> Call[bytes]:
+    """One job."""
+    return _of_job("GET", namespace, name, "", bytes)
+
+
+def delete_job(namespace: str, name: str) -> Call[None]:
+    """Delete a job and all that is its own."""
+    return _of_job("DELETE", namespace, name, "", _nothing)
+
+
+def job_pods(namespace: str, name: str) -> Call[Page]:
+    """A job's pods."""
+    return _of_job("GET", namespace, name, "/pods", _PAGE)
+
+
+def job_events(namespace: str, name: str) -> Call[Page]:
+    """Kubernetes' Events about a job, its PodGroup and its pods."""
+    return _of_job("GET", namespace, name, "/events", _PAGE)
+
+
+def explanation(namespace: str, name: str) -> Call[Explanation]:
+    """Why a job waits."""
+    return _of_job("GET", namespace, name, "/explanation", msgspec.json.Decoder(Explanation).decode)
+
+
+def command(namespace: str, name: str, action: str) -> Call[bytes]:
+    """Ask for an action on a job, such as ``AbortJob``; the answer is the Command."""
+    body = msgspec.json.encode({"action": action})
+    return _of_job("POST", namespace, name, "/commands", bytes, body)
+
+
+# --- queues and the cluster ----------------------------------------------------------------
+
+
+def create_queue(document: Document) -> Call[bytes]:
+    """A new queue; the answer is the queue as stored."""
+    return Call(
+        method="POST",
+        path="/v1/queues",
+        what=f"queue {document['metadata']['name']}",
+        read=bytes,
+        body=msgspec.json.encode(document),
+        is_creation=True,
+    )
+
+
+def queues(*, limit: int = 0, continue_: str = "") -> Call[Page]:
+    """All queues."""
+    return _page("/v1/queues", "queues", limit, continue_)
+
+
+def queue(name: str) -> Call[bytes]:
+    """One queue."""
+    return Call(method="GET", path=_queue(name), what=f"queue {name}", read=bytes)
+
+
+def delete_queue(name: str) -> Call[None]:
+    """Delete a queue."""
+    return Call(method="DELETE", path=_queue(name), what=f"queue {name}", read=_nothing)
+
+
+def nodes(*, limit: int = 0, continue_: str = "") -> Call[Page]:
+    """All nodes."""
+    return _page("/v1/nodes", "nodes", limit, continue_)
+
+
+def pod_groups(namespace: str = "") -> Call[Page]:
+    """The PodGroups of a namespace, or all."""
+    return _in("/v1/podgroups", "pod groups", namespace)
+
+
+def pods(namespace: str = "") -> Call[Page]:
+    """The pods of a namespace, or all."""
+    return _in("/v1/pods", "pods", namespace)
+
+
+def scheduling_input() -> Call[SchedulingInput]:
+    """What the scheduler sees of the cluster."""
+    return Call(
+        method="GET",
+        path="/v1/scheduling",
+        what="the cluster",
+        read=msgspec.json.Decoder(SchedulingInput).decode,
+        is_collection=True,
+    )
+
+
+def readiness() -> Call[dict[str, dict[str, str]]]:
+    """Service -> fact -> what it waits for (with status 503) or warns of."""
+    return Call(
+        method="GET",
+        path="/readyz",
+        what="the server",
+        read=msgspec.json.Decoder(dict[str, dict[str, str]]).decode,
+    )
+
+
+# --- parts ---------------------------------------------------------------------------------
+
+_PAGE = msgspec.json.Decoder(Page).decode
+
+
+def _nothing(_: bytes) -> None:
+    return None
+
+
+def _page(path: str, what: str, limit: int, continue_: str) -> Call[Page]:
+    query = {"limit": str(limit)} if limit else {}
+    return _listed(path, what, query | ({"continue": continue_} if continue_ else {}))
+
+
+def _in(path: str, what: str, namespace: str) -> Call[Page]:
+    return _listed(path, what, {"namespace": namespace} if namespace else {})
+
+
+def _listed(path: str, what: str, query: dict[str, str]) -> Call[Page]:
+    return Call(method="GET", path=path, what=what, read=_PAGE, query=query, is_collection=True)
+
+
+def _of_job(
+    method: str,
+    namespace: str,
+    name: str,
+    below: str,
+    read: Callable[[bytes], T],
+    body: bytes = b"",
+) -> Call[T]:
+    return Call(
+        method=method,
+        path=f"{_jobs(namespace)}/{_part(name)}{below}",
+        what=f"job {namespace}/{name}",
+        read=read,
+        body=body,
+    )
+
+
+def _jobs(namespace: str) -> str:
+    return f"/v1/namespaces/{_part(namespace)}/jobs"
+
+
+def _queue(name: str) -> str:
+    return f"/v1/queues/{_part(name)}"
+
+
+def _part(name: str) -> str:
+    """A name inside a path; an empty one leaves a hole there, which is never sent."""
+    return quote(name, safe="")

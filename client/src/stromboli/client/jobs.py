@@ -1,0 +1,43 @@
+"""A job of one task and one container, as most are. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from stromboli.shared.api import batch, meta
+
+
+def job(
+    name: str,
+    *,
+    image: str,
+    command: Sequence[str] = (),
+    replicas: int = 1,
+    min_available: int = 0,
+    requests: Mapping[str, str] | None = None,
+    queue: str = "",
+    annotations: Mapping[str, str] | None = None,
+) -> batch.Job:
+    """A job of ``replicas`` equal pods that start together, or ``min_available`` of them do.
+
+    ``requests``: what each pod asks for, such as ``{"cpu": "1", "nvidia.com/gpu": "8"}``;
+    ``annotations`` stand on its pods. An empty ``queue`` leaves the choice to the server. Jobs of
+    several tasks are ``batch.Job`` of ``stromboli.shared.api``, or dictionaries as YAML has them.
+    """
+    container: dict[str, object] = {"name": "main", "image": image}
+    if command:
+        container["command"] = list(command)
+    if requests:
+        container["resources"] = {"requests": dict(requests)}
+    pod = msgspec.json.encode({"restartPolicy": "Never", "containers": [container]})
+    template = batch.PodTemplate(
+        metadata=meta.ObjectMeta(annotations=dict(annotations) if annotations else None),
+        spec=msgspec.Raw(pod),
+    )
+    spec = batch.JobSpec(
+        tasks=(batch.TaskSpec(name="main", replicas=replicas, template=template),),
+        min_available=min_available,
+    )
+    if queue:
+        spec = msgspec.structs.replace(spec, queue=queue)
+    return batch.Job(metadata=meta.ObjectMeta(name=name), spec=spec)

@@ -1,0 +1,58 @@
+"""Where a program finds the server, and how it sends a call there."""
+
+import os
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from stromboli.client import calls, errors
+
+DEFAULT_URL = "http://127.0.0.1:8480"
+"""Where admission listens unless told otherwise."""
+VARIABLE = "STROM_SERVER"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+ANSWER_WITHIN_S = 30.0
+"""A submission may be a thousand objects, each a write to etcd."""
+
+
+def url(given: str | None) -> str:
+    """The base URL: the given one, else ``STROM_SERVER``, else this machine. Raises ValueError."""
+    chosen = given or os.environ.get(VARIABLE) or DEFAULT_URL
+    parts = urlsplit(chosen)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{chosen!r} is not a URL; write it with its scheme, as {DEFAULT_URL}")
+    return chosen.rstrip("/")
+
+
+def options(base_url: str, answer_within_s: float) -> dict[str, Any]:
+    """What an httpx client is made with. No proxy is ever between a machine and itself."""
+    is_loopback = urlsplit(base_url).hostname in LOOPBACK
+    return {"base_url": base_url, "timeout": answer_within_s, "trust_env": not is_loopback}
+
+
+def request(call: calls.Call[Any]) -> dict[str, Any]:
+    """The call as arguments of httpx's ``request``. Raises UnnamedError for an empty name, with
+    which the path would be that of something else."""
+    if "//" in call.path or call.path.endswith("/"):
+        raise errors.UnnamedError(call.what, "a name is empty")
+    headers = {"content-type": calls.JSON, **call.headers} if call.body else call.headers
+    return {
+        "method": call.method,
+        "url": call.path,
+        "params": call.query or None,
+        "content": call.body or None,
+        "headers": headers,
+    }
+
+
+def unreachable(base_url: str, error: Exception, within_s: float) -> errors.UnreachableError:
+    """httpx's trouble in our words."""
+    if isinstance(error, httpx.TimeoutException):
+        why = f"no answer within {within_s:g} s"
+    else:  # without the "[Errno 111] " before it
+        why = str(error).partition("] ")[2] or str(error) or type(error).__name__
+    return errors.UnreachableError(f"server {base_url}", why)
+
+
+TROUBLE = (httpx.TransportError, httpx.InvalidURL)

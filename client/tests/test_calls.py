@@ -1,0 +1,86 @@
+"""What an answer means, whoever sent the call. No server needed."""
+
+import msgspec
+import pytest
+
+from stromboli.client import calls, errors, server
+from stromboli.client.jobs import job
+
+PROBLEM = "application/problem+json"
+
+
+def problem(detail: str, **more: object) -> bytes:
+    return msgspec.json.encode({"title": "t", "status": 0, "detail": detail, **more})
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (404, errors.NotFoundError),
+        (409, errors.ConflictError),
+        (410, errors.ExpiredError),
+        (422, errors.RefusedError),
+        (503, errors.UnavailableError),
+        (418, errors.AnsweredError),
+    ],
+)
+def test_a_problem_is_an_error_of_its_status_with_the_servers_words(
+    status: int, kind: type[errors.AnsweredError]
+) -> None:
+    with pytest.raises(kind) as caught:
+        calls.answer(calls.job("ns", "train"), status, PROBLEM, problem("because"))
+    assert type(caught.value) is kind
+    assert (caught.value.what, caught.value.reason) == ("job ns/train", "because")
+    assert caught.value.status == status
+
+
+def test_a_refusal_has_every_mistake_with_its_path() -> None:
+    wrong = [{"path": "spec.queue", "reason": "unknown", "expected": "a queue"}]
+    with pytest.raises(errors.RefusedError) as caught:
+        calls.answer(calls.apply([]), 422, PROBLEM, problem("two", violations=wrong))
+    assert [violation.path for violation in caught.value.violations] == ["spec.queue"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body"),
+    [
+        (200, "text/html", b"<html>"),
+        (500, "text/html", b"oops"),
+        (200, calls.JSON, b"{}"),
+        (404, PROBLEM, problem("no such page")),
+    ],
+)
+def test_an_answer_that_is_none_of_stromboli_is_unreadable(
+    status: int, kind: str, body: bytes
+) -> None:
+    """A collection cannot be missing: a 404 for one comes from somebody else."""
+    with pytest.raises(errors.UnreadableError):
+        calls.answer(calls.jobs("ns"), status, kind, body)
+
+
+def test_a_missing_namespace_is_told_from_a_missing_job() -> None:
+    for call, is_creation in (
+        (calls.create_job("ns", job("a", image="i")), True),
+        (calls.job("ns", "a"), False),
+    ):
+        with pytest.raises(errors.NotFoundError) as caught:
+            calls.answer(call, 404, PROBLEM, problem("not there"))
+        assert caught.value.is_creation is is_creation
+
+
+def test_an_empty_name_is_never_sent() -> None:
+    """The path of a job without a name is that of all jobs."""
+    for call in (calls.delete_job("default", ""), calls.job("", "train"), calls.delete_queue("")):
+        with pytest.raises(errors.UnnamedError):
+            server.request(call)
+
+
+def test_names_cannot_leave_their_place_in_a_path() -> None:
+    assert calls.job("default", "../queues").path == "/v1/namespaces/default/jobs/..%2Fqueues"
+
+
+def test_a_url_without_a_scheme_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STROM_SERVER", "localhost:8480")
+    with pytest.raises(ValueError, match="scheme"):
+        server.url(None)
+    assert server.url("http://here/") == "http://here"
