@@ -5,6 +5,9 @@ timed from opening to close, with explanations, on a picture that is already fol
 the same run, a bare NumPy loop takes one argmax per pod over the same nodes. Machines differ, so
 the ratio of both is what counts; where others use the machine too, that of cpu seconds. The last
 line of stdout is one JSON.
+
+``--steady`` measures a scheduler that has long been running instead, from the last record of one
+new gang to its decision; ``--victims 1000 --by preempt`` a session that evicts.
 """
 
 import argparse
@@ -19,7 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bench import session_clusters
+from bench import session_clusters, session_lives
 from stromboli.scheduler.core import actions, plugins, simulate
 from stromboli.scheduler.core.framework import (
     cluster,
@@ -165,10 +168,21 @@ def main() -> None:
     parser.add_argument(
         "--verify", action="store_true", help="also hold it against the slow session: minutes"
     )
+    parser.add_argument("--steady", action="store_true", help="one new gang in a full house")
+    parser.add_argument("--waiting", type=int, default=0, help="with --steady: gangs that wait")
+    parser.add_argument("--victims", type=int, default=0, help="so many must go for one gang")
+    parser.add_argument("--by", choices=("preempt", "reclaim"), default="preempt")
     given = parser.parse_args()
     options = session_clusters.Options(
         **{name: getattr(given, name) for name in usual.__struct_fields__ if name != "is_equal"}
     )
+    if given.steady:
+        steady = session_lives.steady(CHART, options, given.waiting, rounds=10 * given.rounds)
+        print(json.dumps(steady))
+        return
+    if given.victims:
+        print(json.dumps(session_lives.victims(given.nodes, given.victims, given.by, given.rounds)))
+        return
     if given.preset:
         options = msgspec.structs.replace(options, size=100, shapes=1, is_equal=True)
     setting = msgspec.to_builtins(options)

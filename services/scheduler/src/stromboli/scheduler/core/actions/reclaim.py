@@ -66,8 +66,9 @@ def _room(
     ]
     free = evicting.free_room(within, task)
     if free.any():
-        robbed = [bool(victims.on(row, others)) for row in range(len(within.nodes))]
-        shared = free & np.array(robbed, np.bool_)
+        shared = np.zeros_like(free)
+        for row in np.flatnonzero(free & victims.held_by(others)):
+            shared[row] = bool(victims.on(int(row), others))
         # Room on a node that others do not use is for allocate to give, at once and for good.
         return evicting.Room(within.finder.best(task, shared), ()) if shared.any() else None
     helps = victims.may_help(task, others) & within.finder.verdict(task).resolvable

@@ -51,10 +51,11 @@ class Verdict:
 
 
 class _Kept:
-    """Answers for one class, true up to a position in the log of touched rows."""
+    """Answers for one class, true up to positions in the log of touched rows: what fits where, and
+    what it scores there, which many questions do without."""
 
     def __init__(self, size: int) -> None:
-        self.position = -1
+        self.position = self.scored = -1
         self.checks: list[list[points.Check]] = []
         self.passed: points.Mask = np.ones(size, np.bool_)
         self.resolvable: points.Mask = np.ones(size, np.bool_)
@@ -112,7 +113,7 @@ class Finder:
 
     def scores(self, task: model.Task, rows: npt.NDArray[np.intp]) -> points.Scores:
         """The sum of what node orders say of candidates, in ``points.SCORE_UNIT``."""
-        total: points.Scores = self._fresh(task).score[rows]
+        total: points.Scores = self._scored(task).score[rows]
         compared = self._compared(task, rows)
         return total if compared is None else total + compared
 
@@ -133,7 +134,7 @@ class Finder:
         """
         rows = np.flatnonzero(candidates)
         compared = None if len(rows) == 1 and count == 1 else self._compared(task, rows)
-        kept = self._fresh(task)
+        kept = self._scored(task)
         if verdict.is_alone or compared is not None or count == 1:
             scores = kept.score[rows] if compared is None else kept.score[rows] + compared
             return [self._nodes.names[int(rows[np.argmax(scores)])]]
@@ -228,27 +229,42 @@ class Finder:
     def _fresh(self, task: model.Task) -> _Kept:
         kind = (task.task_class, *(tell(task) for tell in self._session.distinctions))
         kept = self._kept.get(kind)
-        log = self._nodes.touched
         if kept is None:
             kept = self._kept[kind] = _Kept(len(self._nodes))
             self._ask(task, kept)
-        elif kept.position < len(log):
-            is_touched = np.zeros(len(self._nodes), np.bool_)
-            is_touched[log[kept.position :]] = True
-            rows = np.flatnonzero(is_touched)
-            is_few = len(rows) * FEW <= len(self._nodes)
-            self._refresh(task, kept, rows if is_few else views.ALL)
-        kept.position = len(log)
+        elif kept.position < len(self._nodes.touched):
+            self._refresh(task, kept, self._touched_since(kept.position))
+        kept.position = len(self._nodes.touched)
         return kept
+
+    def _scored(self, task: model.Task) -> _Kept:
+        """The same, with scores as they are now."""
+        kept = self._fresh(task)
+        if kept.scored < 0:
+            view = views.View(self._nodes, task)
+            kept.fixed = self._summed(task, view, points.Scope.STATIC)
+            kept.score = kept.fixed + self._local(task, view)
+        elif kept.scored < len(self._nodes.touched):
+            rows = self._touched_since(kept.scored)
+            kept.score[rows] = kept.fixed[rows] + self._local(
+                task, views.View(self._nodes, task, rows)
+            )
+        kept.scored = len(self._nodes.touched)
+        return kept
+
+    def _touched_since(self, position: int) -> views.Rows:
+        is_touched = np.zeros(len(self._nodes), np.bool_)
+        is_touched[self._nodes.touched[position:]] = True
+        rows = np.flatnonzero(is_touched)
+        return rows if len(rows) * FEW <= len(self._nodes) else views.ALL
 
     def _ask(self, task: model.Task, kept: _Kept) -> None:
         view = views.View(self._nodes, task)
         for test in self._session.flat("predicate", "enablePredicate"):
             is_kept = self._session.scopes[test] is not points.Scope.GLOBAL
             kept.checks.append(_own(test(task, view)) if is_kept else [])
-        kept.fixed = self._summed(task, view, points.Scope.STATIC)
         self._judge(kept, views.ALL)
-        self._sum_up(task, kept, view)
+        self._fit(task, kept, view)
 
     def _refresh(self, task: model.Task, kept: _Kept, rows: views.Rows) -> None:
         view = views.View(self._nodes, task, rows)
@@ -258,7 +274,7 @@ class Finder:
                 for check, answer in zip(checks, test(task, view), strict=True):
                     check.passed[rows] = answer.passed
         self._judge(kept, rows)
-        self._sum_up(task, kept, view)
+        self._fit(task, kept, view)
 
     def _judge(self, kept: _Kept, rows: views.Rows) -> None:
         kept.passed[rows] = True
@@ -269,9 +285,8 @@ class Finder:
                 if check.code is not points.Code.UNSCHEDULABLE:
                     kept.resolvable[rows] &= check.passed[rows]
 
-    def _sum_up(self, task: model.Task, kept: _Kept, view: views.View) -> None:
+    def _fit(self, task: model.Task, kept: _Kept, view: views.View) -> None:
         rows = view.rows
-        kept.score[rows] = kept.fixed[rows] + self._local(task, view)
         usable = self._nodes.labelled.usable[rows]
         kept.fits_idle[rows] = _covers(view.idle, task) & usable
         kept.fits_future[rows] = _covers(view.future_idle, task) & usable
