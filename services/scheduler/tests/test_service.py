@@ -1,148 +1,31 @@
 """The service on the embedded log: what it publishes, when it is ready, and how it restarts."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
-from stromboli.local.bus import EmbeddedBus
+from services.scheduler.tests.running import (
+    NODE,
+    SETTINGS,
+    TRACE,
+    Outside,
+    at_least,
+    bound,
+    gang,
+    has_problem,
+    is_ready,
+    serving,
+)
 from stromboli.scheduler import configured, service
-from stromboli.scheduler.core import plugins, state
+from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.framework import configuration as framework
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import envelope, errors, keys, runtime, topics
-from stromboli.shared.api import core, meta
+from stromboli.shared import envelope, errors, runtime, topics
 from stromboli.shared.bus import port
-from stromboli.shared.messages import cluster, log
+from stromboli.shared.messages import log
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders
-
-DEADLINE_S = 20.0
-TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-SETTINGS = SchedulerSettings(instance="test")
-NODE = builders.make_node("n1", cpu="4")
-
-
-def gang(number: int, name: str = "g1") -> list[meta.Object]:
-    trace = {keys.TRACEPARENT: TRACE}
-    pods: list[core.Pod] = [builders.make_pod(f"{name}-w-{at}", name) for at in range(number)]
-    return [builders.make_pod_group(name, number, annotations=trace), *pods]
-
-
-class Outside:
-    """The other services' part in the log."""
-
-    def __init__(self, bus: port.Bus, monitor: port.Writer, controller: port.Writer) -> None:
-        self.bus = bus
-        self._monitor = monitor
-        self._controller = controller
-
-    async def see(self, *objects: meta.Object) -> None:
-        await self._monitor.append(*(builders.observed(made) for made in objects))
-
-    async def sync(self) -> None:
-        """Every kind has been seen."""
-        for kind in state.KINDS:
-            message = cluster.KindSynced(
-                kind=kind.plural, state="synced", resource_version="1", at=builders.NOON
-            )
-            await self._monitor.append(
-                envelope.Draft(
-                    topic=topics.SYNC, key=kind.plural, message=message, time=builders.NOON
-                )
-            )
-
-    async def garble(self, topic: topics.Topic, key: str) -> None:
-        """A message of a type that does not belong there, as a newer version might write it."""
-        unread = msgspec.structs.replace(topic, messages=(log.Opened,))
-        message = log.Opened(writer="monitor", instance="x")
-        await self._monitor.append(
-            envelope.Draft(topic=unread, key=key, message=message, time=builders.NOON)
-        )
-
-    async def execute(self, decision: envelope.Record) -> None:
-        statement = envelope.decode(decision)
-        assert isinstance(statement, messages.StatementDecided)
-        answer = messages.DecisionAnswered(
-            decision=decision.id,
-            pod_group=statement.pod_group,
-            tasks=tuple(
-                messages.TaskOutcome(
-                    namespace=bind.namespace, pod=bind.pod, uid=bind.uid, result="executed"
-                )
-                for bind in statement.binds
-            ),
-        )
-        await self._controller.append(
-            envelope.Draft(
-                topic=topics.OUTCOMES, key=decision.id, message=answer, time=builders.NOON
-            )
-        )
-
-    async def until(
-        self, topic: topics.Topic, holds: Callable[[list[envelope.Record]], bool]
-    ) -> list[envelope.Record]:
-        """All records of a topic but openings, as soon as ``holds`` is true of them."""
-        found: list[envelope.Record] = []
-        async with (
-            asyncio.timeout(DEADLINE_S),
-            contextlib.aclosing(self.bus.fold((topic,))) as batches,
-        ):
-            async for batch in batches:
-                found += [record for record in batch.records if record.key != log.OPENED_KEY]
-                if holds(found):
-                    return found
-        raise AssertionError("a fold ended")
-
-
-@pytest.fixture
-async def outside(tmp_path: Path) -> AsyncIterator[Outside]:
-    async with EmbeddedBus(tmp_path / "log.db", clock=lambda: builders.NOON) as bus:
-        monitor = await bus.open_writer("monitor", "test")
-        yield Outside(bus, monitor, await bus.open_writer("controller", "test"))
-
-
-@contextlib.asynccontextmanager
-async def serving(
-    bus: port.Bus, settings: SchedulerSettings = SETTINGS
-) -> AsyncIterator[runtime.Health]:
-    health = runtime.Health("scheduler")
-    task = asyncio.create_task(service.serve(settings, bus, health, lambda: builders.NOON))
-    try:
-        yield health
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-async def is_ready(health: runtime.Health) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        await health.ready()
-
-
-async def has_problem(health: runtime.Health, fact: str) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while fact not in health.problems:  # noqa: ASYNC110 - health tells of readiness only
-            await asyncio.sleep(0)
-
-
-def at_least(number: int) -> Callable[[list[envelope.Record]], bool]:
-    return lambda found: len(found) >= number
-
-
-def bound(records: Sequence[envelope.Record]) -> list[str]:
-    decoded = [envelope.decode(record) for record in records]
-    return [
-        bind.pod
-        for message in decoded
-        if isinstance(message, messages.StatementDecided)
-        for bind in message.binds
-    ]
 
 
 async def test_a_gang_is_decided_in_one_statement_and_the_session_recorded(

@@ -14,6 +14,7 @@ from stromboli.local import system
 from stromboli.local.demo import experiment, report
 from stromboli.local.nodes import rules as rule_files
 from stromboli.local.nodes import simulated
+from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import errors, runtime, telemetry
 
 STATE = Path(".strom")
@@ -31,6 +32,13 @@ def up(
     gpus: Annotated[int, typer.Option(help="GPUs of each node (nvidia.com/gpu).")] = 0,
     rules: Annotated[
         Path | None, typer.Option(help="Rule file: how long pods run, and how they end.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Scheduler configuration, as volcano-scheduler.conf; changes hold at once. "
+            "[default: the built-in one]"
+        ),
     ] = None,
     state: Annotated[Path, typer.Option(help="Folder that holds everything.")] = STATE,
     port: Annotated[
@@ -56,6 +64,7 @@ def up(
             port=system.USUAL_PORT if port is None else port,
             port_may_move=port is None,
             disorder=disorder,
+            scheduler=SchedulerSettings(configuration=str(config) if config else ""),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

@@ -4,13 +4,14 @@ The service calls ``step`` in its one core thread and touches nothing of the eng
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from stromboli.scheduler.core import policy, session, state
-from stromboli.scheduler.core.framework import configuration, isolation
+from stromboli.scheduler.core import plugins, policy, session, state
+from stromboli.scheduler.core.framework import configuration, isolation, opening
+from stromboli.scheduler.core.framework import session as framework
 from stromboli.shared import envelope, errors, keys, snapshot, telemetry, topics
 from stromboli.shared.api import core, kinds, meta, scheduling
 from stromboli.shared.bus import port
@@ -25,6 +26,10 @@ _session_seconds = telemetry.meter.create_histogram(
 )
 _binds = telemetry.meter.create_counter(
     "stromboli.scheduler.binds", description="Pods decided to be bound"
+)
+_failing = telemetry.meter.create_gauge(
+    "stromboli.scheduler.plugin.failing",
+    description="1 for a plugin that sessions go on without, or hold gangs back for",
 )
 
 
@@ -43,11 +48,13 @@ class Publication(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What a step came to. ``facts``: fact -> problem or None; ``is_due``: decide again soon;
-    ``look_again_s``: take a step after so long even if nothing comes."""
+    """What a step came to. ``facts``: fact -> problem or None; ``warnings``: likewise what stops
+    nothing; ``is_due``: decide again soon; ``look_again_s``: take a step after so long even if
+    nothing comes."""
 
     undecodable: tuple[Undecodable, ...]
     facts: dict[str, str | None]
+    warnings: dict[str, str | None]
     publication: Publication | None
     is_due: bool
     look_again_s: float
@@ -62,6 +69,8 @@ class Engine:
         seed: int,
         epoch: int,
         sync_max_age: timedelta,
+        find: opening.FindPlugin = plugins.find,
+        watched: Callable[[isolation.Attempt], framework.Session] = isolation.at_once,
     ) -> None:
         self.picture = state.State(by.scheduler_names)
         self._policy = by
@@ -76,7 +85,10 @@ class Engine:
         self._look_at: datetime | None = None
         self._shown: tuple[object, ...] = ({}, ())
         self._complained: set[str] = set()
+        self._find = find
+        self._watched = watched
         self._troubles = isolation.Troubles()
+        self._failures: dict[str, str] = {}
 
     def reconfigure(self, configured: configuration.Configuration) -> None:
         """From the next session on, decide by this; the core thread calls it."""
@@ -106,6 +118,7 @@ class Engine:
         return Step(
             undecodable=tuple(undecodable),
             facts=facts,
+            warnings={"plugins": _lines(self._failures)},
             publication=publication,
             is_due=is_due and publication is None,
             look_again_s=self._look_again_s(now),
@@ -175,7 +188,13 @@ class Engine:
         self._show_unknowns()
         started = time.perf_counter()
         decided = session.decide(
-            self.picture, now, self._policy, self._seed, troubles=self._troubles
+            self.picture,
+            now,
+            self._policy,
+            self._seed,
+            find=self._find,
+            troubles=self._troubles,
+            watched=self._watched,
         )
         publication = Publication(
             tuple(self._decisions(decided, now)), dict(self._explanations(decided, now))
@@ -189,6 +208,7 @@ class Engine:
         seconds = time.perf_counter() - started
         binds = sum(len(statement.binds) for statement in decided.decisions)
         self._complain(decided.complaints)
+        self._show_failures(dict(decided.failures))
         _session_seconds.record(seconds)
         _binds.add(binds)
         if decided.record is not None:
@@ -211,6 +231,11 @@ class Engine:
         self._complained = set(complaints)
         if news:
             telemetry.log.warning("complaints", of=news)
+
+    def _show_failures(self, failures: dict[str, str]) -> None:
+        for name in failures.keys() ^ self._failures.keys():
+            _failing.set(int(name in failures), {"plugin": name})
+        self._failures = failures
 
     def _show_unknowns(self) -> None:
         """Say once what is left out: nodes, and unreadable pods for which no node could be."""
@@ -263,6 +288,10 @@ class Engine:
                     object_uid=before.pod_group_uid if message is None and before else "",
                 ),
             )
+
+
+def _lines(failures: dict[str, str]) -> str | None:
+    return "\n".join(f"{name}: {why}" for name, why in failures.items()) or None
 
 
 def warm_up() -> None:

@@ -13,7 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-from stromboli.scheduler import configured, discovery, engine, restart
+from stromboli.scheduler import configured, discovery, engine, restart, watch
+from stromboli.scheduler.core import plugins
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, errors, runtime, telemetry
 from stromboli.shared.bus import port
@@ -35,10 +36,15 @@ async def serve(
     bus: port.Bus,
     health: runtime.Health,
     clock: runtime.Clock,
+    registry: plugins.Registry | None = None,
 ) -> None:
-    """Decide until cancelled. Everything begun is safe to repeat, so cancellation is immediate."""
+    """Decide until cancelled. Everything begun is safe to repeat, so cancellation is immediate.
+
+    ``registry``: the plugins that there are; None for those that are installed.
+    """
     health.set("start", "opening the log")
-    registry = await asyncio.to_thread(discovery.registry)
+    if registry is None:
+        registry = await asyncio.to_thread(discovery.registry)
     file = (
         configured.File(Path(settings.configuration), registry) if settings.configuration else None
     )
@@ -48,10 +54,21 @@ async def serve(
         lambda: bus.open_writer("scheduler", settings.instance), "log", health
     )
     start = await runtime.persist(lambda: restart.offsets(bus), "log", health)
-    with ThreadPoolExecutor(1, thread_name_prefix="core") as core_thread:
+    with (
+        watch.Watch(settings.plugin_deadline_s) as watched,  # stops what the thread's end waits for
+        ThreadPoolExecutor(1, thread_name_prefix="core") as core_thread,
+    ):
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(core_thread, engine.warm_up)
-        scheduler = Scheduler(settings, bus, writer, start, core_thread, health, clock)
+        decider = engine.Engine(
+            settings.policy,
+            settings.seed,
+            writer.epoch,
+            timedelta(seconds=settings.sync_max_age_s),
+            registry.find,
+            watched,
+        )
+        scheduler = Scheduler(settings, bus, writer, start, core_thread, decider, health, clock)
         await scheduler.reconfigure(loaded)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(scheduler.run())
@@ -103,8 +120,8 @@ async def renew(file: configured.File, decider: Decider, health: runtime.Health)
         _refused.add(1)
         return
     if loaded is not None:
-        _tell(loaded, health)
         await decider.reconfigure(loaded)
+        _tell(loaded, health)
 
 
 def _tell(loaded: configured.Loaded, health: runtime.Health) -> None:
@@ -123,6 +140,7 @@ class Scheduler:
         writer: port.Writer,
         start: dict[str, int],
         core_thread: ThreadPoolExecutor,
+        decider: engine.Engine,
         health: runtime.Health,
         clock: runtime.Clock,
     ) -> None:
@@ -133,12 +151,7 @@ class Scheduler:
         self._core_thread = core_thread
         self._health = health
         self._clock = clock
-        self._engine = engine.Engine(
-            settings.policy,
-            settings.seed,
-            writer.epoch,
-            timedelta(seconds=settings.sync_max_age_s),
-        )
+        self._engine = decider
         self._inbox: asyncio.Queue[port.Batch] = asyncio.Queue(BATCHES_AHEAD)
         self._untold: dict[str, envelope.Draft] = {}
         self._has_untold = asyncio.Event()
@@ -181,6 +194,8 @@ class Scheduler:
             step = await self._step(batches, may_decide=loop.time() >= next_session)
             for fact, problem in step.facts.items():
                 self._health.set(fact, problem)
+            for fact, warning in step.warnings.items():
+                self._health.warn(fact, warning)
             await self._park(step.undecodable)
             if step.publication is not None:
                 next_session = loop.time() + self._settings.min_session_interval_s

@@ -24,6 +24,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Least time between the starts of two sessions. The first change after a pause is answered at
     once; a burst is answered in a few sessions instead of one for each record."""
 
+    plugin_deadline_s: float = 5.0
+    """After so long a plugin's call that did not return is stopped, and the plugin left out for ten
+    minutes. A call takes microseconds; a busy machine is no plugin's fault."""
     configuration: str = ""
     """File with actions and tiers in Volcano's format; none: its built-in default."""
     configuration_check_s: float = 2.0

@@ -22,9 +22,6 @@ from typing import Self
 from stromboli.scheduler.core.framework import isolation, session
 from stromboli.shared import telemetry
 
-DEADLINE_S = 5.0
-"""For one call of a plugin's function, which takes microseconds; a busy machine is no plugin's
-fault."""
 _LOOKS = 10
 """How often within a deadline the stack is looked at."""
 
@@ -32,15 +29,15 @@ _LOOKS = 10
 class Watch:
     """Watches one thread's attempts; use as a context manager."""
 
-    def __init__(
-        self, deadline_s: float = DEADLINE_S, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, deadline_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """``deadline_s``: for one call of a plugin's function."""
         self._deadline_s = deadline_s
         self._clock = clock
         self._lock = threading.Lock()
         self._running: int | None = None
         """The thread whose attempt is running."""
         self._has_fired = False
+        self._begun = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="watch", daemon=True)
 
@@ -55,12 +52,14 @@ class Watch:
         trace: TracebackType | None,
     ) -> None:
         self._stopped.set()
+        self._begun.set()
         self._thread.join()
 
     def __call__(self, attempt: isolation.Attempt) -> session.Session:
         """Run an attempt in this thread. A call that takes too long ends in PluginHungError."""
         try:
             self._running = threading.get_ident()
+            self._begun.set()
             return attempt()
         finally:
             while self._running is not None:
@@ -81,12 +80,21 @@ class Watch:
         seen: FrameType | None = None
         since = 0.0
         while not self._stopped.wait(self._deadline_s / _LOOKS):
+            if self._is_idle():  # nothing to look at costs nothing
+                self._begun.clear()
+                seen = None
+                if self._is_idle() and not self._stopped.is_set():
+                    self._begun.wait()
+                continue
             found = self._call()
             if found is None or found[0] is not seen:
                 seen, since = (found[0] if found else None), self._clock()
             elif self._clock() - since >= self._deadline_s:
                 self._fire(found[0], found[1])
                 since = self._clock()
+
+    def _is_idle(self) -> bool:
+        return self._running is None
 
     def _call(self) -> tuple[FrameType, str] | None:
         """The outermost call of a plugin's function that is going on, and the plugin."""

@@ -111,6 +111,9 @@ def _why(picture: state.State, closed: session.Session, job: model.Job) -> Why |
         return None
     if not queue.is_open:
         return Why("queue-closed", f"queue {queue.name} is {queue.state}")
+    invalid = closed.job_valid(job)
+    if invalid is not None and invalid.reason == points.PLUGIN_FAILED:
+        return Why("unknown", f": {invalid.message}")
     if job.is_pending:
         return Why("enqueue", "; ".join(closed.events.get(job.key, ())) or job.fit_error)
     failed = _failure(job)
@@ -119,7 +122,6 @@ def _why(picture: state.State, closed: session.Session, job: model.Job) -> Why |
     if job.problems:
         pod = min(job.problems)
         return Why("invalid", f" {pod}: {job.problems[pod]}")
-    invalid = closed.job_valid(job)
     if invalid is not None:
         return Why("gang", f": {invalid.message}")
     if job.gated:
@@ -196,13 +198,14 @@ def _explanation(
     if tier == "resources" and shortages and all(each.needed <= each.free for each in shortages):
         tier = "fragmentation"
     waits = job.count(*_WAIT)
+    message = why.reason if tier == "enqueue" else _message(job, why.reason, tried)
     return messages.PodGroupExplained(
         pod_group=job.key,
         pod_group_uid=job.pod_group.metadata.uid,
         queue=job.queue,
         phase=job.pod_group.status.phase,
         tier=tier,
-        message=why.reason if tier == "enqueue" else _message(job, why.reason, tried),
+        message=message + _missed(closed, message),
         min_member=job.min_available,
         members=len(job.tasks) + len(job.problems),
         running=job.count(model.Status.RUNNING),
@@ -216,6 +219,14 @@ def _explanation(
             )
         ),
     )
+
+
+def _missed(closed: session.Session, message: str) -> str:
+    """Which plugins had no say, and why: what else is told may be for want of theirs."""
+    lacking = [
+        f"{name} ({why})" for name, why in sorted(closed.failures.items()) if why not in message
+    ]
+    return f" Decided without plugin {', '.join(lacking)}." if lacking else ""
 
 
 def _message(job: model.Job, origin: str, tried: int) -> str:

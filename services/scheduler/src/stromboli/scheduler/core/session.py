@@ -4,7 +4,7 @@ The picture is not changed: decisions enter it when the log has them. The same i
 session byte for byte, whatever the order in which the picture was folded.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -33,6 +33,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     record that called for the session. ``is_throttled``: what is in flight kept it from deciding
     more. ``is_awaiting``: pods of a young gang are still to come; should they not, a session after
     ``PATIENCE`` explains it. ``complaints``: what went wrong without stopping anything.
+    ``failures``: plugin -> why the session went on without it, or holds gangs back for it.
     ``wake_at``: when another may decide otherwise although nothing happened.
     """
 
@@ -44,6 +45,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     is_throttled: bool
     is_awaiting: bool
     complaints: tuple[str, ...] = ()
+    failures: Mapping[str, str] = {}
     wake_at: datetime | None = None
 
 
@@ -55,9 +57,11 @@ def decide(
     allowance: int | None = None,
     find: opening.FindPlugin = plugins.find,
     troubles: isolation.Troubles | None = None,
+    watched: Callable[[isolation.Attempt], framework.Session] = isolation.at_once,
 ) -> Session:
     """Decide on all that waits. ``allowance``: how much may be decided; None for what the
-    pace leaves."""
+    pace leaves. ``find``, ``troubles``, ``watched``: the plugins that there are, those that have
+    failed lately, and who stops one that does not answer."""
     if allowance is None:
         allowance = picture.pace.most_unanswered(by.max_unanswered) - picture.unanswered()
     given = cluster.Cluster(now=now, memory=picture.memory)
@@ -66,15 +70,20 @@ def decide(
         return opening.open_on(picture.world, how, given, which, seed=seed, allowance=allowance)
 
     known = isolation.Troubles() if troubles is None else troubles
-    closed = isolation.held(by.configured, open_with, simulate.act, find, now, known)
+    closed = isolation.held(by.configured, open_with, simulate.act, find, now, known, watched)
     try:
-        return _told(picture, closed, by, seed, allowance)
+        return _told(picture, closed, by, seed, allowance, known)
     finally:
         closed.take_back()
 
 
 def _told(
-    picture: state.State, closed: framework.Session, by: policy.Policy, seed: int, allowance: int
+    picture: state.State,
+    closed: framework.Session,
+    by: policy.Policy,
+    seed: int,
+    allowance: int,
+    troubles: isolation.Troubles,
 ) -> Session:
     number = picture.sessions + 1
     decisions = tuple(_statements(closed, number))
@@ -103,7 +112,10 @@ def _told(
         is_throttled=told.is_throttled,
         is_awaiting=told.is_awaiting,
         complaints=tuple(closed.complaints),
-        wake_at=closed.wake_at,
+        failures=troubles.failures(),
+        wake_at=min(
+            (at for at in (closed.wake_at, troubles.until) if at is not None), default=None
+        ),
     )
 
 

@@ -104,6 +104,21 @@ class Troubles:
             del self.held[job]
         self.out[blame.plugin] = trouble
 
+    def failures(self) -> dict[str, str]:
+        """Plugin -> what became of it, for people."""
+        found = {name: f"left out: {trouble.reason}" for name, trouble in self.out.items()}
+        for job, trouble in self.held.items():
+            before = found.get(trouble.plugin)
+            said = f"{job} is held back: {trouble.reason}"
+            found[trouble.plugin] = f"{before}; {said}" if before else said
+        return dict(sorted(found.items()))
+
+    @property
+    def until(self) -> datetime | None:
+        """When the first of them is to be tried again."""
+        known = (*self.out.values(), *self.held.values())
+        return min((trouble.until for trouble in known), default=None)
+
     def forget(self, now: datetime) -> None:
         """What is old is tried again."""
         for known in (self.out, self.held):
@@ -284,7 +299,9 @@ class HeldBack:
         trouble = self._jobs.get(job.key)
         if trouble is None:
             return None
-        return points.Invalid("PluginFailed", f"plugin {trouble.plugin} failed: {trouble.reason}")
+        return points.Invalid(
+            points.PLUGIN_FAILED, f"plugin {trouble.plugin} failed: {trouble.reason}"
+        )
 
 
 class StandIn:
@@ -313,7 +330,7 @@ class StandIn:
             "job_enqueueable": lambda: within.add_job_enqueueable(lambda job: points.REJECT),
             "job_starving": lambda: within.add_job_starving(lambda job: False),
             "job_valid": lambda: within.add_job_valid(
-                lambda job: points.Invalid("PluginFailed", self._text)
+                lambda job: points.Invalid(points.PLUGIN_FAILED, self._text)
             ),
         }
         had = self._trouble.points

@@ -53,6 +53,10 @@ class Check(NamedTuple):
     passed: Mask
 
 
+PLUGIN_FAILED = "PluginFailed"
+"""Reason of an ``Invalid`` that is no fault of the job's: who would have judged it has failed."""
+
+
 class Invalid(NamedTuple):
     """Why a job is not tried at all."""
 

@@ -16,16 +16,27 @@ from stromboli.scheduler.core.framework import configuration, durations
 DEFAULT: Mapping[str, Any] = {
     "actions": "enqueue, allocate, backfill",
     "tiers": [
-        {"plugins": [{"name": name} for name in ("priority", "gang", "conformance")]},
         {
             "plugins": [
-                {"name": name}
-                for name in ("overcommit", "drf", "predicates", "proportion", "nodeorder")
+                {"name": "priority"},
+                {"name": "gang", "enablePreemptable": False},
+                {"name": "conformance"},
+            ]
+        },
+        {
+            "plugins": [
+                {"name": "overcommit"},
+                {"name": "drf", "enablePreemptable": False},
+                {"name": "predicates"},
+                {"name": "proportion"},
+                {"name": "nodeorder"},
+                {"name": "binpack"},
             ]
         },
     ],
 }
-"""What decides where nothing is configured, as in the field."""
+"""What decides where nothing is configured: what the field's chart installs, and so what its users
+know, rather than what its binary falls back to (which has no binpack)."""
 
 LATER = frozenset({"deviceshare", "numaaware", "network-topology-aware", "task-topology"})
 """Plugins that the field has and we do not."""

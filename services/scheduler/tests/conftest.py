@@ -1,0 +1,17 @@
+"""A log that the scheduler's service runs on."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from services.scheduler.tests.running import Outside
+from stromboli.local.bus import EmbeddedBus
+from stromboli.testkit import builders
+
+
+@pytest.fixture
+async def outside(tmp_path: Path) -> AsyncIterator[Outside]:
+    async with EmbeddedBus(tmp_path / "log.db", clock=lambda: builders.NOON) as bus:
+        monitor = await bus.open_writer("monitor", "test")
+        yield Outside(bus, monitor, await bus.open_writer("controller", "test"))

@@ -1,0 +1,140 @@
+"""Plugins of others in the running service: they decide, and one that fails is told of."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.scheduler.tests.running import (
+    DEADLINE_S,
+    NODE,
+    SETTINGS,
+    Outside,
+    at_least,
+    bound,
+    gang,
+    serving,
+)
+from services.scheduler.tests.test_isolation import Odd
+from stromboli.scheduler.core import plugins
+from stromboli.scheduler.core.framework import points, session
+from stromboli.shared import envelope, runtime, topics
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders
+
+FILE = """\
+actions: "enqueue, allocate"
+tiers:
+- plugins:
+  - name: gang
+  - name: predicates
+  - name: odd
+"""
+
+
+def endless(*given: Any) -> Any:
+    while True:
+        pass
+
+
+def failing(*given: Any) -> Any:
+    raise RuntimeError("odd")
+
+
+def with_odd(tmp_path: Path, register: Callable[[session.Session], None]) -> dict[str, Any]:
+    """A plugin of somebody else's, and a configuration that names it."""
+    path = tmp_path / "c.yaml"
+    path.write_text(FILE)
+    settings = msgspec.structs.replace(SETTINGS, configuration=str(path), plugin_deadline_s=0.1)
+    return {"settings": settings, "registry": plugins.Registry({"odd": lambda: Odd(register)})}
+
+
+async def warned(health: runtime.Health, fact: str) -> str:
+    """What people should look at, as soon as it is told."""
+    async with asyncio.timeout(DEADLINE_S):
+        while fact not in health.warnings:  # noqa: ASYNC110 - health tells of readiness only
+            await asyncio.sleep(0.001)
+    return health.warnings[fact]
+
+
+def explained(record: envelope.Record) -> messages.PodGroupExplained:
+    message = envelope.decode(record)
+    assert isinstance(message, messages.PodGroupExplained)
+    return message
+
+
+async def test_a_plugin_of_another_distribution_decides(outside: Outside, tmp_path: Path) -> None:
+    def register(within: session.Session) -> None:
+        allowed = [name == "n2" for name in within.nodes.names]
+
+        def check(task: Any, view: Any) -> list[points.Check]:
+            mask = within.nodes.labelled.usable & allowed
+            return [points.Check("not n2", points.Code.UNRESOLVABLE, mask[view.rows])]
+
+        within.add_predicate(check, points.Scope.STATIC)
+
+    await outside.see(builders.make_queue(), NODE, builders.make_node("n2", cpu="4"), *gang(2))
+    await outside.sync()
+    async with serving(outside.bus, **with_odd(tmp_path, register)):
+        decisions = await outside.until(topics.DECISIONS, at_least(1))
+    statement = envelope.decode(decisions[0])
+    assert isinstance(statement, messages.StatementDecided)
+    assert [bind.node for bind in statement.binds] == ["n2", "n2"]
+
+
+async def test_a_gang_that_a_plugin_fails_on_is_held_back_and_says_so(
+    outside: Outside, tmp_path: Path
+) -> None:
+    """It stays ready, and others go on."""
+
+    def register(within: session.Session) -> None:
+        within.add_job_order(lambda left, right: 0)
+        within.add_job_ready(lambda job: failing() if job.name == "g1" else True)
+
+    await outside.see(builders.make_queue(), NODE, *gang(1), *gang(1, "g2"))
+    await outside.sync()
+    async with serving(outside.bus, **with_odd(tmp_path, register)) as health:
+        told = await outside.until(topics.EXPLANATIONS, at_least(1))
+        warning = await warned(health, "plugins")
+        assert bound(await outside.until(topics.DECISIONS, at_least(1))) == ["g2-w-0"]
+        assert health.is_ready
+    assert warning == "odd: default/g1 is held back: RuntimeError: odd"
+    assert explained(told[0]).tier == "unknown"
+    assert "plugin odd failed: RuntimeError: odd" in explained(told[0]).message
+
+
+@pytest.mark.parametrize("point", ["add_allocatable", "add_predicate", "add_job_enqueueable"])
+async def test_a_plugin_that_never_answers_is_left_out_and_explanations_say_so(
+    outside: Outside, tmp_path: Path, point: str
+) -> None:
+    """What it would have restricted waits, at the door or behind it."""
+
+    def register(within: session.Session) -> None:
+        getattr(within, point)(endless)
+
+    at_the_door = builders.make_pod_group("g2", 1, phase="Pending", min_resources={"cpu": "1"})
+    await outside.see(builders.make_queue(), NODE, *gang(1), at_the_door)
+    await outside.sync()
+    async with serving(outside.bus, **with_odd(tmp_path, register)) as health:
+        told = await outside.until(topics.EXPLANATIONS, at_least(1))
+        assert await warned(health, "plugins") == "odd: left out: it did not answer in time"
+        assert health.is_ready
+    assert "odd" in explained(told[0]).message
+    assert "it did not answer in time" in explained(told[0]).message
+
+
+async def test_a_score_that_never_ends_costs_a_second_attempt_and_nothing_else(
+    outside: Outside, tmp_path: Path
+) -> None:
+    def register(within: session.Session) -> None:
+        within.add_node_order(endless)
+
+    await outside.see(builders.make_queue(), NODE, *gang(2))
+    await outside.sync()
+    async with serving(outside.bus, **with_odd(tmp_path, register)) as health:
+        decisions = await outside.until(topics.DECISIONS, at_least(2))
+        assert await warned(health, "plugins") == "odd: left out: it did not answer in time"
+    assert bound(decisions) == ["g1-w-0", "g1-w-1"]
