@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from typer.testing import CliRunner, Result
 
 from stromboli.admission import rest, webhooks
@@ -37,6 +38,26 @@ class House:
         self.loop = loop
         self._cluster = cluster
         self._door = door
+        self._then: dict[str, Callable[[], Awaitable[object]]] = {}
+
+    def once_answered(self, path: str, then: Callable[[], Awaitable[object]]) -> None:
+        """Do something in the server's loop as soon as a request for this path was answered."""
+        self._then[path] = then
+
+    def watching(self, handler: ASGIApp) -> ASGIApp:
+        """The application's handler, with an eye on what is answered."""
+
+        async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+            async def send_and_tell(message: Message) -> None:
+                await send(message)
+                if message["type"] == "http.response.body":
+                    then = self._then.pop(scope["path"], None)
+                    if then is not None:
+                        await then()
+
+            await handler(scope, receive, send_and_tell)
+
+        return handle
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something in the server's loop."""
@@ -53,22 +74,28 @@ class House:
 
     def set_status(self, name: str, phase: str, **status: Any) -> None:
         """What the controller would write."""
+        self.do(self.write_status(name, phase, **status))
+
+    async def write_status(self, name: str, phase: str, **status: Any) -> None:
+        """The same, in the server's loop."""
         patch = {"status": {"state": {"phase": phase}, **status}}
-        self.do(
-            self._cluster.patch(
-                kinds.JOBS,
-                "default",
-                name,
-                msgspec.json.encode(patch),
-                patch_type="merge",
-                subresource="status",
-            )
+        await self._cluster.patch(
+            kinds.JOBS,
+            "default",
+            name,
+            msgspec.json.encode(patch),
+            patch_type="merge",
+            subresource="status",
         )
 
     def label(self, name: str, **labels: str) -> None:
         """What a user would write on a job."""
         patch = msgspec.json.encode({"metadata": {"labels": labels}})
         self.do(self._cluster.patch(kinds.JOBS, "default", name, patch, patch_type="merge"))
+
+    async def delete_job(self, name: str) -> None:
+        """A job goes; in the server's loop."""
+        await self._cluster.delete(kinds.JOBS, "default", name)
 
     def create(self, kind: kinds.Kind[Any], document: meta.Object | dict[str, Any]) -> None:
         """What another service would create."""
@@ -126,6 +153,7 @@ def house(tmp_path: Path) -> Iterator[House]:
             doors.append(Door(DoorSettings(), cluster, runtime.utc_now))
             one = House(asyncio.get_running_loop(), "", cluster, doors[0])
             app = rest.app([*http.health_routes([one.health]), *rest.routes(doors[0], cluster)])
+            app.asgi_handler = one.watching(app.asgi_handler)
             serving = http.serving(app, http.listen("127.0.0.1", 0))
             one.url = f"http://127.0.0.1:{await stack.enter_async_context(serving)}"
             one.health.set("picture", None)

@@ -1,7 +1,6 @@
 """Rules of ``strom job``."""
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,8 @@ import yaml
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.testkit import builders
+
+A = "/v1/namespaces/default/jobs/a"
 
 
 def test_run_creates_the_job_and_names_it_as_kubectl_does(house: Any, strom: Any) -> None:
@@ -226,10 +227,8 @@ def test_wait_ends_with_0_only_for_a_job_that_completed(house: Any, strom: Any) 
 
 def test_wait_is_over_when_the_phase_comes(house: Any, strom: Any) -> None:
     strom("job", "run", "a")
-    later = threading.Timer(0.3, lambda: house.set_status("a", "Running", running=1))
-    later.start()
+    house.once_answered(A, lambda: house.write_status("a", "Running", running=1))
     waited = strom("job", "wait", "a", "--for", "Running", "--timeout", "30s")
-    later.join()
     assert (waited.exit_code, waited.stdout) == (0, "default/a: Running (1 running)\n")
     assert waited.stderr.startswith("default/a: Pending\n")
 
@@ -244,12 +243,10 @@ def test_wait_gives_up_with_124(strom: Any) -> None:
     )
 
 
-def test_wait_for_a_job_that_is_deleted_meanwhile_fails(strom: Any) -> None:
+def test_wait_for_a_job_that_is_deleted_meanwhile_fails(house: Any, strom: Any) -> None:
     strom("job", "run", "a")
-    later = threading.Timer(0.3, lambda: strom("job", "delete", "a"))
-    later.start()
+    house.once_answered(A, lambda: house.delete_job("a"))
     waited = strom("job", "wait", "a", "--timeout", "30s")
-    later.join()
     assert waited.exit_code == 1
     assert "strom: job default/a: it was deleted meanwhile" in waited.stderr
 
