@@ -152,6 +152,10 @@ async def test_a_closed_cluster_says_so_and_its_watches_end(tmp_path: Path) -> N
     assert not await cluster.is_reachable()
     with pytest.raises(errors.UnavailableError):
         await cluster.create(CONFIG_MAPS, "default", objects.config_map("c"))
+    with pytest.raises(errors.UnavailableError):
+        await cluster.get(CONFIG_MAPS, "default", "c")
+    with pytest.raises(errors.UnavailableError):
+        await cluster.list(CONFIG_MAPS)
 
 
 # --- watching --------------------------------------------------------------------------------

@@ -243,8 +243,9 @@ class Stage:
             listing = await self.cluster.list(kinds.PODS)
             if len(listing.items) == count:
                 return [kinds.PODS.decode(raw) for raw in listing.items]
-            async for _ in self.cluster.watch(kinds.PODS, listing.resource_version):
-                break
+            changes = self.cluster.watch(kinds.PODS, listing.resource_version)
+            async with contextlib.aclosing(changes):
+                await anext(changes, None)
 
     async def names(self, kind: kinds.Kind[Any]) -> list[str]:
         """Names of all objects of a kind."""

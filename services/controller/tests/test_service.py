@@ -227,7 +227,7 @@ async def test_a_finished_job_goes_when_its_time_is_up(stage: Stage) -> None:
 async def test_the_next_controller_goes_on_where_the_last_one_stopped(stage: Stage) -> None:
     async with stage.controller():
         await enqueued(stage, 3)
-    pods = await stage.pods(3)
+        pods = await stage.pods(3)
     await stage.cluster.delete(
         kinds.PODS, "default", pods[0].metadata.name, uid=pods[0].metadata.uid, grace_seconds=0
     )

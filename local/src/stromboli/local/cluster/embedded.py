@@ -100,6 +100,7 @@ class EmbeddedCluster:
     async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
         """One object."""
         what = _what("get", kind, namespace, name)
+        self._check_open(what)
         stored = self._state.get(key_of(_kept(kind, what), namespace, name))
         if stored is None:
             raise errors.NotFoundError(what, "not found")
@@ -109,8 +110,9 @@ class EmbeddedCluster:
         self, kind: port.AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> port.Listing:
         """All objects, in the order of their names."""
-        wanted = (labels or {}).items()
-        held = self._state.all(_kept(kind, _what("list", kind, namespace))).items()
+        wanted, what = (labels or {}).items(), _what("list", kind, namespace)
+        self._check_open(what)
+        held = self._state.all(_kept(kind, what)).items()
         chosen = sorted(
             (key, stored.raw)
             for key, stored in held
@@ -143,6 +145,11 @@ class EmbeddedCluster:
         chosen = msgspec.structs.replace(query, container=container)
         async with kubelet.logs(found.metadata.uid, chosen) as chunks:
             yield chunks
+
+    def _check_open(self, what: str) -> None:
+        """A closed cluster does not answer: who lists anew when a watch ends would never pause."""
+        if not self._watches.is_open:
+            raise errors.UnavailableError(what, "the cluster is closed")
 
     def bookmark(self) -> None:
         """Make every watch say now how far it is."""
