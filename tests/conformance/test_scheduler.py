@@ -19,19 +19,22 @@ from tests.conformance import deviations
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("STROM_SHARED", ROOT.parent / "shared"))
 CASES = SHARED / "conformance" / "scheduler"
-CASES_RECORDED = {"core": 59, "sharding": 4, "dra": 4}
+CASES_RECORDED = {"core": 59, "topology": 35, "sharding": 4, "dra": 4}
 
 
 class Check(msgspec.Struct, frozen=True, rename="camel"):
     bind_count_only: bool = False
+    bind_counts_per_hyper_node: list[int] | None = None
 
 
-class Case(msgspec.Struct):
+class Case(msgspec.Struct, rename="camel"):
     name: str
     needs: str
     objects: list[dict[str, Any]]
     decisions: dict[str, Any]
     check: Check = Check()
+    hyper_node_nodes: dict[str, list[str]] | None = None
+    hyper_node_tiers: dict[str, list[str]] | None = None
 
     def of_gangs(self, phases: Mapping[str, str]) -> dict[str, str]:
         """Phases of PodGroups with a minimum; of others, the recorded one is not to be copied."""
@@ -41,6 +44,14 @@ class Case(msgspec.Struct):
             if each["kind"] == "PodGroup" and each["spec"].get("minMember", 0) > 0
         }
         return {key: phase for key, phase in phases.items() if key in gangs}
+
+    def per_leaf(self, binds: Mapping[str, str]) -> list[int]:
+        """Binds on each HyperNode of the lowest tier that got any, ascending."""
+        tiers = self.hyper_node_tiers or {}
+        leaves = tiers[min(tiers, key=int)] if tiers else []
+        nodes = self.hyper_node_nodes or {}
+        counts = [sum(node in nodes[leaf] for node in binds.values()) for leaf in leaves]
+        return sorted(count for count in counts if count)
 
 
 def cases() -> dict[Path, str]:
@@ -57,6 +68,9 @@ def compared(case: Case, outcome: simulate.Outcome) -> Iterator[tuple[str, objec
         yield "binds", len(outcome.binds), len(theirs["binds"])
     else:
         yield "binds", dict(outcome.binds), theirs["binds"]
+    expected = case.check.bind_counts_per_hyper_node
+    if expected is not None:
+        yield "bindCountsPerHyperNode", case.per_leaf(outcome.binds), sorted(expected)
     yield "evictions", sorted(outcome.evictions), sorted(theirs["evictions"])
     yield "pipelined", _plain(outcome.pipelined), theirs["pipelined"]
     yield (

@@ -8,7 +8,7 @@ import msgspec
 
 from stromboli.scheduler.core import actions, plugins, simulate
 from stromboli.scheduler.core.framework import cluster, configuration, opening, reading, session
-from stromboli.shared.api import core, meta, resource, scheduling, shard
+from stromboli.shared.api import core, meta, resource, scheduling, shard, topology
 from stromboli.testkit import builders
 
 FIELDS: Mapping[type[meta.Object], str] = {
@@ -25,6 +25,7 @@ FIELDS: Mapping[type[meta.Object], str] = {
     resource.DeviceClass: "device_classes",
     resource.ResourceSlice: "resource_slices",
     shard.NodeShard: "node_shards",
+    topology.HyperNode: "hyper_nodes",
 }
 Tier = Sequence[Mapping[str, Any]]
 

@@ -20,6 +20,7 @@ TIERS: Mapping[Tier, str] = {
     "fragmentation": "there is enough in sum, but no node has it free",
     "order": "its queue waits for the job in front of it",
     "releasing": "it is promised room that is still being freed",
+    "topology": "no part of the network that is near enough has room for it",
     "unknown": "something that the scheduler must know of it cannot be read",
 }
 """What blocks a job, in words."""

@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+from stromboli.shared.api.batch import NetworkTopology
 from stromboli.shared.api.core import LabelSelector, Quantity
 from stromboli.shared.api.meta import Object, Part
 
@@ -29,6 +30,7 @@ class SubGroupPolicy(Part, frozen=True, kw_only=True):
     match_label_keys: tuple[str, ...] = ()
     sub_group_size: int | None = None
     min_sub_groups: int | None = None
+    network_topology: NetworkTopology | None = None
 
 
 class PodGroupSpec(Part, frozen=True, kw_only=True):
@@ -40,6 +42,7 @@ class PodGroupSpec(Part, frozen=True, kw_only=True):
     priority_class_name: str = ""
     min_resources: dict[str, Quantity] | None = None
     sub_group_policy: tuple[SubGroupPolicy, ...] = ()
+    network_topology: NetworkTopology | None = None
 
 
 class PodGroupStatus(Part, frozen=True, kw_only=True):

@@ -117,10 +117,11 @@ Tier = Literal[
     "fragmentation",
     "order",
     "releasing",
+    "topology",
 ]
 """``share``: the queue may not hold more now. ``fragmentation``: enough is free in sum, but no node
 has it. ``order``: the queue waits for the PodGroup in front. ``releasing``: it is promised what is
-being released."""
+being released. ``topology``: no part of the network that is near enough has the room."""
 
 
 class NodesRefused(Message, frozen=True, kw_only=True):

@@ -116,6 +116,8 @@ def _why(picture: state.State, closed: session.Session, job: model.Job) -> Why |
         return Why("unknown", f": {invalid.message}")
     if job.is_pending:
         return Why("enqueue", "; ".join(closed.events.get(job.key, ())) or job.fit_error)
+    if job.domain_error:
+        return Why("topology", f": {job.domain_error}")
     failed = _failure(job)
     if failed is not None:
         return _why_nowhere(closed, *failed)

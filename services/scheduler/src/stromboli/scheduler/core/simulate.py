@@ -2,7 +2,8 @@
 
 The case document is that of the conformance cases: ``name``, ``now``, ``config`` (as the
 configuration file has it), ``objects`` (Kubernetes manifests) and ``shard`` (mode, name, nodes).
-What it says besides is ignored.
+``hyperNodeNodes`` and ``hyperNodeTiers``, where present, say what the HyperNodes come to and stand
+for their members. What it says besides is ignored.
 """
 
 from collections import defaultdict
@@ -24,7 +25,7 @@ from stromboli.scheduler.core.framework import (
     session,
 )
 from stromboli.scheduler.core.plugins import sharding, volumes
-from stromboli.shared.api import core, meta, resource, scheduling, shard
+from stromboli.shared.api import core, meta, resource, scheduling, shard, topology
 
 
 class Outcome(msgspec.Struct, frozen=True, rename="camel"):
@@ -51,12 +52,14 @@ class Shard(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ()
 
 
-class _Case(msgspec.Struct):
+class _Case(msgspec.Struct, rename="camel"):
     now: datetime
     objects: list[dict[str, Any]]
     name: str = ""
     config: dict[str, Any] = {}
     shard: Shard | None = None
+    hyper_node_nodes: dict[str, frozenset[str]] | None = None
+    hyper_node_tiers: dict[int, tuple[str, ...]] | None = None
 
 
 FIELDS: Mapping[str, tuple[str, type[meta.Object]]] = {
@@ -74,6 +77,7 @@ FIELDS: Mapping[str, tuple[str, type[meta.Object]]] = {
     "DeviceClass": ("device_classes", resource.DeviceClass),
     "ResourceSlice": ("resource_slices", resource.ResourceSlice),
     "NodeShard": ("node_shards", shard.NodeShard),
+    "HyperNode": ("hyper_nodes", topology.HyperNode),
 }
 """Kind -> field of the cluster and how it is read; other kinds are ignored."""
 
@@ -88,6 +92,9 @@ def simulate(document: bytes | str) -> Outcome:
     given = seen(case.objects, case.now)
     if case.shard is not None:
         configured, given = _sharded(configured, given, case.shard)
+    if case.hyper_node_nodes and case.hyper_node_tiers:
+        resolved = _resolved(case.hyper_node_nodes, case.hyper_node_tiers, given.hyper_nodes)
+        given = msgspec.structs.replace(given, hyper_nodes=resolved)
     return outcome(case.name, run(configured, given))
 
 
@@ -157,6 +164,36 @@ def _sharded(
         msgspec.structs.replace(configured, tiers=(*configured.tiers, (options,))),
         msgspec.structs.replace(given, node_shards=(*given.node_shards, own)),
     )
+
+
+def _resolved(
+    nodes: Mapping[str, frozenset[str]],
+    tiers: Mapping[int, Iterable[str]],
+    named: Iterable[topology.HyperNode],
+) -> tuple[topology.HyperNode, ...]:
+    """HyperNodes with these nodes and tiers; tiers are called as in those that are given."""
+    tier_of = {name: tier for tier, names in tiers.items() for name in names if name in nodes}
+    tier_names = {each.spec.tier: each.spec.tier_name for each in named}
+
+    def member(type_: str, name: str) -> topology.Member:
+        exact = topology.ExactMatch(name=name)
+        return topology.Member(type=type_, selector=topology.MemberSelector(exact_match=exact))
+
+    def made(name: str, tier: int) -> topology.HyperNode:
+        below = [
+            other for other in tier_of if tier_of[other] < tier and nodes[other] <= nodes[name]
+        ]
+        spec = topology.HyperNodeSpec(
+            tier=tier,
+            tier_name=tier_names.get(tier, ""),
+            members=(
+                *(member("Node", node) for node in sorted(nodes[name])),
+                *(member("HyperNode", other) for other in sorted(below)),
+            ),
+        )
+        return topology.HyperNode(metadata=meta.ObjectMeta(name=name), spec=spec)
+
+    return tuple(made(name, tier) for name, tier in sorted(tier_of.items()))
 
 
 def seen(objects: Iterable[Mapping[str, Any]], now: datetime) -> cluster.Cluster:

@@ -6,7 +6,7 @@ queues and jobs are ordered anew after each.
 
 import msgspec
 
-from stromboli.scheduler.core.actions import subgroups
+from stromboli.scheduler.core.actions import nearby, subgroups
 from stromboli.scheduler.core.framework import model, ordering, session, statement, subjobs
 
 
@@ -66,6 +66,10 @@ def _sheet(within: session.Session, job: model.Job) -> Sheet | None:
         job.fit_error = invalid.message
         within.job_blocked(job)
         return None
+    job.domain_error = within.nearness.problem(job)
+    if job.domain_error:
+        within.job_blocked(job)
+        return None
     tasks = within.ordered_tasks(
         task for task in job.unplaced if not task.is_gated and not task.is_best_effort
     )
@@ -76,8 +80,16 @@ def _serve(within: session.Session, queue: model.Queue, sheet: Sheet) -> bool:
     """Try the job once; whether it was bound, so that its further tasks may be tried."""
     job = sheet.job
     trial = within.statement()
-    if job.sub_group_minimums:
-        _place_groups(within, queue, sheet, trial)
+
+    def place(
+        subjob: model.SubJob | None, tasks: list[model.Task], part: statement.Statement
+    ) -> None:
+        _place(within, queue, Sheet(job, tasks, set(), subjob), part)
+
+    if within.nearness.wants(job):
+        nearby.place(within, job, sheet.tasks, trial, place)
+    elif job.sub_group_minimums:
+        subgroups.place(within, job, sheet.tasks, trial, place)
     else:
         _place(within, queue, sheet, trial)
     if within.job_ready(job):
@@ -86,15 +98,6 @@ def _serve(within: session.Session, queue: model.Queue, sheet: Sheet) -> bool:
     if not within.job_pipelined(job):
         trial.discard()
     return False
-
-
-def _place_groups(
-    within: session.Session, queue: model.Queue, sheet: Sheet, trial: statement.Statement
-) -> None:
-    def place(subjob: model.SubJob, tasks: list[model.Task], part: statement.Statement) -> None:
-        _place(within, queue, Sheet(sheet.job, tasks, set(), subjob), part)
-
-    subgroups.place(within, sheet.job, sheet.tasks, trial, place)
 
 
 def _place(

@@ -227,6 +227,7 @@ def starving(within: session.Session) -> dict[str, list[model.Job]]:
     found: dict[str, list[model.Job]] = {}
     for job in within.waiting_jobs():
         is_tried = job.is_decidable and not job.is_pending and within.job_valid(job) is None
+        is_tried = is_tried and not within.nearness.problem(job)
         # Whoever may not pass the job in front may not evict others for it either.
         is_tried = is_tried and within.job_starving(job) and not within.held_back(job)
         if is_tried and within.is_full:

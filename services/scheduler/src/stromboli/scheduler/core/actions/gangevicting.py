@@ -2,16 +2,16 @@
 
 Bundles of victims are added, the cheapest first, until a dry run places all that the gang lacks;
 then whole jobs, and single victims of others, that turn out to be needless are spared. Nothing is
-evicted for a gang that does not stand afterwards. The domain is the cluster; narrower ones come
-with topology.
+evicted for a gang that does not stand afterwards. A gang that must lie near together gets its room
+in one domain of the network: those are tried in turn, the one with the most room first.
 """
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from stromboli.scheduler.core.actions import bundles, evicting
-from stromboli.scheduler.core.framework import amounts, model, session, statement
+from stromboli.scheduler.core.actions import bundles, evicting, nearby
+from stromboli.scheduler.core.framework import amounts, model, points, session, statement
 
 
 def allows_whole(within: session.Session, action: str) -> bool:
@@ -41,14 +41,33 @@ def serve(
     if not waiting:
         return
     need: amounts.Vector = np.sum([task.request for task in waiting], axis=0)
-    offered = bundles.bundles(
-        within, action, job, _willing(within, candidates), need, whole_allowed=whole_allowed
-    )
-    found = _enough(within, action, job, waiting, offered)
-    if found is not None:
-        made, taken = found
-        evicting.settle(within, made, [each.victims for each in taken if not each.is_safe])
-        made.commit()
+    willing = _willing(within, candidates)
+    for domain in _tried(within, job, waiting):
+        inside = within.nearness.tree.mask(domain)
+        offered = bundles.bundles(
+            within,
+            action,
+            job,
+            [task for task in willing if inside[within.nodes.rows[task.node]]],
+            need,
+            whole_allowed=whole_allowed,
+        )
+        with within.nearness.confined(domain):
+            found = _enough(within, action, job, waiting, offered, inside)
+            if found is not None:
+                made, taken = found
+                evicting.settle(within, made, [each.victims for each in taken if not each.is_safe])
+                made.commit()
+                return
+
+
+def _tried(within: session.Session, job: model.Job, waiting: Sequence[model.Task]) -> list[int]:
+    """Domains that may take the job, the one with the most room for it first."""
+    found = within.nearness.widest(job)
+    if len(found) > 1:
+        room = nearby.room(within, waiting)
+        found.sort(key=lambda domain: (-room[domain], domain))
+    return found[: within.nearness.most_evicted_in]
 
 
 def _willing(within: session.Session, candidates: Iterable[model.Task]) -> list[model.Task]:
@@ -67,17 +86,18 @@ def _enough(
     job: model.Job,
     waiting: Sequence[model.Task],
     offered: Sequence[bundles.Bundle],
+    inside: points.Mask,
 ) -> tuple[statement.Statement, list[bundles.Bundle]] | None:
     """The first bundles, as many as it takes, and what they make possible, applied."""
     least = waiting[: max(1, job.min_available - job.ready - job.waiting)]
     need = np.sum([task.request for task in least], axis=0)
-    there = np.maximum(within.nodes.future_idle, 0).sum(axis=1)
+    there = np.maximum(within.nodes.future_idle[:, inside], 0).sum(axis=1)
     taken: list[bundles.Bundle] = []
     for bundle in (None, *offered):
         if bundle is not None:
             taken.append(bundle)
             there = there + bundle.request
-        # Adding up the cluster says quickly what cannot be; only a trial says what can.
+        # Adding up the nodes says quickly what cannot be; only a trial says what can.
         if np.all(need <= there):
             made = _trial(within, job, waiting, taken, action)
             if made is not None:

@@ -3,7 +3,8 @@
 First jobs take from other jobs, all they need or nothing; then tasks from lower tasks of their own
 job. Other than the field's scheduler, no node is robbed while another has room, a promise inside a
 job too is only made if the gang then stands, and where candidates are limited they are looked for
-in the order of names instead of from a random start.
+in the order of names instead of from a random start. Gangs that care how near their tasks lie are
+served by ``gangpreempt``: room that is made node by node may lie anywhere.
 """
 
 from collections.abc import Callable
@@ -55,9 +56,10 @@ def run(within: session.Session) -> None:
     starving = evicting.starving(within)
     attempt = _Attempt(within, arguments)
     for queue in evicting.ordered_queues(within, starving):
-        for job in starving[queue.name]:
+        jobs = [job for job in starving[queue.name] if not within.nearness.wants(job)]
+        for job in jobs:
             _from_others(within, job, attempt)
-        for job in starving[queue.name]:
+        for job in jobs:
             _from_itself(within, job, attempt)
 
 

@@ -22,7 +22,9 @@ def run(within: session.Session) -> None:
         jobs = starving.pop(queue.name)
         if not within.overused(queue):
             for job in jobs:
-                _reclaim_for(within, job, victims)
+                # Room that is made node by node may lie anywhere: gangreclaim serves these.
+                if not within.nearness.insists(job):
+                    _reclaim_for(within, job, victims)
 
 
 def _reclaim_for(within: session.Session, job: model.Job, victims: evicting.Victims) -> None:

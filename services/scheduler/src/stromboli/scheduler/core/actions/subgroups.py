@@ -26,19 +26,35 @@ def place(
     waiting: dict[str, list[model.Task]] = {}
     for task in tasks:
         waiting.setdefault(task.subjob, []).append(task)
-    for subjob in _ordered(within, job, [job.subjobs[key] for key in waiting]):
+    while not _placed_round(within, job, waiting, trial, place_group):
+        pass
+    still = {task.uid for left in waiting.values() for task in left}
+    tasks[:] = [task for task in tasks if task.uid in still]
+
+
+def _placed_round(
+    within: session.Session,
+    job: model.Job,
+    waiting: dict[str, list[model.Task]],
+    trial: statement.Statement,
+    place_group: Place,
+) -> bool:
+    """Each group once, until the job is ready; whether there is no more to do. What groups have
+    beyond their minimums may be what the job lacks, so there may be further rounds."""
+    groups = [job.subjobs[key] for key, left in waiting.items() if left]
+    for subjob in _ordered(within, job, groups):
         left = waiting[subjob.key]
         part = within.statement()
         place_group(subjob, left, part)
-        if within.subjob_ready(job, subjob) or within.subjob_pipelined(job, subjob):
+        is_enough = within.subjob_ready(job, subjob) or within.subjob_pipelined(job, subjob)
+        if part.operations and is_enough:
             trial.merge(part)
         else:
             part.discard()
             left.clear()
-        if within.job_ready(job):
-            break
-    still = {task.uid for left in waiting.values() for task in left}
-    tasks[:] = [task for task in tasks if task.uid in still]
+        if trial.operations and within.job_ready(job):
+            return True
+    return not any(waiting.values())
 
 
 def _ordered(

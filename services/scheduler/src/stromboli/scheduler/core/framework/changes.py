@@ -57,6 +57,6 @@ class Changes:
         for key in self._jobs.keys() | self._held.keys():
             touched = self._session.jobs.get(key)
             if touched is not None:
-                touched.fit_errors, touched.fit_error = {}, ""
+                touched.fit_errors, touched.fit_error, touched.domain_error = {}, "", ""
                 touched.is_unschedulable = touched.is_refused_by_queue = False
         self._tasks.clear()

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from stromboli.scheduler.core.framework import configuration, model, points, views
 
@@ -101,6 +102,15 @@ class Extensions:
         they may compare candidates with each other."""
         self.scopes[score] = scope
         self._add("node_order", score)
+
+    def add_domain_order(self, score: points.DomainOrder) -> None:
+        """Scores of network domains for tasks that are to be placed together."""
+        self._add("domain_order", score)
+
+    def add_closeness(self) -> None:
+        """Gangs that ask for nearness without insisting are placed in the lowest tier that will
+        do."""
+        self._add(points.CLOSENESS[0], _agree)
 
     def add_distinction(self, tell: points.Distinction) -> None:
         """Predicates and scores of this plugin differ for tasks of one class by what it tells."""
@@ -327,6 +337,15 @@ class Extensions:
             return self.job_pipelined(job)
         return _voted(self.functions("subjob_pipelined", "enabledSubJobPipelined"), job, subjob)
 
+    def domain_scores(
+        self, tasks: Sequence[model.Task], asked: npt.NDArray[np.intp]
+    ) -> points.Scores:
+        """The sum of what plugins say of network domains."""
+        total: points.Scores = np.zeros(len(asked), np.int64)
+        for score in self.flat("domain_order", "enabledHyperNodeOrder"):
+            total += score(tasks, asked)
+        return total
+
     def job_enqueueable(self, job: model.Job) -> bool:
         """The plugins' vote."""
         return _voted(self.functions("job_enqueueable", "enableJobEnqueued"), job)
@@ -393,6 +412,10 @@ class Extensions:
     def _add(self, point: str, function: Callable[..., Any]) -> None:
         self._note(point, function)
         self._functions.setdefault((point, *self._opening), []).append(function)
+
+
+def _agree() -> None:
+    """Stands for a wish that is fulfilled elsewhere."""
 
 
 def _voted(tiers: _Tiers, *subject: Any) -> bool:

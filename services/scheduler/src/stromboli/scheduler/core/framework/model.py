@@ -165,6 +165,8 @@ class Job(msgspec.Struct, eq=False):
     """Task uid -> why it found no node."""
     fit_error: str = ""
     """Why none of its tasks was tried."""
+    domain_error: str = ""
+    """Why no part of the network takes it, if that is what keeps it."""
     is_refused_by_queue: bool = False
     """Some task could not be tried since its queue's limits have no room for it."""
     prospect: str = ""
@@ -307,8 +309,8 @@ class Job(msgspec.Struct, eq=False):
         if pending:
             reasons = sorted(f"{count} {reason}" for reason, count in pending.items())
             text += f"; Pending: {', '.join(reasons)}"
-        if self.fit_error:
-            return f"{text}. Origin reason is: {self.fit_error}"
+        if self.fit_error or self.domain_error:
+            return f"{text}. Origin reason is: {self.fit_error or self.domain_error}"
         failed = (
             min((self.tasks[uid].name, uid) for uid in self.fit_errors)
             if (self.fit_errors)

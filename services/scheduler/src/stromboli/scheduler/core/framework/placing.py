@@ -82,6 +82,10 @@ class Finder:
                 return reason
         return None
 
+    def kind(self, task: model.Task) -> Hashable:
+        """What predicates and scores know the task by."""
+        return (task.task_class, *(tell(task) for tell in self._session.distinctions))
+
     def is_equal(self, task: model.Task, other: model.Task) -> bool:
         """Whether predicates and scores cannot tell the tasks apart."""
         return task.task_class is other.task_class and all(
@@ -101,6 +105,9 @@ class Finder:
                 is_alone = True
                 if check.code is not points.Code.UNSCHEDULABLE:
                     resolvable = resolvable & check.passed
+        for check in self._session.nearness.checks(task):
+            checks.append(check)
+            passed, resolvable = passed & check.passed, resolvable & check.passed
         return Verdict(passed, resolvable, checks, is_alone)
 
     def fits_idle(self, task: model.Task) -> points.Mask:
@@ -188,6 +195,20 @@ class Finder:
             undecided = undecided & ~short
         return counts
 
+    def room(self, task: model.Task, count: int) -> views.Counts | None:
+        """How many tasks like this one, up to ``count``, nodes could hold at most once what goes
+        away is gone; None where each placement may change what others are told."""
+        verdict = self.verdict(task)
+        if verdict.is_alone:
+            return None
+        fits = verdict.passed & self.fits_future(task)
+        asked = np.flatnonzero(task.request > 0)
+        room = np.full(len(fits), count, np.int64)
+        if asked.size:
+            future = self._nodes.future_idle[asked]
+            room = np.minimum(room, (future // task.request[asked, np.newaxis]).min(axis=0))
+        return np.where(fits, room, 0)
+
     def _room(self, task: model.Task, rows: npt.NDArray[np.intp], count: int) -> views.Counts:
         """How many tasks like this one fit into what is idle on nodes, up to ``count``."""
         asked = np.flatnonzero(task.request > 0)
@@ -227,7 +248,7 @@ class Finder:
         return total
 
     def _fresh(self, task: model.Task) -> _Kept:
-        kind = (task.task_class, *(tell(task) for tell in self._session.distinctions))
+        kind = self.kind(task)
         kept = self._kept.get(kind)
         if kept is None:
             kept = self._kept[kind] = _Kept(len(self._nodes))

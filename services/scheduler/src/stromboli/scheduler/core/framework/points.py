@@ -16,6 +16,9 @@ PERMIT, ABSTAIN, REJECT = 1, 0, -1
 SCORE_UNIT = 10**6
 """One point of a score: scores are sums of integers, so that any order of adding decides alike."""
 
+CLOSENESS = ("closeness", "enabledHyperNodeGradient")
+"""The point, with its flag, at which plugins ask for gangs to be placed as near as will do."""
+
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Scores: TypeAlias = npt.NDArray[np.int64]
 
@@ -91,6 +94,8 @@ PrePredicate: TypeAlias = Callable[[model.Task], str | None]
 """Why tasks of this class fit nowhere at all, or None."""
 NodeOrder: TypeAlias = Callable[[model.Task, views.View], Scores | None]
 """Scores in ``SCORE_UNIT``; None stands for zeros."""
+DomainOrder: TypeAlias = Callable[[Sequence[model.Task], npt.NDArray[np.intp]], Scores]
+"""(tasks of one job to be placed together, domains) -> scores in ``SCORE_UNIT``."""
 JobTest: TypeAlias = Callable[[model.Job], bool]
 JobVote: TypeAlias = Callable[[model.Job], int]
 SubJobTest: TypeAlias = Callable[[model.Job, model.SubJob], bool]

@@ -18,6 +18,7 @@ from stromboli.scheduler.core.framework import (
     configuration,
     extensions,
     model,
+    nearness,
     neighbours,
     placing,
     statement,
@@ -123,6 +124,9 @@ class Session(extensions.Extensions):
         self._blocked: dict[str, tuple[model.Job, str]] = {}
         self.finder = placing.Finder(self)
         self._board: neighbours.Board | None = None
+        self.nearness = nearness.Nearness(self)
+        if kept.surroundings.hyper_nodes:
+            self.complaints += self.nearness.tree.complaints
         self.opened: dict[str, Plugin] = {}
 
     # Plugins --------------------------------------------------------------------------------

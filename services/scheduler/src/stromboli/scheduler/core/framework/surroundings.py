@@ -1,10 +1,10 @@
-"""What sessions look at besides nodes, pods, jobs and queues: quotas, budgets, volumes, labels."""
+"""What sessions look at besides nodes, pods, jobs and queues: quotas, volumes, the network."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from stromboli.scheduler.core.framework import cluster
-from stromboli.shared.api import core, meta, resource, shard
+from stromboli.scheduler.core.framework import cluster, domains, nodes
+from stromboli.shared.api import core, meta, resource, shard, topology
 
 FIELDS: Mapping[type[meta.Object], str] = {
     core.ResourceQuota: "resource_quotas",
@@ -16,6 +16,7 @@ FIELDS: Mapping[type[meta.Object], str] = {
     resource.DeviceClass: "device_classes",
     resource.ResourceSlice: "resource_slices",
     shard.NodeShard: "node_shards",
+    topology.HyperNode: "hyper_nodes",
 }
 """Struct -> field of ``cluster.Cluster``."""
 
@@ -37,11 +38,13 @@ class Surroundings:
         self.device_classes: dict[str, resource.DeviceClass] = {}
         self.resource_slices: dict[str, resource.ResourceSlice] = {}
         self.node_shards: dict[str, shard.NodeShard] = {}
+        self.hyper_nodes: dict[str, topology.HyperNode] = {}
         self.namespace_labels: dict[str, Mapping[str, str]] = {}
         self.knows_volumes = True
         """Volumes and claims are seen; else nothing is known of them and nothing hangs on them."""
         self.unread: dict[str, dict[str, str]] = {field: {} for field in FIELDS.values()}
         self._tuples: dict[str, tuple[meta.Object, ...]] = {}
+        self._network: tuple[tuple[topology.HyperNode, ...], int, domains.Tree] | None = None
 
     def put(self, found: meta.Object) -> None:
         """An object as it is now; of a kind in ``FIELDS``."""
@@ -62,14 +65,24 @@ class Surroundings:
         self.unread[field].pop(key, None)
         self._tuples.pop(field, None)
 
+    def listed(self, field: str) -> tuple[Any, ...]:
+        """The objects of a field in the order of keys; the same tuple until one of them changes."""
+        if field not in self._tuples:
+            objects = getattr(self, field)
+            self._tuples[field] = tuple(objects[key] for key in sorted(objects))
+        return self._tuples[field]
+
+    def network(self, table: nodes.Nodes) -> domains.Tree:
+        """The nodes' places on the network. Made anew when HyperNodes, nodes or labels changed."""
+        found, version = self.listed("hyper_nodes"), table.labelled.placement_version
+        if self._network is None or self._network[0] is not found or self._network[1] != version:
+            labels = [each.metadata.labels or {} for each in table.objects]
+            self._network = (found, version, domains.tree(found, table.rows, labels))
+        return self._network[2]
+
     def seen_with(self, given: cluster.Cluster) -> cluster.Cluster:
         """What a session is given, with the objects here instead of its own."""
-        fields: dict[str, Any] = {}
-        for field in FIELDS.values():
-            if field not in self._tuples:
-                objects = getattr(self, field)
-                self._tuples[field] = tuple(objects[key] for key in sorted(objects))
-            fields[field] = self._tuples[field]
+        fields: dict[str, Any] = {field: self.listed(field) for field in FIELDS.values()}
         return cluster.Cluster(
             now=given.now,
             usage=given.usage,

@@ -32,6 +32,7 @@ NAMES = frozenset(
         "maintenance",
         "reservation",
         "eviction-limits",
+        "network-topology-aware",
     }
 )
 

@@ -1,0 +1,154 @@
+"""The plugin ``network-topology-aware``: fill parts of the network before others, and keep what
+belongs together near (spec/topology 4).
+
+Gangs that insist on nearness are held to it without the plugin. With it, those that only ask for it
+get it as far as it goes, the fullest domain that has the room is tried first, tasks that join
+others go where those are, and pods that do not care fill what is used already.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.scheduler.core.framework import (
+    amounts,
+    configuration,
+    domains,
+    model,
+    points,
+    session,
+    views,
+)
+
+BEST = 100
+_TIE = points.SCORE_UNIT // 10**4
+"""What tasks that are there already may add, in hundredths of a point: it decides among equals."""
+
+
+class Plugin:
+    """Arguments: ``weight``, ``hypernode.binpack.cpu`` and ``.memory``, ``.resources`` with
+    ``.resources.<name>``; for pods of no such gang ``hypernode.binpack.normal-pod.enable`` and
+    ``.fading``; ``hypernode.gradient.evict.max-hypernodes``."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._arguments = arguments = options.typed()
+        self._weight = arguments.integer("weight", 1)
+        prefix = "hypernode.binpack"
+        self._weights = {
+            name: _not_negative(arguments.integer(f"{prefix}.{name}", 1))
+            for name in ("cpu", "memory")
+        }
+        for name in arguments.text(f"{prefix}.resources", "").split(","):
+            if name.strip():
+                weight = arguments.integer(f"{prefix}.resources.{name.strip()}", 1)
+                self._weights[name.strip()] = _not_negative(weight)
+        self._scores_others = arguments.boolean(f"{prefix}.normal-pod.enable", default=True)
+        self._most_evicted_in = arguments.integer("hypernode.gradient.evict.max-hypernodes", 8)
+        self._fading = arguments.number(f"{prefix}.normal-pod.fading", 0.8)
+
+    def open(self, within: session.Session) -> None:
+        """Register."""
+        within.complaints.extend(self._arguments.complaints)
+        self._session = within
+        self._columns = {
+            column: weight
+            for name, weight in self._weights.items()
+            if (column := within.resources.known(name)) is not None and weight > 0
+        }
+        within.nearness.most_evicted_in = max(1, self._most_evicted_in)
+        within.add_closeness()
+        if self._weight != 0:
+            within.add_domain_order(self._of_domains)
+            within.add_node_order(self._of_nodes, points.Scope.GLOBAL)
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+    # Domains --------------------------------------------------------------------------------
+
+    def _of_domains(
+        self, tasks: Sequence[model.Task], asked: npt.NDArray[np.intp]
+    ) -> points.Scores:
+        request: amounts.Vector = np.sum([task.request for task in tasks], axis=0)
+        return self._scaled(self._packed(request)[asked])
+
+    def _packed(self, request: amounts.Vector) -> npt.NDArray[np.float64]:
+        """The weighted part of each domain that is in use with the request in it, 0 where that is
+        too much: ``domains``, from 0 to 1."""
+        nodes, tree = self._session.nodes, self._session.nearness.tree
+        columns = [column for column in self._columns if request[column] > 0]
+        if not columns:
+            return np.zeros(len(tree))
+        allocatable = tree.sums(nodes.allocatable[columns])
+        used = tree.sums(nodes.used[columns]) + request[columns][:, np.newaxis]
+        weights = np.array([[self._columns[column]] for column in columns], np.float64)
+        counts = allocatable > 0
+        parts = np.divide(used * weights, allocatable, out=np.zeros(used.shape), where=counts)
+        fits = np.all(used <= allocatable, axis=0)
+        packed: npt.NDArray[np.float64] = parts.sum(axis=0) / weights.sum()
+        return np.where(fits, packed, 0.0)
+
+    # Nodes ----------------------------------------------------------------------------------
+
+    def _of_nodes(self, task: model.Task, view: views.View) -> points.Scores | None:
+        nearness = self._session.nearness
+        tree = nearness.tree
+        if tree.is_flat:
+            return None
+        job = self._session.jobs.get(task.job)
+        if job is not None and nearness.wants(job):
+            return self._near(job, task, tree.homes[view.rows])
+        if not self._scores_others:
+            return None
+        return self._scaled(self._faded(task)[tree.homes[view.rows]])
+
+    def _near(
+        self, job: model.Job, task: model.Task, homes: npt.NDArray[np.intp]
+    ) -> points.Scores | None:
+        """Best where the group is, less with each tier up to what holds both."""
+        nearness = self._session.nearness
+        subjob = job.subjobs.get(task.subjob)
+        home = nearness.home(job, subjob)
+        if home < 0:
+            return None
+        tree = nearness.tree
+        distinct, which = np.unique(homes, return_inverse=True)
+        highest, lowest = int(tree.tiers[domains.ROOT_INDEX]), tree.lowest_tier
+        scores = np.zeros(len(distinct), np.int64)
+        for at, each in enumerate(distinct.tolist()):
+            tier = int(tree.tiers[tree.common((each, home))])
+            raw = 1.0 if each == home else (highest - tier) / (highest - lowest)
+            there = nearness.there(job, each) / max(len(job.tasks), 1)
+            scores[at] = round(raw * BEST * points.SCORE_UNIT) + round(there * _TIE * BEST)
+        weighted: points.Scores = scores[which] * self._weight
+        return weighted
+
+    def _faded(self, task: model.Task) -> npt.NDArray[np.float64]:
+        """For the nodes of each lowest domain: how full its surroundings are, tier by tier, each
+        counting less than the one below. A tier in which no domain holds the node counts as full:
+        what no gang that asks for nearness can use is used first."""
+        tree = self._session.nearness.tree
+        packed = self._packed(task.request)
+        tiers = sorted(set(tree.tiers[1:].tolist()))
+        weights = {tier: self._fading ** (tier - tiers[0]) for tier in tiers}
+        total = sum(weights.values())
+        missing = np.full(len(tree), total)
+        found = np.zeros(len(tree))
+        for each in range(1, len(tree)):  # Preorder: what holds a domain comes before it.
+            parent, weight = tree.parents[each], weights[int(tree.tiers[each])]
+            found[each] = found[parent] + weight * packed[each]
+            missing[each] = missing[parent] - weight
+        faded: npt.NDArray[np.float64] = (found + missing) / total
+        return faded
+
+    def _scaled(self, raw: npt.NDArray[np.float64]) -> points.Scores:
+        scores: points.Scores = np.rint(raw * (BEST * self._weight * points.SCORE_UNIT)).astype(
+            np.int64
+        )
+        return scores
+
+
+def _not_negative(weight: int) -> int:
+    """A negative weight of a resource is a slip: it counts as 1."""
+    return weight if weight >= 0 else 1
