@@ -163,3 +163,20 @@ async def test_a_generated_name_is_made_at_the_door(client: httpx.AsyncClient) -
     names = {first["metadata"]["name"], second["metadata"]["name"]}
     assert len(names) == 2
     assert all(name.startswith("train-") for name in names)
+
+
+async def test_a_check_says_what_would_be_stored_and_stores_nothing(
+    client: httpx.AsyncClient,
+) -> None:
+    answer = await client.post("/v1/check", json={"objects": [job()]})
+    assert answer.status_code == 200
+    (accepted,) = answer.json()
+    assert (accepted["result"], accepted["object"]["spec"]["minAvailable"]) == ("accepted", 2)
+    assert (await client.get(JOBS)).json()["items"] == []
+
+
+async def test_a_check_tells_what_is_wrong_with_which_object(client: httpx.AsyncClient) -> None:
+    objects = [job("a"), job("b", queue="nowhere")]
+    answer = await client.post("/v1/check", json={"objects": objects})
+    assert answer.status_code == 422
+    assert [each["path"] for each in answer.json()["violations"]] == ["objects[1].spec.queue"]

@@ -60,6 +60,10 @@ class Client:
         """Create or change objects, all or none. Raises RefusedError."""
         return self.send(calls.apply(documents))
 
+    def check(self, documents: Sequence[Document]) -> list[Applied]:
+        """What ``apply`` would make of objects, as they would be stored. Raises RefusedError."""
+        return self.send(calls.check(documents))
+
     def create_job(self, namespace: str, document: Document) -> bytes:
         """A new job as stored. Raises RefusedError."""
         return self.send(calls.create_job(namespace, document))

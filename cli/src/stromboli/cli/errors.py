@@ -3,6 +3,7 @@
 ::
 
     CommandError            exit 1: refused or failed
+    ├── UsageError          exit 2: what was written makes no sense
     ├── NotFoundError       there is no such object
     ├── UnreachableError    exit 3: no server answers
     └── TimedOutError       exit 124: what was waited for has not come
@@ -11,9 +12,10 @@ Commands of other distributions raise these too, and ``strom`` shows them alike.
 """
 
 REFUSED = 1
+MISUSED = 2
 UNREACHABLE = 3
 TIMED_OUT = 124
-"""As ``timeout`` of coreutils has it. 2 is the option parser's: a command line without a sense."""
+"""As ``timeout`` of coreutils has it. 2 is also the option parser's."""
 
 
 class CommandError(Exception):
@@ -32,6 +34,12 @@ class CommandError(Exception):
         """The whole message."""
         details = [f"  {detail}" for detail in self.details]
         return [f"strom: {self.what}: {self.why}", *details, f"next: {self.next_step}"]
+
+
+class UsageError(CommandError):
+    """What the user wrote, in a file of options, makes no sense."""
+
+    exit_code = MISUSED
 
 
 class NotFoundError(CommandError):

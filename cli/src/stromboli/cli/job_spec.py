@@ -1,17 +1,23 @@
 """The job that ``strom job run`` writes: one task, one container. Pure."""
 
+import math
 import re
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
-from stromboli.shared import keys
+from stromboli.shared import indexes, keys, units
 from stromboli.shared.api import kinds
 
 Document = dict[str, Any]
 DEFAULT_IMAGE = "busybox"
 DEFAULT_REQUESTS = {"cpu": "1", "memory": "100Mi"}
 """What Volcano's command line asks for, so that known commands make the same jobs."""
+GPU = "nvidia.com/gpu"
+"""What ``--gpus`` counts."""
+LEAST_MEMORY_BYTES = 1024 * 1024
+"""Nothing runs in less: who writes ``--memory 16`` means 16Gi."""
 POD_LABEL = "job.volcano.sh"
 """Users select the pods of such a job by this label."""
 LONGEST_NAME_STEM = 40
@@ -19,7 +25,11 @@ LONGEST_NAME_STEM = 40
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says. ``minimum`` None: all replicas start together or not at all."""
+    """What the command line says. ``minimum`` None: all replicas start together or not at all.
+
+    ``time``: how long it may take, and what is expected. ``array``: indexes; ``replicas`` of them
+    run at once then, each for itself.
+    """
 
     name: str
     namespace: str = "default"
@@ -33,6 +43,10 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     run_seconds: float | None = None
     exit_code: int | None = None
     command: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    workdir: str = ""
+    time: timedelta | None = None
+    array: str = ""
 
 
 def document(spec: RunSpec) -> Document:
@@ -48,6 +62,12 @@ def document(spec: RunSpec) -> Document:
     }
     if spec.command:
         container["command"] = list(spec.command)
+    if spec.workdir:
+        container["workingDir"] = spec.workdir
+    if spec.environment:
+        container["env"] = [
+            {"name": name, "value": value} for name, value in spec.environment.items()
+        ]
     metadata: Document = {"labels": {POD_LABEL: spec.name}}
     if annotations := _simulation(spec):
         metadata["annotations"] = annotations
@@ -56,6 +76,12 @@ def document(spec: RunSpec) -> Document:
     job_spec: Document = {"queue": spec.queue, "tasks": [task]}
     if spec.minimum is not None:
         job_spec["minAvailable"] = spec.minimum
+    if spec.array:
+        job_spec["array"] = {"indexes": spec.array}
+        job_spec.setdefault("minAvailable", 1)
+    if spec.time is not None:
+        job_spec["activeDeadlineSeconds"] = math.ceil(spec.time.total_seconds())
+        job_spec["runningEstimate"] = f"{job_spec['activeDeadlineSeconds']}s"
     if spec.priority_class:
         job_spec["priorityClassName"] = spec.priority_class
     return {
@@ -64,6 +90,47 @@ def document(spec: RunSpec) -> Document:
         "metadata": {"name": spec.name, "namespace": spec.namespace},
         "spec": job_spec,
     }
+
+
+def amounts(
+    requests: dict[str, str],
+    limits: dict[str, str],
+    *,
+    cpus: str | None = None,
+    memory: str | None = None,
+    gpus: int | None = None,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Requests and limits of a pod with the short options among them.
+
+    Devices are limits, too, since Kubernetes takes no request for them alone. Raises ValueError for
+    what is said twice, and for a memory that is a slip of the pen.
+    """
+    short = {"cpu": cpus, "memory": memory, GPU: None if gpus is None else str(gpus)}
+    given = {name: amount for name, amount in short.items() if amount is not None}
+    if twice := [name for name in given if name in requests]:
+        raise ValueError(f"{twice[0]} stands in --requests, too; say it once")
+    if memory is not None and 0 < units.quantity(memory) < LEAST_MEMORY_BYTES:
+        raise ValueError(f"a memory of {memory} bytes is too small; write {memory}Gi or {memory}Mi")
+    if not given:
+        return requests, limits
+    wanted = {**DEFAULT_REQUESTS, **limits, **requests, **given}
+    wanted = {name: amount for name, amount in wanted.items() if amount != "0"}
+    devices = {GPU: given[GPU]} if gpus else {}
+    return wanted, {**limits, **devices}
+
+
+def array(text: str) -> tuple[str, int]:
+    """``0-999%50`` as the indexes and how many run at once; all without a ``%``. Raises
+    ValueError."""
+    written, percent, at_once = text.partition("%")
+    if problem := indexes.problem(written):
+        raise ValueError(f"{problem}; write {indexes.FORM}, {indexes.BOUNDS}")
+    count = indexes.count(written)
+    if not percent:
+        return written, count
+    if not at_once.isdecimal() or int(at_once) == 0:
+        raise ValueError(f"{at_once!r} behind % is no number; write 0-999%50 for 50 at once")
+    return written, min(int(at_once), count)
 
 
 def generated_name(image: str, suffix: str) -> str:

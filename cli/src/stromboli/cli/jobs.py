@@ -16,9 +16,7 @@ app.command("run", cls=run.WithCommand)(run.run)
 def list_jobs(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     all_namespaces: options.AllNamespaces = False,
-    queue: Annotated[
-        str | None, typer.Option("--queue", "-q", help="Only those of this queue.")
-    ] = None,
+    queue: options.QueueFilter = None,
     phase: Annotated[
         str | None, typer.Option("--phase", help="Only those in these phases: Pending,Running.")
     ] = None,

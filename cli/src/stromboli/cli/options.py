@@ -2,20 +2,50 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 from typer.core import TyperGroup
 
 from stromboli.cli import output, selectors, waiting
 from stromboli.cli import server as server_address
+from stromboli.cli.errors import CommandError
 from stromboli.shared import units
+from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 DEFAULT_NAMESPACE = "default"
+
+
+def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of jobs that begin so, for the shell."""
+    namespace = ctx.params.get("namespace") or DEFAULT_NAMESPACE
+    return _names(ctx, incomplete, lambda client: client.jobs(namespace))
+
+
+def queue_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of queues that begin so, for the shell."""
+    return _names(ctx, incomplete, lambda client: client.queues())
+
+
+def _names(
+    ctx: typer.Context,
+    incomplete: str,
+    read: "Callable[[Client], tuple[msgspec.Raw, ...]]",
+) -> list[str]:
+    """None where no server answers: a shell that completes shows no errors."""
+    try:
+        with client(ctx.params.get("server")) as connection:
+            found = [kinds.metadata_of(raw).name for raw in read(connection)]
+    except CommandError:
+        return []
+    return sorted(name for name in found if name.startswith(incomplete))
+
 
 Namespace = Annotated[
     str,
@@ -54,9 +84,30 @@ Selector = Annotated[
         help="Only those with these labels: team=vision,stage!=test,'tier in (a,b)',gpu,!old.",
     ),
 ]
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
-JobNames = Annotated[list[str], typer.Argument(metavar="JOB...", help="Names of jobs.")]
-QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+JobName = Annotated[
+    str, typer.Argument(metavar="JOB", help="The job's name.", autocompletion=job_names)
+]
+JobNames = Annotated[
+    list[str],
+    typer.Argument(metavar="JOB...", help="Names of jobs.", autocompletion=job_names),
+]
+QueueName = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=queue_names)
+]
+QueueNames = Annotated[
+    list[str],
+    typer.Argument(metavar="QUEUE...", help="Names of queues.", autocompletion=queue_names),
+]
+QueueFilter = Annotated[
+    str | None,
+    typer.Option(
+        "--queue",
+        "-q",
+        metavar="QUEUE",
+        help="Only those of this queue.",
+        autocompletion=queue_names,
+    ),
+]
 Files = Annotated[
     list[str],
     typer.Option(

@@ -125,6 +125,11 @@ def show_document(wanted: Format | Shape, document: Any) -> None:
         typer.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
 
 
+def encoded(document: Any) -> bytes:
+    """A document as JSON."""
+    return msgspec.json.encode(document)
+
+
 def as_list(documents: Sequence[Any]) -> dict[str, Any]:
     """Objects as one object, as ``kubectl`` shows several."""
     return {"apiVersion": "v1", "kind": "List", "items": list(documents)}

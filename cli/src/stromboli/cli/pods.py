@@ -30,11 +30,16 @@ def list_pods(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     all_namespaces: options.AllNamespaces = False,
     job: Annotated[
-        str | None, typer.Option("--job", "-j", metavar="JOB", help="Only those of this job.")
+        str | None,
+        typer.Option(
+            "--job",
+            "-j",
+            metavar="JOB",
+            help="Only those of this job.",
+            autocompletion=options.job_names,
+        ),
     ] = None,
-    queue: Annotated[
-        str | None, typer.Option("--queue", "-q", metavar="QUEUE", help="Only those in this queue.")
-    ] = None,
+    queue: options.QueueFilter = None,
     selector: options.Selector = "",
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,

@@ -103,7 +103,7 @@ app.command("update")(queue_changes.update)
 
 @app.command("delete")
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="QUEUE...", help="Names of queues.")],
+    names: options.QueueNames,
     server: options.Server = None,
 ) -> None:
     """Delete queues."""

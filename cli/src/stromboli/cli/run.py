@@ -1,65 +1,170 @@
-"""``strom job run``: a job from options, or the one in a manifest."""
+"""``strom job run``: a job from options, a script with ``#STROM`` lines, or a manifest."""
 
+import os
 import secrets
 import string
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from stromboli.cli import apply, job_spec, options, output
-from stromboli.cli.errors import CommandError
+from stromboli.cli import apply, job_check, job_spec, job_wait, options, output, script, waiting
+from stromboli.cli.errors import CommandError, UsageError
+from stromboli.shared import durations
 from stromboli.shared.api import kinds
 
 SUFFIX_LENGTH = 5
 _COMMAND = "stromboli.cli.command"
+_SCRIPT = "stromboli.cli.script"
+OF_THE_CALL = {
+    "file", "server", "dry_run", "check", "wait", "timeout", "output_format", "configuration",
+}  # fmt: skip
+"""Parameters that say what to do with the job, not what it is: they cannot stand in a script."""
 
 
 class WithCommand(TyperCommand):
     """A command that takes another one behind ``--``, so that its first word is no argument of
-    ours."""
+    ours; or a script, whose ``#STROM`` lines are read as if they stood before the command line's
+    own options."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Keep what stands behind ``--`` aside."""
+        """Keep what stands behind ``--`` aside, and put the script's options first."""
         before, after = args, list[str]()
         if "--" in args:
             at = args.index("--")
             before, after = args[:at], args[at + 1 :]
         ctx.meta[_COMMAND] = tuple(after)
+        if not ctx.resilient_parsing and (path := self._script(ctx, before)):
+            found = _read_script(path)
+            ctx.meta[_SCRIPT] = found
+            lines = [word for line in found.lines for word in self._checked(ctx, path, line)]
+            before = [*lines, *before]
         return super().parse_args(ctx, before)
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Show it in the usage line."""
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND [ARG]...]"]
 
+    def _script(self, ctx: typer.Context, args: Sequence[str]) -> str | None:
+        try:
+            named = self.make_parser(ctx).parse_args(list(args))[0].get("name")
+        except typer.TyperException:
+            return None  # the parse that counts tells it
+        return named if isinstance(named, str) and script.is_script(named) else None
+
+    def _checked(self, ctx: typer.Context, path: str, line: script.Line) -> tuple[str, ...]:
+        """The line's words. Raises UsageError with its place for what no job may have."""
+        place = f"{path}:{line.number}"
+        alone = type(ctx)(self, info_name=ctx.info_name, parent=ctx.parent)
+        try:
+            given = self.make_parser(alone).parse_args(list(line.words))[0]
+            super().parse_args(alone, list(line.words))
+        except typer.Exit:  # --help
+            given = {"help": True}
+        except typer.TyperException as error:
+            message = error.format_message().strip().rstrip(".")
+            raise UsageError(
+                place, message, f"see what it takes: {ctx.command_path} --help"
+            ) from None
+        named = {name for name, value in given.items() if value is not None}
+        if "name" in named:
+            raise UsageError(
+                place,
+                f"{given['name']!r} is no option",
+                f"{script.MARK} lines hold options alone; the job's name is --name",
+            )
+        if strange := sorted(named & OF_THE_CALL | named & {"help"}):
+            option = "--" + strange[0].removesuffix("_format").replace("_", "-")
+            raise UsageError(place, f"{option} is no option of a job", "use it on the command line")
+        return line.words
+
 
 def run(
     ctx: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="JOB", help="Name; one is made up if there is none.")
+        str | None,
+        typer.Argument(
+            metavar="JOB|SCRIPT",
+            help="The job's name, made up if there is none; or a script (its name has a dot or a "
+            "slash in it), whose #STROM lines hold options.",
+        ),
     ] = None,
     name_option: Annotated[
-        str | None, typer.Option("--name", "-N", metavar="NAME", help="The same as JOB.")
+        str | None, typer.Option("--name", "-N", metavar="NAME", help="The job's name.")
     ] = None,
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     image: Annotated[
         str, typer.Option("--image", "-i", help="The container's image.")
     ] = job_spec.DEFAULT_IMAGE,
-    replicas: Annotated[int, typer.Option("--replicas", "-r", min=1, help="Number of pods.")] = 1,
+    replicas: Annotated[
+        int, typer.Option("--replicas", "--nodes", "-r", min=1, help="Number of pods.")
+    ] = 1,
     minimum: Annotated[
         int | None,
         typer.Option("--min", "-m", min=1, help="Pods that must start together; all by default."),
     ] = None,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", "-g", min=0, help="GPUs of each pod (nvidia.com/gpu).")
+    ] = None,
+    cpus: Annotated[
+        str | None, typer.Option("--cpus", "-c", metavar="N", help="Cores of each pod: 8, 500m.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory", metavar="SIZE", help="Memory of each pod: 64Gi.")
+    ] = None,
     requests: Annotated[
         str | None,
-        typer.Option("--requests", "-R", help="What a pod needs: cpu=1,memory=100Mi by default."),
+        typer.Option(
+            "--requests",
+            "-R",
+            metavar="AMOUNTS",
+            help="What each pod needs, any resource: cpu=1,memory=100Mi by default.",
+        ),
     ] = None,
     limits: Annotated[
-        str | None, typer.Option("--limits", "-L", help="What a pod may use at most: cpu=2.")
+        str | None,
+        typer.Option(
+            "--limits", "-L", metavar="AMOUNTS", help="What each pod may use at most: cpu=2."
+        ),
     ] = None,
-    queue: Annotated[str, typer.Option("--queue", "-q", help="The queue.")] = "default",
+    time: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            metavar="DURATION",
+            help="How long the job may run: 90m, 4h, 1h30m. It is ended then; until then it may "
+            "fill gaps that longer jobs cannot.",
+        ),
+    ] = None,
+    array: Annotated[
+        str | None,
+        typer.Option(
+            "--array",
+            "-a",
+            metavar="INDEXES",
+            help="Run once for each index, which STROM_ARRAY_INDEX says: 0-999%50 for 50 at once.",
+        ),
+    ] = None,
+    environment: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env",
+            "-e",
+            metavar="NAME=VALUE",
+            help="A variable of the container; NAME alone takes its value from here. May be "
+            "repeated.",
+        ),
+    ] = None,
+    workdir: Annotated[
+        str, typer.Option("--workdir", "-w", metavar="PATH", help="Where the command starts.")
+    ] = "",
+    queue: Annotated[
+        str, typer.Option("--queue", "-q", help="The queue.", autocompletion=options.queue_names)
+    ] = "default",
     priority_class: Annotated[
-        str, typer.Option("--priority-class", help="Name of a PriorityClass.")
+        str, typer.Option("--priority", "--priority-class", help="Name of a PriorityClass.")
     ] = "",
     run_seconds: Annotated[
         float | None,
@@ -75,41 +180,161 @@ def run(
             "--filename", "-f", metavar="FILE", help="Take the job from this manifest instead."
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print the job's manifest (-o yaml or json).")
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Only say whether the job would be admitted, whether it would start now, and "
+            "what is in its way. Exit code 0: it would start, 1: it is refused, 4: it would wait.",
+        ),
+    ] = False,
+    configuration: job_check.Configuration = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until it has ended; exit codes as of job wait.")
+    ] = False,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", help="With --wait: give up after 90s, 5m, 1.5h.")
+    ] = None,
+    output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """Run a job of one task, or the one in a manifest.
+    """Run a job of one task: a command, a script, or what a manifest says.
 
-    The command of its container stands behind two dashes: strom job run hello -- sleep 5
+    The command of its container stands behind two dashes:
+
+    strom job run hello --gpus 1 --time 2h -- python train.py
+
+    A script may hold options, as with sbatch; those of the command line win:
+
+    strom job run train.sh --gpus 8
     """
-    if name and name_option and name != name_option:
+    if sum((dry_run, check, wait)) > 1:
+        raise typer.BadParameter("choose one of the three", param_hint="--dry-run, --check, --wait")
+    if timeout is not None and not wait:
+        raise typer.BadParameter("it goes with --wait", param_hint="--timeout")
+    found: script.Script | None = ctx.meta.get(_SCRIPT)
+    if name and name_option and found is None and name != name_option:
         raise typer.BadParameter(f"{name!r} and {name_option!r} are two names", param_hint="--name")
+    timeout_s = options.duration_s(timeout, "--timeout")
     if file is not None:
         document = _job_of_file(ctx, file, namespace)
     else:
+        stem = script.stem(found.name) if found else image
+        own_name = name_option if found else name or name_option
+        indexes, at_once = _array(array, ctx)
+        wanted, most = _amounts(requests, limits, cpus, memory, gpus)
         spec = job_spec.RunSpec(
-            name=name or name_option or job_spec.generated_name(image, _suffix()),
+            name=own_name or job_spec.generated_name(stem, _suffix()),
             namespace=namespace,
             image=image,
-            replicas=replicas,
+            replicas=at_once or replicas,
             minimum=minimum,
-            requests=options.resources(requests, "--requests"),
-            limits=options.resources(limits, "--limits"),
+            requests=wanted,
+            limits=most,
             queue=queue,
             priority_class=priority_class,
             run_seconds=run_seconds,
             exit_code=exit_code,
-            command=ctx.meta[_COMMAND],
+            command=found.command(ctx.meta[_COMMAND]) if found else ctx.meta[_COMMAND],
+            environment=_environment(environment or ()),
+            workdir=workdir,
+            time=_time(time),
+            array=indexes,
         )
         document = job_spec.document(spec)
+    if dry_run:
+        shape = output.Format.YAML if output_format.is_table else output_format
+        output.show_objects(shape, kinds.JOBS, [output.encoded(document)])
+        return
     with options.client(server) as client:
+        if check:
+            raise typer.Exit(job_check.check(client, document, configuration, output_format))
         stored = client.create_job(document["metadata"]["namespace"], document)
-    created = kinds.metadata_of(stored)
-    output.show_lines([f"{apply.title(stored, created.name)} created"])
+        created = kinds.metadata_of(stored)
+        if output_format.is_table:
+            output.show_lines([f"{output.title(kinds.JOBS, created.name)} created"])
+        else:
+            output.show_objects(output_format, kinds.JOBS, [stored])
+        if wait:
+            job_wait.until(client, created.namespace, created.name, waiting.ENDS, timeout_s)
+
+
+def _read_script(path: str) -> script.Script:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise CommandError(
+            path, error.strerror or str(error), "name a script that can be read"
+        ) from None
+    except UnicodeDecodeError:
+        raise CommandError(
+            path, "it is no text", "name a script; a program goes into the image"
+        ) from None
+    try:
+        return script.parse(path, text)
+    except script.ScriptError as error:
+        raise UsageError(f"{path}:{error.line}", error.why, error.next_step) from None
+
+
+def _array(text: str | None, ctx: typer.Context) -> tuple[str, int]:
+    """The indexes and how many run at once; neither without an array."""
+    if text is None:
+        return "", 0
+    if ctx.get_parameter_source("replicas").name == "COMMANDLINE":  # type: ignore[union-attr]
+        raise typer.BadParameter(
+            "an array runs as many at once as its % says: 0-999%50", param_hint="--replicas"
+        )
+    try:
+        return job_spec.array(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--array") from None
+
+
+def _amounts(
+    requests: str | None, limits: str | None, cpus: str | None, memory: str | None, gpus: int | None
+) -> tuple[dict[str, str], dict[str, str]]:
+    options.resources(cpus and f"cpu={cpus}", "--cpus")
+    options.resources(memory and f"memory={memory}", "--memory")
+    wanted = options.resources(requests, "--requests")
+    most = options.resources(limits, "--limits")
+    try:
+        return job_spec.amounts(wanted, most, cpus=cpus, memory=memory, gpus=gpus)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--cpus, --memory, --gpus") from None
+
+
+def _environment(given: Sequence[str]) -> dict[str, str]:
+    variables = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not name:
+            raise typer.BadParameter(f"{one!r} has no name", param_hint="--env")
+        if not equals and name not in os.environ:
+            raise typer.BadParameter(
+                f"{name} is not set here; write {name}=VALUE", param_hint="--env"
+            )
+        variables[name] = value if equals else os.environ[name]
+    return variables
+
+
+def _time(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        found = durations.duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--time") from None
+    if found.total_seconds() <= 0:
+        raise typer.BadParameter(f"{text} is no time to run", param_hint="--time")
+    return found
 
 
 def _job_of_file(ctx: typer.Context, file: str, namespace: str) -> dict[str, Any]:
     """The one job of a manifest; nothing else on the command line may describe a job."""
-    apart = {"file", "namespace", "server"}
+    apart = {*OF_THE_CALL, "namespace"}
     given = [
         parameter.name
         for parameter in ctx.command.params
@@ -118,7 +343,7 @@ def _job_of_file(ctx: typer.Context, file: str, namespace: str) -> dict[str, Any
     ]
     if given or ctx.meta[_COMMAND]:
         raise typer.BadParameter(
-            "the manifest says what the job is; leave out all else but -n and --server",
+            "the manifest says what the job is; leave out all else that describes one",
             param_hint="--filename",
         )
     found = apply.manifests_of([file])

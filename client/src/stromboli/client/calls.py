@@ -78,6 +78,21 @@ def apply(documents: Sequence[Document]) -> Call[list[Applied]]:
     )
 
 
+def check(documents: Sequence[Document]) -> Call[list[Applied]]:
+    """What ``apply`` would make of objects, as they would be stored; writes nothing."""
+    metadata = documents[0]["metadata"]
+    named = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
+    single = f"{documents[0]['kind'].lower()} {named}"
+    return Call(
+        method="POST",
+        path="/v1/check",
+        what=single if len(documents) == 1 else "manifests",
+        read=msgspec.json.Decoder(list[Applied]).decode,
+        body=msgspec.json.encode({"objects": documents}),
+        is_creation=True,
+    )
+
+
 # --- jobs ----------------------------------------------------------------------------------
 
 

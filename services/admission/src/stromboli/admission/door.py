@@ -155,27 +155,29 @@ class Door:
         """
         with telemetry.span("submit", objects=len(documents)) as traceparent:
             submissions = await self._prepared(documents, traceparent, user)
-            together = {
-                submission.name: kinds.QUEUES.decode(msgspec.json.encode(submission.document))
-                for submission in submissions
-                if submission.kind == kinds.QUEUES and _is_readable(submission)
-            }
-            refused: list[Violation] = []
-            for index, submission in enumerate(submissions):
+            refused = await self._refused(submissions)
+            for submission, found in zip(submissions, refused, strict=True):
                 operation: review.Operation = "UPDATE" if submission.before else "CREATE"
-                found = await self._violations(
-                    submission.kind, operation, submission.document, submission.before, together
-                )
-                found += self._foreign(submission)
                 self._record(submission.kind, submission.document, operation, user, "rest", found)
-                where = f"objects[{index}]." if len(documents) > 1 else ""
-                refused += (
-                    Violation(path=where + v.path, reason=v.reason, expected=v.expected)
-                    for v in found
-                )
-            if refused:
-                raise RefusedError(tuple(refused))
+            _raise_if_any(refused)
             return [await self._written(submission) for submission in submissions]
+
+    async def check(self, documents: list[Document], user: str) -> list[Applied]:
+        """What ``submit`` would make of objects: ``accepted``, as they would be stored. Nothing is
+        written. Raises RefusedError, OutsideError."""
+        submissions = await self._prepared(documents, "", user)
+        refused = await self._refused(submissions)
+        _raise_if_any(refused)
+        return [
+            Applied(
+                each.kind.kind,
+                each.namespace,
+                each.name,
+                "accepted",
+                msgspec.Raw(msgspec.json.encode(each.document)),
+            )
+            for each in submissions
+        ]
 
     async def delete_queue(self, name: str, user: str) -> None:
         """Delete a queue that may go. Raises RefusedError, OutsideError."""
@@ -185,6 +187,22 @@ class Door:
         if found:
             raise RefusedError(found)
         await self._cluster.delete(kinds.QUEUES, "", name)
+
+    async def _refused(self, submissions: list[Submission]) -> list[tuple[Violation, ...]]:
+        """All that is wrong with each."""
+        together = {
+            submission.name: kinds.QUEUES.decode(msgspec.json.encode(submission.document))
+            for submission in submissions
+            if submission.kind == kinds.QUEUES and _is_readable(submission)
+        }
+        refused = []
+        for submission in submissions:
+            operation: review.Operation = "UPDATE" if submission.before else "CREATE"
+            found = await self._violations(
+                submission.kind, operation, submission.document, submission.before, together
+            )
+            refused.append(found + self._foreign(submission))
+        return refused
 
     def _foreign(self, submission: Submission) -> tuple[Violation, ...]:
         """Through our own door a job of another scheduler would wait for ever."""
@@ -341,6 +359,19 @@ class Door:
             self.reviewed.put_nowait(draft)
         except asyncio.QueueFull:
             telemetry.log.warning("review not recorded: too many wait for the log", object=key)
+
+
+def _raise_if_any(refused: list[tuple[Violation, ...]]) -> None:
+    """Of several objects the paths say which one is meant."""
+    violations = [
+        msgspec.structs.replace(
+            violation, path=(f"objects[{index}]." if len(refused) > 1 else "") + violation.path
+        )
+        for index, found in enumerate(refused)
+        for violation in found
+    ]
+    if violations:
+        raise RefusedError(tuple(violations))
 
 
 _SUFFIXES = "bcdfghjklmnpqrstvwxz2456789"

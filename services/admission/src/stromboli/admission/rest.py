@@ -151,6 +151,10 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
     async def apply(data: JSONBody[Objects]) -> list[Applied]:
         return await door.submit(data.objects, USER)
 
+    @post("/v1/check", status_code=200, summary="What apply would make of objects; writes nothing")
+    async def check(data: JSONBody[Objects]) -> list[Applied]:
+        return await door.check(data.objects, USER)
+
     @post("/v1/namespaces/{namespace:str}/jobs", summary="Create a job")
     async def create_job(
         namespace: FromPath[str], data: JSONBody[Document]
@@ -269,6 +273,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
 
     return [
         apply,
+        check,
         create_job,
         all_jobs,
         jobs,

@@ -1,0 +1,211 @@
+"""Rules of what ``strom job run`` makes of options, scripts and manifests."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stromboli.shared.api import kinds
+
+
+def manifest(strom: Any, *arguments: str) -> Any:
+    ran = strom("job", "run", "--dry-run", *arguments)
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    return yaml.safe_load(ran.stdout)
+
+
+def container(document: Any) -> Any:
+    return document["spec"]["tasks"][0]["template"]["spec"]["containers"][0]
+
+
+def test_gpus_cores_memory_and_time_in_short(strom: Any) -> None:
+    made = manifest(
+        strom, "a", "--gpus", "8", "--cpus", "16", "--memory", "64Gi", "--time", "1h30m",
+        "--nodes", "2", "--priority", "high", "--queue", "research", "--workdir", "/data",
+        "--env", "A=1", "--env", "B=x=y", "--", "python", "train.py",
+    )  # fmt: skip
+    assert container(made)["resources"] == {
+        "requests": {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "8"},
+        "limits": {"nvidia.com/gpu": "8"},
+    }
+    assert container(made)["env"] == [{"name": "A", "value": "1"}, {"name": "B", "value": "x=y"}]
+    assert container(made)["workingDir"] == "/data"
+    assert container(made)["command"] == ["python", "train.py"]
+    spec = made["spec"]
+    assert (spec["activeDeadlineSeconds"], spec["runningEstimate"]) == (5400, "5400s")
+    assert (spec["queue"], spec["priorityClassName"]) == ("research", "high")
+    assert spec["tasks"][0]["replicas"] == 2
+
+
+def test_a_dry_run_asks_no_server_and_its_manifest_can_be_applied(
+    house: Any, strom: Any, tmp_path: Path
+) -> None:
+    ran = strom("job", "run", "a", "--dry-run", "--server", "http://127.0.0.1:1")
+    file = tmp_path / "a.yaml"
+    file.write_text(ran.stdout)
+    assert strom("apply", "-f", str(file)).stdout == "job.batch.volcano.sh/a created\n"
+    as_json = strom("job", "run", "a", "--dry-run", "-o", "json").stdout
+    assert json.loads(as_json) == yaml.safe_load(ran.stdout)
+
+
+def test_an_array_runs_as_many_at_once_as_it_says(house: Any, strom: Any) -> None:
+    spec = manifest(strom, "a", "--array", "0-999%50")["spec"]
+    assert (spec["array"], spec["tasks"][0]["replicas"]) == ({"indexes": "0-999"}, 50)
+    assert spec["minAvailable"] == 1
+    assert manifest(strom, "a", "--array", "1,3,5")["spec"]["tasks"][0]["replicas"] == 3
+    assert strom("job", "run", "a", "--array", "0-9%2").exit_code == 0
+    assert house.job("a").spec.array.indexes == "0-9"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--array", "9-1"), "ends before it begins"),
+        (("--array", "0-9%none"), "'none' behind % is no number"),
+        (("--array", "0-9", "--replicas", "2"), "as its % says"),
+        (("--time", "soon"), "'soon' is not a duration"),
+        (("--time", "-5m"), "is no time to run"),
+        (("--memory", "16"), "a memory of 16 bytes is too small; write 16Gi or 16Mi"),
+        (("--memory", "many"), "'many' is not a quantity"),
+        (("--cpus", "2", "--requests", "cpu=1"), "cpu stands in --requests, too"),
+        (("--env", "STROM_NOT_SET"), "STROM_NOT_SET is not set here"),
+        (("--env", "=1"), "'=1' has no name"),
+        (("--check", "--wait"), "choose one of the three"),
+        (("--timeout", "5s"), "it goes with --wait"),
+    ],
+)
+def test_options_without_a_sense_are_told(
+    strom: Any, arguments: tuple[str, ...], said: str
+) -> None:
+    refused = strom("job", "run", "a", *arguments)
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+
+
+def test_a_variable_without_a_value_is_taken_from_here(strom: Any) -> None:
+    ran = strom("job", "run", "a", "--dry-run", "-e", "TOKEN", env={"TOKEN": "of mine"})
+    assert container(yaml.safe_load(ran.stdout))["env"] == [{"name": "TOKEN", "value": "of mine"}]
+
+
+def write(text: str) -> str:
+    Path("train.sh").write_text(text)
+    return "train.sh"
+
+
+def test_a_scripts_lines_are_options_and_the_command_line_wins(strom: Any) -> None:
+    name = write("#!/bin/bash\n#STROM --gpus 8 --replicas 4\n#STROM --env A=1\necho $1\n")
+    made = manifest(strom, name, "--gpus", "2", "-e", "B=2", "--", "first")
+    assert made["metadata"]["name"].startswith("train-")
+    assert made["spec"]["tasks"][0]["replicas"] == 4
+    assert container(made)["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert [each["name"] for each in container(made)["env"]] == ["A", "B"]
+    command = container(made)["command"]
+    assert (command[:2], command[3:]) == (["/bin/bash", "-c"], ["train.sh", "first"])
+    assert command[2] == Path(name).read_text()
+
+
+def test_a_script_may_name_its_job(strom: Any) -> None:
+    made = manifest(strom, write("#STROM --name nightly\necho\n"))
+    assert made["metadata"]["name"] == "nightly"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--gpu 8", "No such option: --gpu"),
+        ("--replicas many", "Invalid value for '--replicas'"),
+        ("--queue", "Option '--queue' requires an argument"),
+        ("eight", "'eight' is no option"),
+        ("--server http://a", "--server is no option of a job"),
+        ("--wait", "--wait is no option of a job"),
+        ("--output yaml", "--output is no option of a job"),
+        ("--help", "--help is no option of a job"),
+    ],
+)
+def test_a_line_that_makes_no_sense_is_told_with_file_and_line(
+    strom: Any, line: str, said: str
+) -> None:
+    refused = strom("job", "run", write(f"#!/bin/sh\n\n#STROM {line}\n"))
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith(f"strom: train.sh:3: {said}")
+    assert "\nnext: " in refused.stderr
+
+
+def test_a_script_that_cannot_be_read_is_told(strom: Any) -> None:
+    absent = strom("job", "run", "absent.sh")
+    assert (absent.exit_code, absent.stderr) == (
+        1,
+        "strom: absent.sh: No such file or directory\nnext: name a script that can be read\n",
+    )
+    Path("program.bin").write_bytes(b"\xff\xfe")
+    assert "it is no text" in strom("job", "run", "program.bin").stderr
+    assert strom("job", "run", write("#!/usr/bin/perl\n")).exit_code == 2
+
+
+def test_run_shows_what_was_stored_and_can_wait_for_its_end(house: Any, strom: Any) -> None:
+    stored = json.loads(strom("job", "run", "a", "-o", "json").stdout)
+    assert stored["metadata"]["uid"] == house.job("a").metadata.uid
+    assert strom("job", "run", "b", "-o", "name").stdout == "job.batch.volcano.sh/b\n"
+    waited = strom("job", "run", "c", "--wait", "--timeout", "0.2s")
+    assert waited.exit_code == 124
+    assert waited.stdout == "job.batch.volcano.sh/c created\n"
+
+
+NODE = {
+    "metadata": {"name": "n1"},
+    "status": {
+        "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    },
+}
+
+
+@pytest.fixture
+def node(house: Any) -> None:
+    """One node of four cores."""
+    house.create(kinds.NODES, NODE)
+
+
+@pytest.mark.usefixtures("node")
+def test_check_says_that_a_job_would_start_and_where(house: Any, strom: Any) -> None:
+    checked = strom("job", "run", "a", "--replicas", "3", "--check")
+    assert (checked.exit_code, checked.stderr) == (0, "")
+    assert checked.stdout.splitlines() == [
+        "default/a would be admitted.",
+        "It would start now: 3 of 3 pods, 3 on n1.",
+        "  tried by   the scheduler's configuration: built in",
+    ]
+    assert strom("job", "list").stderr == "No jobs found.\n"
+
+
+@pytest.mark.usefixtures("node")
+def test_check_says_what_would_be_in_the_way(strom: Any) -> None:
+    checked = strom("job", "run", "a", "--replicas", "5", "--check")
+    assert checked.exit_code == 4
+    first, second, *facts = checked.stdout.splitlines()
+    assert first == "default/a would be admitted."
+    assert second.startswith("default/a would wait: ")
+    assert any("cpu: needs 5, free 4 of 4: 1 too little" in fact for fact in facts)
+    verdict = json.loads(strom("job", "run", "a", "-r", "5", "--check", "-o", "json").stdout)
+    assert (verdict["pods"], verdict["nodes"]) == (5, {})
+
+
+def test_check_tells_every_refusal_as_run_does(strom: Any) -> None:
+    checked = strom("job", "run", "a", "--queue", "absent", "--check")
+    assert checked.exit_code == 1
+    assert checked.stderr.startswith("strom: job default/a: refused, 1 thing to correct\n")
+
+
+@pytest.mark.usefixtures("node")
+def test_check_goes_by_the_configuration_that_is_named(strom: Any) -> None:
+    Path("ours.conf").write_text(
+        'actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n'
+    )
+    checked = strom("job", "run", "a", "--check", "--scheduler-configuration", "ours.conf")
+    assert "the scheduler's configuration: ours.conf" in checked.stdout
+    Path("ours.conf").write_text("actions: nothing\n")
+    broken = strom("job", "run", "a", "--check", "--scheduler-configuration", "ours.conf")
+    assert broken.exit_code == 1
+    assert broken.stderr.startswith("strom: ours.conf: it cannot be used\n  ours.conf:1: ")

@@ -1,0 +1,165 @@
+"""Would a job start now? The controller's pods and the scheduler's sessions, on a picture of a
+cluster. Nothing is written.
+
+The job is made as the controller makes it: its PodGroup and pods, last in line. One session
+decides, its decisions count as carried out, and a second one explains what still waits.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stromboli.cli.errors import CommandError
+from stromboli.cli.job_check import Verdict
+from stromboli.controller.core import history, pod_groups, pods, tasks, view
+from stromboli.scheduler import configured, discovery
+from stromboli.scheduler.core import policy, session, state
+from stromboli.shared import envelope
+from stromboli.shared.api import batch, core, kinds, meta, scheduling
+from stromboli.shared.messages import scheduling as messages
+
+UID = "trial"
+"""Of the job, which has none before it is written."""
+_PATIENT = session.PATIENCE + timedelta(seconds=1)
+"""The second session comes so much later: about younger gangs nothing is said."""
+
+
+class _Named(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+
+
+def tried(
+    items: Sequence[bytes | msgspec.Raw], document: bytes, configuration: str | None, now: datetime
+) -> Verdict:
+    """What would become of a job, as admission completed it, beside these objects.
+
+    ``configuration``: file of the scheduler's configuration, None for the built-in one. Raises
+    CommandError for a file that cannot be used. Costs two sessions.
+    """
+    loaded = _configured(configuration)
+    registry = discovery.registry()
+    by = policy.Policy(configured=loaded.configuration)
+    picture = state.State(by.scheduler_names, loaded.configuration.default_queue)
+    picture.evicts = bool(policy.EVICTING.intersection(loaded.configuration.actions))
+    found = [_decoded(item) for item in items]
+    job = kinds.JOBS.decode(document)
+    job = msgspec.structs.replace(
+        job,
+        metadata=msgspec.structs.replace(job.metadata, uid=UID, creation_timestamp=now),
+        status=batch.JobStatus(),
+    )
+    made = _made(job, [each for each in found if isinstance(each, core.PriorityClass)], now)
+    for offset, each in enumerate([*found, *made]):
+        picture.apply(_record(each, offset, now))
+    picture.wake(UID)
+    first = session.decide(picture, now, by, find=registry.find)
+    group = f"{job.metadata.namespace}/{pods.group_name(job)}"
+    own = next((each for each in first.decisions if each.pod_group == group), None)
+    for offset, statement in enumerate(first.decisions):
+        picture.assume(f"{UID}/{offset}", offset, statement)
+    _learn(picture, first)
+    second = session.decide(picture, now + _PATIENT, by, find=registry.find)
+    _learn(picture, second)
+    explained = picture.explained.get(group)
+    order = picture.ordered.get(job.spec.queue)
+    return Verdict(
+        pod_group=group,
+        pods=len(made) - 1,
+        nodes=_nodes(own),
+        evicted=tuple(f"{one.namespace}/{one.pod}" for one in own.evictions) if own else (),
+        explained=explained,
+        in_front=_in_front(order, group),
+        configuration=loaded.origin,
+        complaints=(*loaded.warnings, *first.complaints),
+    )
+
+
+def _configured(file: str | None) -> configured.Loaded:
+    registry = discovery.registry()
+    if file is None:
+        return configured.default(registry)
+    try:
+        return configured.parse(Path(file).read_text(encoding="utf-8"), file, registry)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise CommandError(file, why, "name a file that can be read") from None
+    except configured.FileError as error:
+        raise CommandError(
+            file, "it cannot be used", "correct it", details=tuple(error.lines)
+        ) from None
+
+
+def _made(
+    job: batch.Job, classes: Sequence[core.PriorityClass], now: datetime
+) -> list[scheduling.PodGroup | core.Pod]:
+    """The PodGroup and the pods as the controller makes them and the API server completes them."""
+    empty = view.View([job.spec.scheduler_name], history.Published())
+    group = kinds.POD_GROUPS.decode(pod_groups.create(empty, job).body)
+    made: list[scheduling.PodGroup | core.Pod] = [_stored(group, now)]
+    for member in tasks.members(job):
+        pod = _stored(kinds.PODS.decode(pods.create(job, member).body), now)
+        spec = msgspec.structs.replace(pod.spec, priority=_priority(pod, classes))
+        status = core.PodStatus(phase="Pending")
+        made.append(msgspec.structs.replace(pod, spec=spec, status=status))
+    return made
+
+
+def _priority(pod: core.Pod, classes: Sequence[core.PriorityClass]) -> int:
+    """As the API server fills it in."""
+    named = pod.spec.priority_class_name
+    return next(
+        (
+            each.value
+            for each in classes
+            if each.metadata.name == named or (not named and each.global_default)
+        ),
+        0,
+    )
+
+
+def _stored(made: Any, now: datetime) -> Any:
+    metadata = msgspec.structs.replace(
+        made.metadata,
+        uid=f"{UID}-{made.metadata.name}",
+        resource_version="1",
+        creation_timestamp=now,
+    )
+    return msgspec.structs.replace(made, metadata=metadata)
+
+
+def _decoded(item: bytes | msgspec.Raw) -> meta.Object:
+    named = msgspec.json.decode(item, type=_Named)
+    return kinds.BY_NAME[named.api_version, named.kind].decode(item)
+
+
+def _record(seen: meta.Object, offset: int, now: datetime) -> envelope.Record:
+    """As the monitor writes down what it saw."""
+    topic = next(topic for topic in state.FOLDED if type(seen) in topic.messages)
+    key = seen.metadata.key
+    draft = envelope.Draft(topic=topic, key=key, message=seen, time=now)
+    headers, value = envelope.seal(draft, UID, 0, offset)
+    return envelope.Record(topic, offset, key, value, headers)
+
+
+def _learn(picture: state.State, decided: session.Session) -> None:
+    for key, explained in decided.explanations.items():
+        picture.record_explanation(key, explained)
+    for order in decided.orders:
+        picture.record_explanation(messages.queue_order_key(order.queue), order)
+
+
+def _nodes(own: messages.StatementDecided | None) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for bind in own.binds if own else ():
+        counts[bind.node] = counts.get(bind.node, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def _in_front(order: messages.QueueOrdered | None, group: str) -> tuple[str, ...] | None:
+    if order is None or group not in order.pod_groups:
+        return None
+    return order.pod_groups[: order.pod_groups.index(group)]
