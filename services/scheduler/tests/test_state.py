@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
+from services.scheduler.tests import networks
 from services.scheduler.tests.cell import Cell, draft
 from stromboli.shared import envelope, topics
-from stromboli.shared.api import core, scheduling
+from stromboli.shared.api import core, meta, scheduling
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders
 
@@ -213,3 +214,40 @@ def test_a_restart_folds_from_the_oldest_decision_that_is_not_over(decided: Cell
     decided.see(bound("g1-w-0"), bound("g1-w-1"))
     decided.session()
     assert decided.picture.restart_from() == (2, 1)
+
+
+# --- the network -------------------------------------------------------------------------------
+
+
+def insisting() -> list[meta.Object]:
+    """A gang of two that must lie in one rack, and nodes for one pod each."""
+    nodes = [builders.make_node(f"n{at}", cpu="1") for at in (1, 2)]
+    wish = networks.hard(1)
+    return [builders.make_queue(), *nodes, *networks.asking([GROUP, *PODS], wish)]
+
+
+def test_a_rack_that_appears_lets_a_gang_that_insists_start() -> None:
+    """It waits and says for what, until HyperNodes are there."""
+    cell = Cell()
+    cell.see(*insisting())
+    said = cell.session().explanations["default/g1"]
+    assert said is not None
+    assert said.tier == "topology"
+    assert "there is no HyperNode that could hold it" in said.message
+    cell.see(networks.rack("r1", "n1", "n2"))
+    assert cell.picture.due
+    decided = cell.session()
+    assert sorted(bind.node for known in decided.decisions for bind in known.binds) == ["n1", "n2"]
+
+
+def test_a_rack_that_cannot_be_read_or_is_gone_holds_nobody() -> None:
+    """Its nodes are in no rack as far as anybody knows."""
+    for lose in (False, True):
+        cell = Cell()
+        rack = networks.rack("r1", "n1", "n2")
+        cell.see(rack, networks.rack("r2"), *insisting())
+        if lose:
+            cell.apply(*cell.log.lose(rack))
+        else:
+            cell.apply(cell.log.garble(topics.HYPER_NODES, "r1"))
+        assert cell.session().decisions == ()

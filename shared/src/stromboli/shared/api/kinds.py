@@ -114,6 +114,7 @@ WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind i
     NAMESPACES,
     PRIORITY_CLASSES,
     QUEUES,
+    HYPER_NODES,
     JOB_TEMPLATES,
     JOB_FLOWS,
     CRON_JOBS,
@@ -132,7 +133,6 @@ WRITTEN: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # as abo
     EVENTS,
     NETWORK_POLICIES,
     INGRESSES,
-    HYPER_NODES,
 )
 """What services only write, or nobody folds yet."""
 

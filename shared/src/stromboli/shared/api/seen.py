@@ -18,6 +18,7 @@ KINDS: tuple[Kind[meta.Object], ...] = (
     kinds.NAMESPACES,
     kinds.PRIORITY_CLASSES,
     kinds.QUEUES,
+    kinds.HYPER_NODES,
     kinds.POD_GROUPS,
     kinds.PODS,
 )

@@ -39,7 +39,14 @@ class HyperNodeSpec(Part, frozen=True, kw_only=True):
     members: tuple[Member, ...] = ()
 
 
+class HyperNodeStatus(Part, frozen=True, kw_only=True):
+    """``node_count``: how many members its selectors mean, nodes or HyperNodes."""
+
+    node_count: int = 0
+
+
 class HyperNode(Object, frozen=True, kw_only=True):
     """Nodes that are close on the network, cluster scoped."""
 
     spec: HyperNodeSpec = HyperNodeSpec()
+    status: HyperNodeStatus = HyperNodeStatus()

@@ -18,7 +18,7 @@ import msgspec
 from stromboli.scheduler.core import decided, pace, waking
 from stromboli.scheduler.core.framework import jobs, world
 from stromboli.shared import envelope, errors, snapshot, topics
-from stromboli.shared.api import core, kinds, scheduling
+from stromboli.shared.api import core, kinds, scheduling, topology
 from stromboli.shared.messages import base, cluster
 from stromboli.shared.messages import scheduling as messages
 
@@ -29,6 +29,7 @@ FOLDED: tuple[topics.Topic, ...] = (
     topics.POD_GROUPS,
     topics.QUEUES,
     topics.PRIORITY_CLASSES,
+    topics.HYPER_NODES,
     topics.DECISIONS,
     topics.OUTCOMES,
     topics.EXPLANATIONS,
@@ -42,6 +43,7 @@ KINDS = (
     kinds.POD_GROUPS,
     kinds.QUEUES,
     kinds.PRIORITY_CLASSES,
+    kinds.HYPER_NODES,
 )
 """What the monitor must have seen before anything is decided."""
 
@@ -205,6 +207,8 @@ class State:
             case kinds.PRIORITY_CLASSES:
                 self._apply_to_world(change, "priority_class")
                 self._review_all()
+            case kinds.HYPER_NODES:
+                self._hyper_node(change)
             case kinds.NAMESPACES:
                 found = self.snapshot.objects(kinds.NAMESPACES)
                 self.world.label_namespaces(
@@ -222,6 +226,17 @@ class State:
             getattr(self.world, f"unread_{kind}")(change.key, after.reason)
         else:
             getattr(self.world, f"put_{kind}")(after)
+        self._wake_for_waiting()
+
+    def _hyper_node(self, change: snapshot.Change) -> None:
+        around = self.world.surroundings
+        match change.after:
+            case topology.HyperNode():
+                around.put(change.after)
+            case snapshot.Unknown(reason=reason):
+                around.lose(topology.HyperNode, change.key, reason)
+            case _:
+                around.remove(topology.HyperNode, change.key)
         self._wake_for_waiting()
 
     def _refresh_group(self, key: str) -> None:

@@ -125,8 +125,7 @@ class Session(extensions.Extensions):
         self.finder = placing.Finder(self)
         self._board: neighbours.Board | None = None
         self.nearness = nearness.Nearness(self)
-        if kept.surroundings.hyper_nodes:
-            self.complaints += self.nearness.tree.complaints
+        self.complaints += kept.surroundings.network_problems(self.nodes)
         self.opened: dict[str, Plugin] = {}
 
     # Plugins --------------------------------------------------------------------------------

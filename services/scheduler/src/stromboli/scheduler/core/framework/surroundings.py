@@ -80,6 +80,12 @@ class Surroundings:
             self._network = (found, version, domains.tree(found, table.rows, labels))
         return self._network[2]
 
+    def network_problems(self, table: nodes.Nodes) -> list[str]:
+        """What of the HyperNodes makes no sense or cannot be read."""
+        unread = sorted(self.unread["hyper_nodes"].items())
+        found = [f"HyperNode {name} cannot be read: {why}" for name, why in unread]
+        return found + list(self.network(table).complaints) if self.hyper_nodes else found
+
     def seen_with(self, given: cluster.Cluster) -> cluster.Cluster:
         """What a session is given, with the objects here instead of its own."""
         fields: dict[str, Any] = {field: self.listed(field) for field in FIELDS.values()}
