@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from bench import session_clusters
-from stromboli.scheduler.core import actions, plugins, policy, session, state
+from stromboli.scheduler.core import actions, plugins, policy, session, state, told
 from stromboli.scheduler.core.framework import reading
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import meta
@@ -46,7 +46,9 @@ class Life:
 
     def decide(self) -> session.Session:
         """One session; nothing of it is taken in."""
-        return session.decide(self.picture, builders.NOON, self.policy, allowance=10**9)
+        return session.decide(
+            self.picture, builders.NOON, self.policy, given=told.Told(allowance=10**9)
+        )
 
     def accept(self, decided: session.Session) -> None:
         """What was decided and told comes back from the log."""

@@ -1,7 +1,8 @@
 """A cell's life, step by step and in any order: gangs come, decisions are answered late, twice or
 not at all, nodes and pods go. After each step no node holds more than it has. At the end three
 pictures agree: the one that lived through it, one folded in another order across topics, and one
-that a restart folds from compacted topics and from where the last session's record says.
+that a restart folds from compacted topics and from where the last session's record says. Every
+session of the life, run again from its record and the log, decides the same byte for byte.
 """
 
 import os
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from services.scheduler.tests.cell import POLICY, Cell, draft, fold
-from stromboli.scheduler.core import session, state
+from stromboli.scheduler.core import replay, session, state
 from stromboli.scheduler.core.framework import amounts
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import core, scheduling
@@ -117,6 +118,11 @@ class Life(RuleBasedStateMachine):
                 self.cell.apply(self.cell.log.append(again))
         assert self.cell.session().decisions == ()
 
+    @rule()
+    def scheduler_restarts(self) -> None:
+        """It folds what compaction left and the log from where its last record says."""
+        self.cell.picture = fold(topic_log.interleaved(remembered(self.cell.log.records), self.mix))
+
     @precondition(lambda self: self.unanswered())
     @rule(refuse=st.sets(st.integers(0, 3)), at=st.integers(0, 2))
     def decision_is_answered(self, refuse: set[int], at: int) -> None:
@@ -175,6 +181,8 @@ class Life(RuleBasedStateMachine):
         assert seen_in(restarted) == seen_in(lived)
         assert decided_on(mixed) == decided_on(lived)
         assert decided_on(restarted) == decided_on(lived)
+        again = list(replay.run(records, [POLICY.configured], POLICY))
+        assert [each for each in again if not each.is_same] == []
 
     # Means
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from stromboli.scheduler.core import plugins, policy, session, state
-from stromboli.scheduler.core.framework import configuration, isolation, opening
+from stromboli.scheduler.core import plugins, policy, session, state, told
+from stromboli.scheduler.core.framework import cluster, configuration, isolation, opening, outside
 from stromboli.scheduler.core.framework import session as framework
 from stromboli.shared import envelope, errors, keys, snapshot, telemetry, topics
 from stromboli.shared.api import core, kinds, meta, scheduling
@@ -71,6 +71,7 @@ class Engine:
         sync_max_age: timedelta,
         find: opening.FindPlugin = plugins.find,
         watched: Callable[[isolation.Attempt], framework.Session] = isolation.at_once,
+        ask: outside.Ask | None = None,
     ) -> None:
         self.picture = state.State(by.scheduler_names)
         self._policy = by
@@ -87,6 +88,7 @@ class Engine:
         self._complained: set[str] = set()
         self._find = find
         self._watched = watched
+        self._told = told.Told(ask=ask)
         self._troubles = isolation.Troubles()
         self._failures: dict[str, str] = {}
 
@@ -95,6 +97,13 @@ class Engine:
         self._policy = msgspec.structs.replace(self._policy, configured=configured)
         self._configure()
         self.picture.wake(self._own_id)
+
+    def measure(self, measured: cluster.Measured | None) -> None:
+        """From the next session on, this is the use of nodes as measured; None for nothing. The
+        core thread calls it."""
+        self._told = msgspec.structs.replace(self._told, measured=measured)
+        if self.picture.waiting:
+            self.picture.wake(self._own_id)
 
     def _configure(self) -> None:
         configured = self._policy.configured
@@ -192,6 +201,7 @@ class Engine:
             now,
             self._policy,
             self._seed,
+            given=self._told,
             find=self._find,
             troubles=self._troubles,
             watched=self._watched,

@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-from stromboli.scheduler import configured, discovery, engine, restart, watch
+from stromboli.scheduler import configured, discovery, engine, extenders, restart, watch
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, errors, runtime, telemetry
@@ -55,6 +55,7 @@ async def serve(
     )
     start = await runtime.persist(lambda: restart.offsets(bus), "log", health)
     with (
+        extenders.Caller() as ask,
         watch.Watch(settings.plugin_deadline_s) as watched,  # stops what the thread's end waits for
         ThreadPoolExecutor(1, thread_name_prefix="core") as core_thread,
     ):
@@ -67,6 +68,7 @@ async def serve(
             timedelta(seconds=settings.sync_max_age_s),
             registry.find,
             watched,
+            ask,
         )
         scheduler = Scheduler(settings, bus, writer, start, core_thread, decider, health, clock)
         await scheduler.reconfigure(loaded)

@@ -9,8 +9,15 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.scheduler.core import explain, plugins, policy, simulate, state
-from stromboli.scheduler.core.framework import cluster, configuration, isolation, model, opening
+from stromboli.scheduler.core import explain, plugins, policy, simulate, state, told
+from stromboli.scheduler.core.framework import (
+    cluster,
+    configuration,
+    isolation,
+    model,
+    opening,
+    outside,
+)
 from stromboli.scheduler.core.framework import session as framework
 from stromboli.shared import keys
 from stromboli.shared.api import core
@@ -19,9 +26,8 @@ from stromboli.shared.messages import scheduling as messages
 PATIENCE = timedelta(seconds=10)
 """How young a PodGroup may be and lack pods without a word: they are made within a second, and an
 explanation for each new gang would cost records, conditions and Events for nothing."""
-ALLOWANCE = "allowance"
-"""Name of an answer from outside in a session's record: how many binds and evictions might be
-decided, as the controller's pace was measured."""
+MEASURED_FOR = timedelta(minutes=5)
+"""How old measurements of nodes may be: what is older says nothing about now."""
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,40 +60,67 @@ def decide(
     now: datetime,
     by: policy.Policy,
     seed: int = 0,
-    allowance: int | None = None,
+    given: told.Told = told.NOTHING,
     find: opening.FindPlugin = plugins.find,
     troubles: isolation.Troubles | None = None,
     watched: Callable[[isolation.Attempt], framework.Session] = isolation.at_once,
 ) -> Session:
-    """Decide on all that waits. ``allowance``: how much may be decided; None for what the
-    pace leaves. ``find``, ``troubles``, ``watched``: the plugins that there are, those that have
-    failed lately, and who stops one that does not answer."""
+    """Decide on all that waits. ``find``, ``troubles``, ``watched``: the plugins that there are,
+    those that have failed lately, and who stops one that does not answer."""
+    allowance = given.allowance
     if allowance is None:
         allowance = picture.pace.most_unanswered(by.max_unanswered) - picture.unanswered()
-    given = cluster.Cluster(now=now, memory=picture.memory)
+    measured, complaints = _measurements(given.measured, now, by.configured)
+    usage = {} if measured is None else measured.nodes
+    seen = cluster.Cluster(now=now, memory=picture.memory, usage=usage)
 
     def open_with(how: configuration.Configuration, which: opening.FindPlugin) -> framework.Session:
-        return opening.open_on(picture.world, how, given, which, seed=seed, allowance=allowance)
+        conversation = outside.Conversation(given.ask)
+        return opening.open_on(
+            picture.world,
+            how,
+            seen,
+            which,
+            seed=seed,
+            allowance=allowance,
+            conversation=conversation,
+        )
 
     known = isolation.Troubles() if troubles is None else troubles
     closed = isolation.held(by.configured, open_with, simulate.act, find, now, known, watched)
+    closed.complaints.extend(complaints)
     try:
-        return _told(picture, closed, by, seed, allowance, known)
+        said = explain.told(picture, closed, PATIENCE)
+        kept = told.answers(allowance, closed.outside, measured, known, picture.measured_at)
+        return _decided(picture, closed, said, by.configured, kept, known)
     finally:
         closed.take_back()
 
 
-def _told(
+def _measurements(
+    newest: cluster.Measured | None, now: datetime, by: configuration.Configuration
+) -> tuple[cluster.Measured | None, list[str]]:
+    """Measurements that may be used, and what is to be said where there ought to be some."""
+    if by.metrics is None:
+        return None, []
+    if newest is None:
+        return None, [f"metrics: nothing was measured yet by {by.metrics.address}: not used"]
+    if now - newest.at > MEASURED_FOR:
+        text = f"metrics: what {by.metrics.address} measured is of {newest.at.isoformat()}: "
+        return None, [f"{text}older than {MEASURED_FOR}, not used"]
+    return newest, []
+
+
+def _decided(
     picture: state.State,
     closed: framework.Session,
-    by: policy.Policy,
-    seed: int,
-    allowance: int,
+    said: explain.Told,
+    by: configuration.Configuration,
+    kept: dict[str, msgspec.Raw],
     troubles: isolation.Troubles,
 ) -> Session:
     number = picture.sessions + 1
     decisions = tuple(_statements(closed, number))
-    told = explain.told(picture, closed, PATIENCE)
     memory = {**picture.memory, **closed.remember}
     record = None
     if decisions or memory != picture.memory:
@@ -96,21 +129,21 @@ def _told(
             session=number,
             offsets=dict(sorted(picture.offsets.items())),
             now=closed.now,
-            configuration=by.configured.digest,
-            seed=seed,
+            configuration=by.digest,
+            seed=closed.seed,
             unconfirmed_from=unconfirmed_from,
             outcomes_from=outcomes_from,
-            answers={ALLOWANCE: msgspec.Raw(msgspec.json.encode(allowance))},
+            answers=kept,
             memory=memory,
         )
     return Session(
         decisions=decisions,
-        explanations=told.explanations,
-        orders=told.orders,
+        explanations=said.explanations,
+        orders=said.orders,
         record=record,
         cause=picture.due,
-        is_throttled=told.is_throttled,
-        is_awaiting=told.is_awaiting,
+        is_throttled=said.is_throttled,
+        is_awaiting=said.is_awaiting,
         complaints=tuple(closed.complaints),
         failures=troubles.failures(),
         wake_at=min(

@@ -11,11 +11,12 @@ call for a session.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from stromboli.scheduler.core import decided, pace, waking
+from stromboli.scheduler.core import decided, pace, told, waking
 from stromboli.scheduler.core.framework import jobs, world
 from stromboli.shared import envelope, errors, snapshot, topics
 from stromboli.shared.api import core, kinds, scheduling, topology
@@ -62,6 +63,8 @@ class State:
         self.explained: dict[str, messages.PodGroupExplained] = {}
         self.ordered: dict[str, messages.QueueOrdered] = {}
         self.memory: dict[str, str] = {}
+        self.measured_at: datetime | None = None
+        """Of when the newest measurements are that stand in a session's record."""
         self.offsets: dict[str, int] = {}
         self.sessions = 0
         self.due = ""
@@ -164,6 +167,7 @@ class State:
             case messages.SessionRecorded():
                 if message.session >= self.sessions:
                     self.memory = dict(message.memory)
+                    self.measured_at = told.measured_at(message.answers) or self.measured_at
                 self.sessions = max(self.sessions, message.session)
             case messages.DecisionAnswered():
                 self.pace.answered(record.time, len(message.tasks))

@@ -15,6 +15,13 @@ class NodeUsage(msgspec.Struct, frozen=True, kw_only=True):
     memory: Mapping[str, float] = {}
 
 
+class Measured(msgspec.Struct, frozen=True):
+    """Measured use of nodes by name, as it was ``at`` that time."""
+
+    at: datetime
+    nodes: Mapping[str, NodeUsage]
+
+
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Objects in any order, and answers from outside. ``now`` is the session's time, with zone."""
 

@@ -3,7 +3,14 @@
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
-from stromboli.scheduler.core.framework import cluster, configuration, session, surroundings, world
+from stromboli.scheduler.core.framework import (
+    cluster,
+    configuration,
+    outside,
+    session,
+    surroundings,
+    world,
+)
 from stromboli.shared.api import meta
 
 FindPlugin = Callable[
@@ -31,14 +38,15 @@ def open_on(
     *,
     seed: int = 0,
     allowance: int | None = None,
+    conversation: outside.Conversation | None = None,
 ) -> session.Session:
     """A session on a world; take its changes back with ``Session.take_back``.
 
-    ``given``: the time and answers from outside; its objects are not looked at. ``seed`` and
-    ``allowance`` as in ``session.Session``.
+    ``given``: the time and answers from outside; its objects are not looked at. ``seed``,
+    ``allowance`` and ``conversation`` as in ``session.Session``.
     O(queues + jobs that wait + a few passes over the nodes' columns), and what changed.
     """
-    opened = session.Session(configured, kept, given, seed, allowance)
+    opened = session.Session(configured, kept, given, seed, allowance, conversation)
     try:
         opened.open_plugins(find)
     except BaseException:

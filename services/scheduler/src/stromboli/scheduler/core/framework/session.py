@@ -20,6 +20,7 @@ from stromboli.scheduler.core.framework import (
     model,
     nearness,
     neighbours,
+    outside,
     placing,
     statement,
     world,
@@ -88,6 +89,7 @@ class Session(extensions.Extensions):
     a stand-in answers for it; ``opened``: plugins by name. ``events``: PodGroup -> texts for users.
     ``seed``: what chance there is hangs on it. ``allowance``: how many binds and evictions may be
     decided, None for any number; ``untried``: jobs left for another session for want of it.
+    ``outside``: whom plugins ask that judge elsewhere.
     ``remember``: what plugins want to find in ``cluster.memory`` next time. ``wake_at``: when a
     session may decide otherwise although nothing happened; None: never.
     """
@@ -99,6 +101,7 @@ class Session(extensions.Extensions):
         given: cluster.Cluster,
         seed: int = 0,
         allowance: int | None = None,
+        conversation: outside.Conversation | None = None,
     ) -> None:
         super().__init__(configured.tiers)
         self.configuration = configured
@@ -108,6 +111,7 @@ class Session(extensions.Extensions):
         self.now = given.now
         self.seed = seed
         self.allowance = allowance
+        self.outside = outside.Conversation() if conversation is None else conversation
         self.untried: set[str] = set()
         self.resources = kept.resources
         self.nodes = kept.nodes

@@ -32,6 +32,7 @@ NAMES = frozenset(
         "maintenance",
         "reservation",
         "eviction-limits",
+        "extender",
         "network-topology-aware",
     }
 )

@@ -1,0 +1,352 @@
+"""Extender: others judge over HTTP, verb by verb (spec/plugins 18).
+
+The session asks (``framework.outside``), the shell sends, and the record keeps what was answered.
+After the first question that finds no answer none is asked any more in this session: what holds
+without one holds for all, and a dead extender costs one timeout.
+
+Tasks of one role of a job are asked about once. A node is asked about again once tasks on it have
+changed, and one that could never take the task is not asked about.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.scheduler.core.framework import (
+    configuration,
+    durations,
+    model,
+    outside,
+    points,
+    session,
+    views,
+)
+from stromboli.scheduler.core.plugins import extender_wire as wire
+
+USUAL_TIMEOUT = timedelta(seconds=1)
+MOST_SCORE = 10**6
+"""Scores beyond are cut, so that sums stay exact."""
+
+_Given = TypeVar("_Given", bound=msgspec.Struct)
+
+
+_VERBS = (
+    "onSessionOpen",
+    "onSessionClose",
+    "predicate",
+    "prioritize",
+    "preemptable",
+    "reclaimable",
+    "queueOverused",
+    "jobEnqueueable",
+    "jobEnqueued",
+    "jobReady",
+    "allocateFunc",
+    "deallocateFunc",
+)
+
+
+class Plugin:
+    """Arguments: ``extender.urlPrefix``, ``extender.<verb>Verb``, ``extender.httpTimeout``,
+    ``extender.ignorable``, ``extender.managedResources``."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        given = options.typed()
+        self._prefix = given.text("extender.urlPrefix", "").rstrip("/")
+        self._verbs = {verb: given.text(f"extender.{verb}Verb", "") for verb in _VERBS}
+        self._is_ignorable = given.boolean("extender.ignorable", default=False)
+        self._timeout_s = _timeout(given).total_seconds()
+        self._managed = _managed(given)
+        if not self._prefix.startswith(("http://", "https://")) and any(self._verbs.values()):
+            given.refuse("extender.urlPrefix", self._prefix, "a URL with http://", "nothing")
+            self._verbs = dict.fromkeys(_VERBS, "")
+        self._complaints = given.complaints
+        self._trouble = ""
+        """Why nothing is asked any more."""
+        self._refused: dict[str, str] = {}
+        """Job -> why a placement of it was not taken in."""
+        self._verdicts: dict[Any, _Verdicts] = {}
+
+    def open(self, within: session.Session) -> None:
+        """Register what a verb is named for, unless the extender must hear of the opening and does
+        not."""
+        within.complaints.extend(self._complaints)
+        self._within = within
+        if self._has("onSessionOpen"):
+            self._asked("onSessionOpen", wire.opened(within), wire.Nothing)
+            if self._trouble and not self._is_ignorable:
+                return
+        self._register()
+
+    def close(self, within: session.Session) -> None:
+        """Tell of the end. What is asked later, for explanations, is not sent."""
+        if self._has("onSessionClose"):
+            self._asked("onSessionClose", {}, wire.Nothing)
+        self._trouble = self._trouble or "the session is over"
+
+    def _register(self) -> None:
+        within, has = self._within, self._has
+        if has("predicate") or has("prioritize"):
+            within.add_distinction(self._kind)
+        if has("predicate"):
+            within.add_predicate(self._checks, points.Scope.GLOBAL)
+        if has("prioritize"):
+            within.add_node_order(self._scores, points.Scope.GLOBAL)
+        if has("preemptable"):
+            within.add_preemptable(lambda by, among: self._victims("preemptable", by, among))
+        if has("reclaimable"):
+            within.add_reclaimable(lambda by, among: self._victims("reclaimable", by, among))
+        if has("queueOverused"):
+            within.add_overused(self._is_overused)
+        if has("jobEnqueueable"):
+            within.add_job_enqueueable(self._may_enter)
+        if has("jobEnqueued"):
+            within.add_job_enqueued(self._has_entered)
+        if has("jobReady") or has("allocateFunc"):
+            within.add_job_ready(self._is_ready)
+        if has("allocateFunc"):
+            within.add_job_pipelined(
+                lambda job: points.REJECT if job.key in self._refused else points.ABSTAIN
+            )
+        if has("allocateFunc") or has("deallocateFunc"):
+            within.add_event_handler(
+                self._placed if has("allocateFunc") else None,
+                self._taken_back if has("deallocateFunc") else None,
+            )
+
+    # Asking -----------------------------------------------------------------------------------
+
+    def _has(self, verb: str) -> bool:
+        return bool(self._verbs[verb])
+
+    def _asked(self, verb: str, body: Any, form: type[_Given]) -> _Given | None:
+        """The answer to one question, None if there is none."""
+        (answer,) = self._all_asked(verb, [body], form)
+        return answer
+
+    def _all_asked(
+        self, verb: str, bodies: Sequence[Any], form: type[_Given]
+    ) -> list[_Given | None]:
+        if self._trouble or not bodies:
+            return [None] * len(bodies)
+        url = f"{self._prefix}/{self._verbs[verb]}"
+        questions = [
+            outside.Question(url, msgspec.json.encode(body), self._timeout_s) for body in bodies
+        ]
+        answers = self._within.outside.ask(questions)
+        return [self._read(url, answer, form) for answer in answers]
+
+    def _read(self, url: str, answer: outside.Answer, form: type[_Given]) -> _Given | None:
+        problem = answer.error
+        if not problem and form is wire.Nothing:
+            return form()
+        if not problem:
+            try:
+                return msgspec.json.decode(answer.body, type=form)
+            except msgspec.DecodeError as error:
+                problem = f"its answer cannot be read: {error}"
+        if not self._trouble:
+            self._trouble = f"{url}: {problem}"
+            if self._within.outside.is_possible:
+                instead = "is ignored" if self._is_ignorable else "counts as refusing"
+                self._within.complaints.append(
+                    f"plugin extender: {self._trouble}; for this session it {instead}"
+                )
+        return None
+
+    def _is_managed(self, task: model.Task) -> bool:
+        if self._managed is None:
+            return True
+        spec = task.pod.spec
+        return any(
+            name in self._managed
+            for container in (*spec.init_containers, *spec.containers)
+            for listed in (container.resources.requests, container.resources.limits)
+            for name in listed or ()
+        )
+
+    def _kind(self, task: model.Task) -> Any:
+        return (task.job or task.key, task.role) if self._is_managed(task) else None
+
+    # Nodes ------------------------------------------------------------------------------------
+
+    def _checks(self, task: model.Task, view: views.View) -> list[points.Check]:
+        if not self._is_managed(task):
+            return []
+        kind = (task.task_class, self._kind(task))
+        known = self._verdicts.setdefault(kind, _Verdicts(len(self._within.nodes)))
+        known.renew(self._within, task, self._judged)
+        return [
+            points.Check(reason, code, (known.said != number)[view.rows])
+            for number, (reason, code) in enumerate(known.reasons)
+        ]
+
+    def _judged(
+        self, task: model.Task, rows: Sequence[int]
+    ) -> list[tuple[str, points.Code] | None]:
+        """Of each node why it does not take the task, None if it does."""
+        asked = wire.task(self._within, task)
+        bodies = [{"task": asked, "node": wire.node(self._within, row)} for row in rows]
+        answers = self._all_asked("predicate", bodies, wire.Predicate)
+        missing = None if self._is_ignorable else (self._failed(), points.Code.ERROR)
+        return [missing if answer is None else _judgement(answer) for answer in answers]
+
+    def _failed(self) -> str:
+        return f"the extender does not answer: {self._trouble}"
+
+    def _scores(self, task: model.Task, view: views.View) -> points.Scores | None:
+        if not self._is_managed(task):
+            return None
+        nodes = self._within.nodes
+        rows = np.arange(len(nodes))[view.rows]
+        body = {
+            "task": wire.task(self._within, task),
+            "nodes": [wire.node(self._within, int(row)) for row in rows],
+        }
+        answer = self._asked("prioritize", body, wire.Scores)
+        if answer is None or answer.error_message or not answer.node_score:
+            return None
+        told = [answer.node_score.get(nodes.names[row], 0.0) for row in rows]
+        cut = np.clip(np.array(told, np.float64), -MOST_SCORE, MOST_SCORE)
+        return np.rint(cut * points.SCORE_UNIT).astype(np.int64)
+
+    # Victims ----------------------------------------------------------------------------------
+
+    def _victims(
+        self, verb: str, evictor: model.Task, candidates: Sequence[model.Task]
+    ) -> points.Victims:
+        if not self._is_managed(evictor):
+            return points.Victims((), points.ABSTAIN)
+        body = {
+            "evictor": wire.task(self._within, evictor),
+            "evictees": [wire.task(self._within, each) for each in candidates],
+        }
+        answer = self._asked(verb, body, wire.Choice)
+        if answer is None:
+            return points.Victims((), points.REJECT)
+        chosen = {victim.uid for victim in answer.victims or ()}
+        return points.Victims(
+            [each for each in candidates if each.uid in chosen], _vote(answer.status)
+        )
+
+    # Queues and jobs --------------------------------------------------------------------------
+
+    def _is_overused(self, queue: model.Queue) -> bool:
+        answer = self._asked("queueOverused", {"queue": wire.queue(queue)}, wire.Overused)
+        return not self._is_ignorable if answer is None else answer.overused
+
+    def _may_enter(self, job: model.Job) -> int:
+        answer = self._asked("jobEnqueueable", {"job": wire.job(self._within, job)}, wire.Vote)
+        if answer is not None:
+            return _vote(answer.status)
+        if self._is_ignorable:
+            return points.PERMIT
+        self._within.tell_user(job, self._failed())
+        return points.REJECT
+
+    def _has_entered(self, job: model.Job) -> None:
+        self._asked("jobEnqueued", {"job": wire.job(self._within, job)}, wire.Nothing)
+
+    def _is_ready(self, job: model.Job) -> bool:
+        if job.key in self._refused:
+            return False
+        if not self._has("jobReady"):
+            return True
+        answer = self._asked("jobReady", {"job": wire.job(self._within, job)}, wire.Ready)
+        return self._is_ignorable if answer is None else answer.status
+
+    # Placements -------------------------------------------------------------------------------
+
+    def _placed(self, tasks: Sequence[model.Task]) -> None:
+        for task, answer in self._told("allocateFunc", tasks):
+            reason = self._failed() if answer is None else answer.error_message
+            if reason and not self._is_ignorable:
+                self._refused[task.job] = reason
+                self._within.complaints.append(
+                    f"plugin extender: {task.key} on {task.node} is not taken in: {reason}"
+                )
+
+    def _taken_back(self, tasks: Sequence[model.Task]) -> None:
+        for task, answer in self._told("deallocateFunc", tasks):
+            if answer is not None and answer.error_message:
+                self._within.complaints.append(
+                    f"plugin extender: {task.key} is not taken back: {answer.error_message}"
+                )
+
+    def _told(
+        self, verb: str, tasks: Sequence[model.Task]
+    ) -> list[tuple[model.Task, wire.Taken | None]]:
+        managed = [task for task in tasks if self._is_managed(task)]
+        bodies = [{"task": wire.task(self._within, task)} for task in managed]
+        return list(zip(managed, self._all_asked(verb, bodies, wire.Taken), strict=True))
+
+
+class _Verdicts:
+    """What was said of nodes for one kind of tasks: ``said`` has a number per row, of ``reasons``
+    or -1 for nothing against it."""
+
+    def __init__(self, size: int) -> None:
+        self.said: npt.NDArray[np.int64] = np.full(size, -1, np.int64)
+        self.reasons: list[tuple[str, points.Code]] = []
+        self._position = -1
+
+    def renew(
+        self,
+        within: session.Session,
+        task: model.Task,
+        judge: Callable[[model.Task, Sequence[int]], list[tuple[str, points.Code] | None]],
+    ) -> None:
+        """Ask about nodes that changed since, of those that could ever take the task."""
+        nodes = within.nodes
+        is_due = np.ones(len(nodes), np.bool_)
+        if self._position >= 0:
+            is_due[:] = False
+            is_due[nodes.touched[self._position :]] = True
+        self._position = len(nodes.touched)
+        could = np.all(task.request[:, np.newaxis] <= nodes.allocatable, axis=0)
+        rows = np.flatnonzero(is_due & could & nodes.labelled.usable).tolist()
+        for row, verdict in zip(rows, judge(task, rows), strict=True):
+            if verdict is not None and verdict not in self.reasons:
+                self.reasons.append(verdict)
+            self.said[row] = -1 if verdict is None else self.reasons.index(verdict)
+
+
+def _judgement(answer: wire.Predicate) -> tuple[str, points.Code] | None:
+    if not answer.status:
+        return None
+    codes = {code.value: code for code in points.Code}
+    return answer.status, codes.get(answer.code, points.Code.ERROR)
+
+
+def _vote(status: int) -> int:
+    return points.PERMIT if status > 0 else points.REJECT if status < 0 else points.ABSTAIN
+
+
+def _timeout(given: configuration.Arguments) -> timedelta:
+    text = given.text("extender.httpTimeout", "1s")
+    try:
+        found = durations.duration(text)
+    except ValueError:
+        found = timedelta()
+    if found > timedelta():
+        return found
+    given.refuse("extender.httpTimeout", text, "a time to wait such as 500ms", "1s")
+    return USUAL_TIMEOUT
+
+
+def _managed(given: configuration.Arguments) -> frozenset[str] | None:
+    """The resources whose askers it is for, None for all tasks."""
+    listed = given.values.get("extender.managedResources")
+    if listed is None:
+        return None
+    if isinstance(listed, Sequence) and not isinstance(listed, str):
+        names = [each.get("name") if isinstance(each, Mapping) else each for each in listed]
+        texts = frozenset(name for name in names if isinstance(name, str))
+        if len(texts) == len(set(names)):
+            return texts or None
+    given.refuse("extender.managedResources", listed, "a list of names", "all tasks")
+    return None

@@ -1,0 +1,121 @@
+"""Sessions run again: their records, the log up to the offsets in them, and the configurations.
+
+The picture is folded on from record to record, so a whole history costs its records once and its
+sessions once. What stands in the log must reach back to where the first picture was folded from.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from stromboli.scheduler.core import plugins, policy, session, state, told
+from stromboli.scheduler.core.framework import configuration, opening
+from stromboli.shared import envelope, topics
+from stromboli.shared.messages import scheduling as messages
+
+
+class Again(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as it was recorded, and as it went when it was run again.
+
+    ``problem``: why it could not be run again; empty if it was.
+    """
+
+    record: messages.SessionRecorded
+    recorded: tuple[messages.StatementDecided, ...]
+    decided: tuple[messages.StatementDecided, ...] = ()
+    problem: str = ""
+
+    @property
+    def is_same(self) -> bool:
+        """It decided the same, byte for byte."""
+        return not self.problem and _encoded(self.recorded) == _encoded(self.decided)
+
+
+def run(
+    records: Iterable[envelope.Record],
+    configurations: Iterable[configuration.Configuration],
+    by: policy.Policy,
+    find: opening.FindPlugin = plugins.find,
+) -> Iterator[Again]:
+    """Every recorded session of a log, run again, in the order of the log.
+
+    ``configurations``: those that were in force, known by their digests. ``by``: whose pods we act
+    on. O(records + sessions).
+    """
+    known = {each.digest: each for each in configurations}
+    by_topic: dict[str, list[envelope.Record]] = defaultdict(list)
+    for record in records:
+        if record.topic in state.FOLDED:
+            by_topic[record.topic.name].append(record)
+    for of_topic in by_topic.values():
+        of_topic.sort(key=lambda each: each.offset)
+    picture, memory = state.State(by.scheduler_names), told.Memory()
+    reached: dict[str, int] = {}
+    for found, recorded in _sessions(by_topic[topics.DECISIONS.name]):
+        _fold(picture, by_topic, reached, found.offsets)
+        how = known.get(found.configuration)
+        if how is None:
+            problem = f"no configuration with the digest {found.configuration} is given"
+            yield Again(record=found, recorded=recorded, problem=problem)
+            continue
+        yield _again(
+            picture, memory, found, recorded, msgspec.structs.replace(by, configured=how), find
+        )
+
+
+def _again(
+    picture: state.State,
+    memory: told.Memory,
+    found: messages.SessionRecorded,
+    recorded: tuple[messages.StatementDecided, ...],
+    by: policy.Policy,
+    find: opening.FindPlugin,
+) -> Again:
+    picture.world.default_to(by.configured.default_queue)
+    picture.evicts = bool(policy.EVICTING.intersection(by.configured.actions))
+    try:
+        given, troubles = memory.told(found.answers)
+    except LookupError as error:
+        return Again(record=found, recorded=recorded, problem=str(error))
+    decided = session.decide(
+        picture, found.now, by, found.seed, given=given, find=find, troubles=troubles
+    )
+    picture.rest(is_throttled=decided.is_throttled)
+    return Again(record=found, recorded=recorded, decided=decided.decisions)
+
+
+def _sessions(
+    decisions: Iterable[envelope.Record],
+) -> Iterator[tuple[messages.SessionRecorded, tuple[messages.StatementDecided, ...]]]:
+    """Each session's record with its statements, which stand before it. A repeated append leaves
+    either twice; they count once."""
+    statements: dict[int, dict[str, messages.StatementDecided]] = defaultdict(dict)
+    seen: set[int] = set()
+    for record in decisions:
+        message = envelope.decode(record)
+        if isinstance(message, messages.StatementDecided):
+            statements[message.session].setdefault(message.pod_group, message)
+        elif isinstance(message, messages.SessionRecorded) and message.session not in seen:
+            seen.add(message.session)
+            yield message, tuple(statements.pop(message.session, {}).values())
+
+
+def _fold(
+    picture: state.State,
+    by_topic: Mapping[str, list[envelope.Record]],
+    reached: dict[str, int],
+    offsets: Mapping[str, int],
+) -> None:
+    """Fold on up to these offsets."""
+    for name, of_topic in by_topic.items():
+        at = reached.get(name, 0)
+        while at < len(of_topic) and of_topic[at].offset < offsets.get(name, 0):
+            picture.apply(of_topic[at])
+            at += 1
+        reached[name] = at
+    picture.advance(offsets)
+
+
+def _encoded(statements: Iterable[messages.StatementDecided]) -> list[bytes]:
+    return [msgspec.json.encode(statement) for statement in statements]

@@ -1,0 +1,87 @@
+"""Sends what a session asks of the outside, and waits for the answers.
+
+It runs in the core thread's place while a session waits, so it needs no event loop, and a stop of
+the service does not wait for one. Questions of one batch go out side by side.
+"""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from stromboli.scheduler.core.framework import outside
+from stromboli.shared import telemetry
+
+AT_ONCE = 16
+"""Questions under way to an extender, which mostly is one small process."""
+MOST_BYTES = 10 * 2**20
+"""Of an answer, as in the field."""
+
+_asked = telemetry.meter.create_counter(
+    "stromboli.scheduler.extender.questions", description="Questions to extenders, by outcome"
+)
+
+
+class Caller:
+    """Answers questions over HTTP; use as a context manager. See ``outside.Ask``."""
+
+    def __init__(self, transport: httpx.BaseTransport | None = None) -> None:
+        self._http = httpx.Client(transport=transport)
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="extender")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._http.close()
+
+    def __call__(self, questions: Sequence[outside.Question]) -> Sequence[outside.Answer]:
+        """An answer for each question; after one that has none, the rest is not sent."""
+        is_over = threading.Event()
+
+        def send(question: outside.Question) -> outside.Answer:
+            if is_over.is_set():
+                return outside.Answer(error="not asked, since one before had no answer")
+            answer = self._sent(question)
+            _asked.add(1, {"outcome": "failed" if answer.error else "answered"})
+            if answer.error:
+                is_over.set()
+            return answer
+
+        if len(questions) == 1:
+            return [send(questions[0])]
+        return list(self._threads.map(send, questions))
+
+    def _sent(self, question: outside.Question) -> outside.Answer:
+        headers = {"content-type": "application/json"}
+        try:
+            with self._http.stream(
+                "POST",
+                question.url,
+                content=question.body,
+                headers=headers,
+                timeout=question.timeout_s,
+            ) as response:
+                if response.status_code != httpx.codes.OK:
+                    return outside.Answer(error=f"it answers {response.status_code}")
+                body = bytearray()
+                for chunk in response.iter_bytes():
+                    body += chunk
+                    if len(body) > MOST_BYTES:
+                        return outside.Answer(error=f"its answer has more than {MOST_BYTES} bytes")
+                return outside.Answer(body=body.decode())
+        except httpx.TimeoutException:
+            return outside.Answer(error=f"no answer within {question.timeout_s:g} s")
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            return outside.Answer(error=str(error) or type(error).__name__)
+        except UnicodeDecodeError:
+            return outside.Answer(error="its answer is not UTF-8")

@@ -1,0 +1,72 @@
+"""Sending questions to a real HTTP server: each gets an answer, or a reason why there is none."""
+
+import socket
+import threading
+
+import pytest
+
+from stromboli.scheduler import extenders
+from stromboli.scheduler.core.framework import outside
+from stromboli.testkit import http_server
+
+
+def asked(*questions: outside.Question) -> list[outside.Answer]:
+    with extenders.Caller() as caller:
+        return list(caller(questions))
+
+
+def echo(request: http_server.Request) -> http_server.Reply:
+    return http_server.Reply(request.path.encode() + b" " + request.body)
+
+
+def test_answers_come_in_the_order_of_the_questions() -> None:
+    """However many go out side by side."""
+    with http_server.Server(echo) as server:
+        questions = [outside.Question(f"{server.url}/verb", str(at).encode()) for at in range(50)]
+        answers = asked(*questions)
+    assert [answer.body for answer in answers] == [f"/verb {at}" for at in range(50)]
+    assert {request.method for request in server.requests} == {"POST"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (http_server.Reply(b"no", 500), "it answers 500"),
+        (http_server.Reply(b"", 204), "it answers 204"),
+        (http_server.Reply(b"\xff"), "its answer is not UTF-8"),
+        (http_server.Reply(b"0" * (extenders.MOST_BYTES + 1)), "its answer has more than"),
+    ],
+    ids=["500", "204", "bytes", "endless"],
+)
+def test_what_is_no_answer_is_told_with_its_reason(reply: http_server.Reply, error: str) -> None:
+    with http_server.Server(lambda request: reply) as server:
+        (answer,) = asked(outside.Question(server.url, b"{}"))
+    assert answer.body == ""
+    assert error in answer.error
+
+
+def test_who_is_slow_has_not_answered() -> None:
+    done = threading.Event()
+
+    def slow(request: http_server.Request) -> http_server.Reply:
+        done.wait()
+        return http_server.Reply()
+
+    with http_server.Server(slow) as server:
+        (answer,) = asked(outside.Question(server.url, b"{}", timeout_s=0.05))
+        done.set()
+    assert answer.error == "no answer within 0.05 s"
+
+
+def test_behind_one_without_an_answer_the_rest_is_not_sent() -> None:
+    """A dead extender costs one timeout, not one for each node."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    answers = asked(*[outside.Question(f"http://127.0.0.1:{port}", b"{}")] * 500)
+    assert all(answer.error for answer in answers)
+    assert sum("not asked" in answer.error for answer in answers) > 400
+
+
+def test_a_url_that_is_none_is_told() -> None:
+    (answer,) = asked(outside.Question("http://[", b"{}"))
+    assert answer.error

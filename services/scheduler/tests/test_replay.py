@@ -1,0 +1,236 @@
+"""A recorded session, run again from its record and the log up to its offsets, decides the same.
+
+Whole generated lives are run again in ``test_life.py``; here are those that hear from outside, and
+what is said of a session that cannot be run again.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from services.scheduler.tests import sessions, usual
+from services.scheduler.tests.cell import draft
+from services.scheduler.tests.running import SETTINGS, Outside, at_least, gang, serving
+from services.scheduler.tests.test_isolation import Odd
+from stromboli.scheduler import configured
+from stromboli.scheduler.core import plugins, policy, replay, session, state, told
+from stromboli.scheduler.core.framework import cluster, configuration, isolation, outside
+from stromboli.scheduler.core.framework import session as framework
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import meta
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders, http_server, topic_log
+
+NODES = [builders.make_node(name, cpu="4") for name in ("n1", "n2", "n3")]
+METRICS = configuration.Metrics("http://prometheus")
+TIERS: sessions.Tier = [*usual.TIER, sessions.plugin("lottery"), sessions.plugin("usage")]
+
+
+class Life:
+    """A log, and sessions by one configuration whose decisions the log takes."""
+
+    def __init__(self, how: configuration.Configuration, *objects: meta.Object) -> None:
+        self.log = topic_log.TopicLog()
+        self.how = how
+        self.troubles = isolation.Troubles()
+        self.picture = state.State(policy.Policy().scheduler_names)
+        self.registry = plugins.Registry()
+        self.see(builders.make_queue(), *NODES, *objects)
+
+    def see(self, *objects: meta.Object) -> None:
+        for record in self.log.see(*objects):
+            self.picture.apply(record)
+
+    def decide(self, *, seed: int = 0, seconds: int = 0, **given: Any) -> session.Session:
+        decided = session.decide(
+            self.picture,
+            builders.NOON + timedelta(seconds=seconds),
+            policy.Policy(configured=self.how),
+            seed,
+            given=told.Told(**given),
+            find=self.registry.find,
+            troubles=self.troubles,
+        )
+        drafts: list[tuple[str, msgspec.Struct]] = [
+            (each.pod_group, each) for each in decided.decisions
+        ]
+        if decided.record is not None:
+            drafts.append((messages.SESSION_KEY, decided.record))
+        for key, message in drafts:
+            self.picture.apply(self.log.append(draft(topics.DECISIONS, key, message)))
+        self.picture.rest(is_throttled=decided.is_throttled)
+        return decided
+
+    def again(self, records: Sequence[envelope.Record] | None = None) -> list[replay.Again]:
+        found = self.log.records if records is None else records
+        return list(replay.run(found, [self.how], policy.Policy(), self.registry.find))
+
+
+def measured(at: int, **cpu: float) -> cluster.Measured:
+    usage = {
+        name: cluster.NodeUsage(cpu={"10m": share}, memory={"10m": share})
+        for name, share in cpu.items()
+    }
+    return cluster.Measured(builders.NOON + timedelta(seconds=at), usage)
+
+
+def test_measurements_and_the_seed_stand_in_the_record() -> None:
+    """Once: sessions after the first refer to them."""
+    how = msgspec.structs.replace(sessions.configured(TIERS), metrics=METRICS)
+    life = Life(how, *gang(2))
+    first = life.decide(seed=7, measured=measured(0, n1=90.0, n2=10.0, n3=95.0))
+    assert {bind.node for bind in first.decisions[0].binds} == {"n2"}
+    life.see(*gang(1, "g2"))
+    life.decide(seed=8, seconds=1, measured=measured(0, n1=90.0, n2=10.0, n3=95.0))
+    life.see(*gang(1, "g3"))
+    life.decide(seed=9, seconds=2, measured=measured(2, n1=20.0, n2=99.0, n3=95.0))
+    again = life.again()
+    assert [each.is_same for each in again] == [True, True, True]
+    kept = [each.record.answers[told.MEASURED] for each in again]
+    assert [b"nodes" in bytes(each) for each in kept] == [True, False, True]
+
+
+def test_what_an_extender_said_stands_in_the_record_and_nobody_is_asked_again() -> None:
+    asked: list[str] = []
+
+    def ask(questions: Sequence[outside.Question]) -> list[outside.Answer]:
+        asked.extend(question.url for question in questions)
+        names = [msgspec.json.decode(question.body)["node"]["Name"] for question in questions]
+        return [
+            outside.Answer('{"status": "%s", "code": 2}' % ("" if name == "n3" else "no"))
+            for name in names
+        ]
+
+    extender = sessions.plugin(
+        "extender",
+        {"extender.urlPrefix": "http://e", "extender.predicateVerb": "predicate"},
+    )
+    life = Life(sessions.configured([*usual.TIER, extender]), *gang(2))
+    decided = life.decide(ask=ask)
+    assert {bind.node for bind in decided.decisions[0].binds} == {"n3"}
+    number = len(asked)
+    assert [each.is_same for each in life.again()] == [True]
+    assert len(asked) == number
+
+
+def test_a_plugin_that_had_failed_is_left_out_again() -> None:
+    """Also if it would not fail any more, as one that was only slow."""
+    is_broken = True
+
+    def register(within: framework.Session) -> None:
+        def score(task: Any, view: Any) -> Any:
+            if is_broken:
+                raise RuntimeError("odd")
+            prefers = [name == "n3" for name in within.nodes.names]
+            return (10**9 * within.nodes.labelled.usable * prefers)[view.rows]
+
+        within.add_node_order(score)
+
+    registry = plugins.Registry({"odd": lambda: Odd(register)})
+    odd = configuration.PluginOptions("odd")
+    how = sessions.configured(usual.TIER)
+    life = Life(msgspec.structs.replace(how, tiers=(*how.tiers, (odd,))), *gang(1))
+    life.registry = registry
+    decided = life.decide()
+    assert decided.decisions[0].binds[0].node == "n1"
+    is_broken = False
+    assert [each.is_same for each in life.again()] == [True]
+
+
+def test_evictions_and_what_is_in_flight_come_out_the_same() -> None:
+    tier = [*usual.TIER, sessions.plugin("conformance")]
+    high = [
+        builders.make_priority_class("urgent", 100),
+        builders.make_pod_group("high", 1, priority_class="urgent"),
+        builders.make_pod("high-0", "high", cpu="3"),
+    ]
+    low = [each for name in ("n1", "n2") for each in usual.gang(name, 4, node=name, min_member=1)]
+    life = Life(sessions.configured(tier, run="allocate, preempt"), *low, *gang(4))
+    life.decide()
+    life.see(*high)
+    life.decide(seconds=1)
+    life.see(*gang(2, "g2"))
+    life.decide(seconds=2)
+    again = life.again()
+    assert [each.is_same for each in again] == [True] * len(again)
+    assert sum(len(statement.evictions) for each in again for statement in each.decided) > 0
+
+
+def test_another_log_gives_other_decisions_and_that_is_told() -> None:
+    """Without a record that the session had folded."""
+    life = Life(sessions.configured(usual.TIER), *gang(3))
+    life.decide()
+    records = [each for each in life.log.records if each.key != "n1"]
+    (again,) = life.again(records)
+    assert not again.is_same
+    assert {bind.node for each in again.decided for bind in each.binds} <= {"n2", "n3"}
+
+
+def test_a_configuration_that_is_not_given_is_named_by_its_digest() -> None:
+    life = Life(sessions.configured(usual.TIER), *gang(1))
+    life.decide()
+    (again,) = replay.run(life.log.records, [], policy.Policy())
+    assert life.how.digest in again.problem
+    assert not again.is_same
+
+
+def test_measurements_of_a_record_that_is_gone_are_missed() -> None:
+    how = msgspec.structs.replace(sessions.configured(TIERS), metrics=METRICS)
+    life = Life(how, *gang(1))
+    life.decide(measured=measured(0, n1=1.0))
+    first = len(life.log.records)
+    life.see(*gang(1, "g2"))
+    life.decide(measured=measured(0, n1=1.0))
+    left = [
+        each
+        for at, each in enumerate(life.log.records)
+        if at >= first or each.topic != topics.DECISIONS
+    ]
+    (again,) = life.again(left)
+    assert "stand in an earlier record" in again.problem
+
+
+FILE = """\
+actions: "enqueue, allocate"
+tiers:
+- plugins:
+  - name: gang
+  - name: predicates
+  - name: extender
+    arguments:
+      extender.urlPrefix: %s
+      extender.predicateVerb: predicate
+      extender.prioritizeVerb: prioritize
+"""
+
+
+async def test_the_services_own_log_with_an_extender_over_http_runs_again_without_it(
+    outside: Outside, tmp_path: Path
+) -> None:
+    def answer(request: http_server.Request) -> http_server.Reply:
+        if request.path == "/prioritize":
+            return http_server.json({"nodeScore": {"n2": 50, "n3": 10}})
+        refuses = request.json()["node"]["Name"] == "n1"
+        return http_server.json({"status": "no" if refuses else "", "code": 2})
+
+    with http_server.Server(answer) as server:
+        path = tmp_path / "c.yaml"
+        path.write_text(FILE % server.url)
+        settings = msgspec.structs.replace(SETTINGS, configuration=str(path))
+        await outside.see(builders.make_queue(), *NODES, *gang(2))
+        await outside.sync()
+        async with serving(outside.bus, settings):
+            decisions = await outside.until(topics.DECISIONS, at_least(2))
+    statement = envelope.decode(decisions[0])
+    assert isinstance(statement, messages.StatementDecided)
+    assert {bind.node for bind in statement.binds} == {"n2"}
+    records = [*decisions]
+    seen = {topics.QUEUES: 1, topics.NODES: 3, topics.POD_GROUPS: 1, topics.PODS: 2}
+    for topic, number in seen.items():
+        records += await outside.until(topic, at_least(number))
+    how = configured.parse(FILE % server.url, "c.yaml", plugins.Registry()).configuration
+    (again,) = replay.run(records, [how], policy.Policy())
+    assert again.is_same, again
