@@ -7,9 +7,9 @@ responses into the picture. Tests decide what the controller sees when, and wher
 import copy
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,6 +28,8 @@ from stromboli.shared.messages import batch as messages
 from stromboli.testkit import builders
 
 Body = dict[str, Any]
+TopicKey = tuple[str, str]
+Obj = TypeVar("Obj", bound=meta.Object)
 SCHEDULERS = ("volcano", "stromboli")
 
 
@@ -50,20 +52,27 @@ class World:
         self.phases: dict[str, list[batch.JobStatus]] = {}
         self.done: list[commands.Command] = []
         self.unseen: dict[str, deque[envelope.Record]] = {}
-        self._last: dict[tuple[str, str], envelope.Record] = {}
+        self._last: dict[TopicKey, envelope.Record] = {}
         self._numbers = itertools.count(1)
         self.dirty: dict[view.Item, None] = {}
         self.picture = view.View(SCHEDULERS, history.Published())
         self.commands_left: int | None = None
+        self.answering: set[tuple[str, commands.Question]] = set()
+        """(host, question) that are answered well."""
+        self.made: dict[str, list[str]] = {}
+        """Key of a job -> uids of all that ever were."""
         for name in queues.ALWAYS:
             self.submit(builders.make_queue(name))
 
     # The controller
 
-    def restart(self, without: str = "") -> None:
+    def restart(
+        self, without: str = "", old: Mapping[TopicKey, envelope.Record] | None = None
+    ) -> None:
         """A new controller process: it has what stands in the topics and nothing else.
 
-        ``without``: a topic on which the monitor has fallen far behind.
+        ``without``: a topic on which the monitor has fallen far behind. ``old``: records that it
+        has not got beyond; the newer ones are seen later.
         """
         published = history.Published()
         for _, message in self.told:
@@ -72,10 +81,23 @@ class World:
         self.commands_left = None
         for queue in self.unseen.values():
             queue.clear()
-        for record in self._last.values():
-            if record.topic.name != without:
+        for at, record in self._last.items():
+            if old and at in old:
+                self.unseen.setdefault(record.topic.name, deque()).append(record)
+            elif record.topic.name != without:
                 self.picture.apply(record)
+        for at, record in (old or {}).items():
+            self.picture.apply(record)
+            if at not in self._last:
+                was = envelope.decode(record)
+                assert isinstance(was, meta.Object)
+                tombstone = builders.make_record(builders.gone(was), next(self._numbers))
+                self.unseen.setdefault(record.topic.name, deque()).append(tombstone)
         self.dirty = dict.fromkeys(self.picture.items())
+
+    def shown(self, topic: str) -> dict[TopicKey, envelope.Record]:
+        """What stands on a topic now."""
+        return {at: record for at, record in self._last.items() if at[0] == topic}
 
     def see(self, topic: str | None = None) -> None:
         """The controller folds what is new on one topic, or on all."""
@@ -156,6 +178,10 @@ class World:
             case commands.Publish():
                 self.told.append((command.job, command.message))
                 self.picture.published.observe(command.message)
+            case commands.Ask():
+                passed = (command.host, command.question) in self.answering
+                answer = view.Answer(passed, self.now)
+                self.dirty |= dict.fromkeys(self.picture.note_answer(command, answer))
 
     def _create(self, command: commands.Create) -> None:
         found = self.objects.get((command.kind.plural, command.key))
@@ -246,6 +272,9 @@ class World:
 
     def _check_life(self, job: batch.Job) -> None:
         """Every phase is reached by a move of the table, and the end stays as it is."""
+        made = self.made.setdefault(job.metadata.key, [])
+        if job.metadata.uid not in made:
+            made.append(job.metadata.uid)
         past = self.phases.setdefault(job.metadata.uid, [])
         before = past[-1] if past else batch.JobStatus()
         after = job.status
@@ -350,15 +379,15 @@ class World:
 
     def wait(self, seconds: float) -> None:
         """Time passes, and what is due is looked at."""
+        before = {item: self.due(item) for item in self.picture.items()}
         self.now += timedelta(seconds=seconds)
-        for item in self.picture.items():
-            at = self.due(item)
+        for item, at in before.items():
             if at is not None and at <= self.now:
                 self.dirty[item] = None
 
     def due(self, item: view.Item) -> datetime | None:
         """When an item has to be looked at without a change."""
-        return items.due(self.picture, item)
+        return items.due(self.picture, item, self.now)
 
     # What is
 
@@ -377,6 +406,18 @@ class World:
     def body(self, plural: str, job: str = "default/j1") -> Body:
         """The PodGroup of a job as stored."""
         return self.objects[plural, self.group_key(job)]
+
+    def get(self, kind: kinds.Kind[Obj], key: str) -> Obj:
+        """Any object as stored."""
+        return kind.decode(msgspec.json.encode(self.objects[kind.plural, key]))
+
+    def names(self, kind: kinds.Kind[Any]) -> list[str]:
+        """Names of all objects of a kind."""
+        return sorted(
+            body["metadata"]["name"]
+            for (plural, _), body in self.objects.items()
+            if plural == kind.plural
+        )
 
     def pods(self) -> list[core.Pod]:
         return [
@@ -410,7 +451,7 @@ class World:
     def requests(self) -> Iterator[commands.Command]:
         """Commands that were writes to the cluster, other than Events."""
         for command in self.done:
-            if not isinstance(command, commands.Publish | commands.RecordEvent):
+            if not isinstance(command, commands.Publish | commands.RecordEvent | commands.Ask):
                 yield command
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from stromboli.controller import secret_data
+from stromboli.controller import asking, secret_data
 from stromboli.controller.core import commands, manifest, view
 from stromboli.controller.slots import Slots
-from stromboli.shared import envelope, errors, telemetry, topics
+from stromboli.shared import envelope, errors, runtime, telemetry, topics
 from stromboli.shared.api import batch, kinds, meta
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
@@ -53,12 +53,14 @@ class Hands:
         writer: bus_port.Writer,
         slots: Slots,
         touch: Touch,
+        clock: runtime.Clock,
     ) -> None:
         self._view = picture
         self._cluster = cluster
         self._writer = writer
         self._slots = slots
         self._touch = touch
+        self._clock = clock
         self._events: deque[commands.RecordEvent] = deque(maxlen=MOST_EVENTS)
         self._news = asyncio.Event()
         self._stopping = False
@@ -169,6 +171,10 @@ class Hands:
                     self._say(command)
                 case commands.Publish():
                     await self._publish([command], cause)
+                case commands.Ask():
+                    passed = await asking.ask(command)
+                    answer = view.Answer(passed, self._clock())
+                    self._take_in(self._view.note_answer(command, answer))
         except RefusedError:
             raise
         except errors.PermanentError as error:

@@ -36,6 +36,8 @@ LONGEST_SLEEP_S = 60.0
 CALM_S = 0.1
 """What users look at (counts, PodGroups' conditions) is written this long after it changed: such
 writes come together, and do not compete with the pods' own way to their nodes."""
+CALM = frozenset({"podgroup", "flow", "template", "cron"})
+"""Items that are looked at so long after a change."""
 LONG_PLAN_S = 0.01
 REST_AFTER_LONG = 4
 """A job whose plan took longer than this (from some thousand pods on) rests four times as long
@@ -109,7 +111,7 @@ class Controller:
         self._view = view.View(settings.scheduler_names, published, job_plugins.load())
         self._lanes = Lanes(self._step, settings.items_in_hand)
         slots = Slots(settings.writes_at_once)
-        self._hands = Hands(self._view, cluster, writer, slots, self._touch)
+        self._hands = Hands(self._view, cluster, writer, slots, self._touch, clock)
         self._execution = Execution(
             self._view,
             bus,
@@ -222,7 +224,7 @@ class Controller:
                 await self._carry_out(plan, item, cause)
         if took_s > LONG_PLAN_S:
             await asyncio.sleep(took_s * REST_AFTER_LONG)
-        at = items.due(self._view, item)
+        at = items.due(self._view, item, self._clock())
         if at is not None:
             wait_s = (at - self._clock()).total_seconds()
             self._lanes.touch_later(item, min(max(wait_s, SHORTEST_SLEEP_S), LONGEST_SLEEP_S))
@@ -246,7 +248,7 @@ class Controller:
         return tuple(stage for stage in rest if stage)
 
     def _touch(self, item: view.Item, cause: str) -> None:
-        if item.kind == "podgroup":
+        if item.kind in CALM:
             self._lanes.touch_later(item, CALM_S)
         else:
             self._lanes.touch(item, cause)

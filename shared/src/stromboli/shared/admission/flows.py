@@ -5,6 +5,7 @@ A name may stand twice: as in the reference, the last of them counts.
 
 from collections.abc import Iterator
 
+from stromboli.shared import dependencies
 from stromboli.shared.api.flow import JobFlow
 from stromboli.shared.messages.admission import Violation
 
@@ -23,11 +24,7 @@ def violations(made: JobFlow) -> Iterator[Violation]:
                     reason=f"there is no flow {target!r}",
                     expected=f"one of {', '.join(sorted(set(targets) - {flow.name})) or 'none'}",
                 )
-    waiting = {
-        name: {target for target in needs if target in targets} for name, needs in targets.items()
-    }
-    while ready := {name for name, waits in waiting.items() if not waits}:
-        waiting = {name: waits - ready for name, waits in waiting.items() if name not in ready}
+    waiting = dependencies.in_a_cycle(targets)
     if waiting:
         yield Violation(
             path="spec.flows",

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stromboli.shared import job_plugins, keys
+from stromboli.shared import cron, job_plugins, keys
 from stromboli.shared.admission import cron_jobs, policies, user_commands
 from stromboli.shared.api import batch, kinds
 
@@ -241,7 +241,7 @@ def _of_flows() -> Rules:
 
 def _of_cron_jobs() -> Rules:
     schedule = "variables.schedule"
-    descriptors = _list(sorted(cron_jobs.DESCRIPTORS))
+    descriptors = _list(sorted(cron.DESCRIPTORS))
     known = f"({schedule} in {descriptors} || {schedule}.startsWith('@every '))"
     return {
         "schedule": _when(

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from stromboli.shared import envelope, keys, topics
-from stromboli.shared.api import batch, core, kinds, meta, scheduling
+from stromboli.shared.api import batch, core, flow, kinds, meta, scheduling
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 """When everything in tests was created, unless said otherwise."""
@@ -316,6 +316,58 @@ def make_job(
             **more,
         ),
         status=batch.JobStatus() if status is None else status,
+    )
+
+
+def make_template(name: str, job: batch.Job | None = None, *, version: int = 1) -> flow.JobTemplate:
+    """A JobTemplate with a job's spec."""
+    spec = msgspec.json.encode((job or make_job()).spec)
+    return flow.JobTemplate(
+        metadata=make_meta("jobtemplate", name, "default", version=version), spec=msgspec.Raw(spec)
+    )
+
+
+def make_flow(
+    name: str,
+    entries: Mapping[str, Sequence[str]] | Sequence[flow.Flow],
+    *,
+    retain: str = "",
+    version: int = 1,
+) -> flow.JobFlow:
+    """A JobFlow: template -> targets, or entries as they are."""
+    if isinstance(entries, Mapping):
+        entries = [
+            flow.Flow(name=it, depends_on=flow.FlowDependsOn(targets=tuple(targets)))
+            for it, targets in entries.items()
+        ]
+    return flow.JobFlow(
+        metadata=make_meta("jobflow", name, "default", version=version),
+        spec=flow.JobFlowSpec(flows=tuple(entries), job_retain_policy=retain),
+    )
+
+
+def make_cron(
+    name: str = "c",
+    schedule: str = "0 * * * *",
+    job: batch.Job | None = None,
+    *,
+    version: int = 1,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> flow.CronJob:
+    """A CronJob; ``labels`` and ``annotations`` of its jobs, further fields of its spec."""
+    template = flow.CronJobTemplate(
+        metadata=meta.ObjectMeta(
+            name="",
+            labels=dict(labels) if labels else None,
+            annotations=dict(annotations) if annotations else None,
+        ),
+        spec=msgspec.Raw(msgspec.json.encode((job or make_job()).spec)),
+    )
+    return flow.CronJob(
+        metadata=make_meta("cronjob", name, "default", version=version),
+        spec=flow.CronJobSpec(schedule=schedule, job_template=template, **spec),
     )
 
 

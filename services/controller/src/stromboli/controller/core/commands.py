@@ -13,6 +13,8 @@ from stromboli.shared.api import batch
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.meta import Object
 
+EventType = Literal["Normal", "Warning"]
+
 COUNTS = (
     "min_available",
     "task_status_count",
@@ -108,7 +110,7 @@ class RecordEvent(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     uid: str
-    type: Literal["Normal", "Warning"]
+    type: EventType
     reason: str
     message: str
     at: datetime
@@ -129,7 +131,25 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str = ""
 
 
-Command = Create | Patch | PatchJobStatus | Delete | RecordEvent | Publish
+class Question(msgspec.Struct, frozen=True):
+    """What to ask a pod: whether a port takes a connection or, with a path, answers a GET."""
+
+    port: int
+    path: str = ""
+    header: tuple[str, str] = ("", "")
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask a pod over the network for a flow, and take the answer into the picture."""
+
+    flow: str
+    pod: str
+    pod_uid: str
+    host: str
+    question: Question
+
+
+Command = Create | Patch | PatchJobStatus | Delete | RecordEvent | Publish | Ask
 Stage = tuple[Command, ...]
 """Commands that may be carried out at once, in any order."""
 Plan = tuple[Stage, ...]
@@ -139,7 +159,7 @@ Plan = tuple[Stage, ...]
 def event_about(
     kind: Kind[Any],
     about: Object,
-    type_: Literal["Normal", "Warning"],
+    type_: EventType,
     reason: str,
     message: str,
     at: datetime,

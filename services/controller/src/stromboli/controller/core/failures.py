@@ -1,9 +1,18 @@
 """What is said on an object when the cluster refuses a command for it. Source: spec/jobs.md 4.6."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from stromboli.controller.core import commands, view
 from stromboli.shared.api import kinds
+
+MAKERS: Mapping[str, kinds.Kind[Any]] = {
+    "flow": kinds.JOB_FLOWS,
+    "template": kinds.JOB_TEMPLATES,
+    "cron": kinds.CRON_JOBS,
+}
+"""Items about objects from which jobs are made -> their kind."""
 
 
 def event(
@@ -16,6 +25,12 @@ def event(
             return None
         said = (_reason(command), f"{_what(command)}: {why}", now)
         return commands.event_about(kinds.JOBS, job, "Warning", *said)
+    if item.kind in MAKERS:
+        maker = picture.get(MAKERS[item.kind], item.key)
+        if maker is None:
+            return None
+        said = (_reason_of_maker(command), f"{_what(command)}: {why}", now)
+        return commands.event_about(MAKERS[item.kind], maker, "Warning", *said)
     if item.kind == "podgroup":
         group = picture.pod_group(item.key)
         if group is None:
@@ -39,12 +54,24 @@ def _reason(command: commands.Command) -> str:
             return "PluginError"
 
 
+def _reason_of_maker(command: commands.Command) -> str:
+    match command:
+        case commands.Create():
+            return "FailedCreate"
+        case commands.Delete():
+            return "FailedDelete"
+        case _:
+            return "StatusError"
+
+
 def _what(command: commands.Command) -> str:
     match command:
         case commands.PatchJobStatus():
             return "write the status"
         case commands.Publish() | commands.RecordEvent():
             return "tell"
+        case commands.Ask():
+            return "ask a pod"
         case _:
             verb = type(command).__name__.lower()
             return f"{verb} {command.kind.kind} {command.name}"

@@ -43,7 +43,7 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
     return (tuple(stage),) if stage else ()
 
 
-def due(picture: view.View, key: str) -> datetime | None:
+def due(picture: view.View, key: str, now: datetime) -> datetime | None:
     """When a condition's new text may be written that is held back now."""
     group = picture.pod_group(key)
     explained = None if group is None else picture.explained(group)

@@ -7,18 +7,21 @@ import msgspec
 
 from stromboli.controller.core import (
     commands,
+    crons,
+    flows,
     group_status,
     jobs,
     queues,
+    templates,
     user_commands,
     view,
 )
 
 Plan = Callable[[view.View, str, datetime], commands.Plan]
-Due = Callable[[view.View, str], datetime | None]
+Due = Callable[[view.View, str, datetime], datetime | None]
 
 
-def _never(picture: view.View, key: str) -> None:
+def _never(picture: view.View, key: str, now: datetime) -> None:
     """Nothing is due without a change."""
 
 
@@ -34,6 +37,9 @@ STEPS: Mapping[str, Steps] = {
     "podgroup": Steps(group_status.reconcile, group_status.due),
     "queue": Steps(queues.reconcile),
     "command": Steps(user_commands.reconcile, user_commands.due),
+    "flow": Steps(flows.reconcile, flows.due),
+    "template": Steps(templates.reconcile),
+    "cron": Steps(crons.reconcile, crons.due),
 }
 """Kind of item -> its steps."""
 
@@ -46,6 +52,6 @@ def plan(picture: view.View, item: view.Item, now: datetime) -> commands.Plan:
     return tuple(stage for stage in news if stage)
 
 
-def due(picture: view.View, item: view.Item) -> datetime | None:
+def due(picture: view.View, item: view.Item, now: datetime) -> datetime | None:
     """When the item needs a look although nothing changed."""
-    return STEPS[item.kind].due(picture, item.key)
+    return STEPS[item.kind].due(picture, item.key, now)

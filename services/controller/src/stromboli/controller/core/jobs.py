@@ -22,6 +22,7 @@ from stromboli.controller.core import (
     happenings,
     history,
     lifecycle,
+    made_jobs,
     manifest,
     moves,
     orders,
@@ -73,7 +74,7 @@ def _step_of(picture: view.View, job: Job, now: datetime) -> commands.Plan:
     told = _tell(picture, job, seen.pods, now)
     if picture.is_going(job):
         return (told,)
-    if _has_expired(job, now):
+    if _has_expired(picture, job, now):
         return (told, (_remove(job),))
     wishes = picture.orders(job.metadata.key)
     if wishes and job.status.state.phase:
@@ -86,13 +87,14 @@ def _step_of(picture: view.View, job: Job, now: datetime) -> commands.Plan:
     return (tuple(it for it in told if not history.is_departure(it)), *advance)
 
 
-def due(picture: view.View, key: str) -> datetime | None:
+def due(picture: view.View, key: str, now: datetime) -> datetime | None:
     """When the job needs a look although nothing changed: for its time to live or to run, for a
     policy that waits, or for the end of a back-off."""
     job = picture.job(key)
     if job is None or not picture.is_ours(job) or picture.is_going(job):
         return None
-    times = [expires_at(job)]
+    # What waits for its maker is looked at when that changes.
+    times = [] if made_jobs.is_awaited(picture, job) else [expires_at(job)]
     if job.status.state.phase in _RULED:
         times += [job.status.deadline_at, job.status.retry_at]
         times.append(policies.due(job, picture.pods_of(job.metadata.uid)))
@@ -319,9 +321,10 @@ def _about(
     return commands.event_about(kinds.JOBS, job, type_, reason, message, at)
 
 
-def _has_expired(job: Job, now: datetime) -> bool:
+def _has_expired(picture: view.View, job: Job, now: datetime) -> bool:
+    """Its time is over, and whoever made it knows its end: else it would be made again."""
     at = expires_at(job)
-    return at is not None and now >= at
+    return at is not None and now >= at and not made_jobs.is_awaited(picture, job)
 
 
 def _remove(job: Job) -> commands.Delete:

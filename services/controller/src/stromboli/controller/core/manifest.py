@@ -18,16 +18,19 @@ encode = _ENCODER.encode
 
 def owned_by(job: batch.Job) -> list[dict[str, Any]]:
     """The reference by which the garbage collector removes with the job what belongs to it."""
-    return [
-        {
-            "apiVersion": kinds.JOBS.api_version,
-            "kind": kinds.JOBS.kind,
-            "name": job.metadata.name,
-            "uid": job.metadata.uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-    ]
+    return [owner(kinds.JOBS, job)]
+
+
+def owner(kind: kinds.Kind[Any], of: Object) -> dict[str, Any]:
+    """The reference of an object that belongs to ``of`` and is managed for it."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": of.metadata.name,
+        "uid": of.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
 
 
 def body(kind: kinds.Kind[Any], job: batch.Job, name: str, **fields: Any) -> bytes:

@@ -19,7 +19,7 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
     order = _pending(picture, key)
     if order is None:
         return ()
-    at = due(picture, key)
+    at = due(picture, key, now)
     if at is not None and now < at:
         return ()
     target = order.target
@@ -35,7 +35,7 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
     return ((commands.event_about(kinds.COMMANDS, order, "Warning", *said),), (delete,))
 
 
-def due(picture: view.View, key: str) -> datetime | None:
+def due(picture: view.View, key: str, now: datetime) -> datetime | None:
     """When a command without a job is given up."""
     order = _pending(picture, key)
     if order is None or view.target_job(order) is None:

@@ -5,7 +5,8 @@ its pods and from a PodGroup to its members; both are rebuilt change by change, 
 topics gives the same picture.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -23,6 +24,9 @@ FOLDED: tuple[topics.Topic, ...] = (
     topics.POD_GROUPS,
     topics.PODS,
     topics.COMMANDS,
+    topics.JOB_TEMPLATES,
+    topics.JOB_FLOWS,
+    topics.CRON_JOBS,
     topics.EXPLANATIONS,
     topics.SYNC,
 )
@@ -35,16 +39,23 @@ NEEDED: tuple[kinds.Kind[Any], ...] = (
     kinds.PODS,
     kinds.COMMANDS,
 )
-"""Kinds that must be synced before anything is decided."""
+"""Kinds that must be synced before anything is decided. Flows and crons are looked at once they
+are seen: where their definitions are missing, jobs go on."""
 MOST_SAID = 32
 """Events remembered per object, so that a lasting trouble is written once and memory is flat."""
+_SIMPLE: Mapping[kinds.Kind[Any], Literal["flow", "template", "cron"]] = {
+    kinds.JOB_TEMPLATES: "template",
+    kinds.JOB_FLOWS: "flow",
+    kinds.CRON_JOBS: "cron",
+}
+"""Kinds whose objects make jobs -> what is reconciled for one."""
 _UNREADABLE = base.type_name(cluster.Unreadable)
 
 
 class Item(msgspec.Struct, frozen=True):
     """Something that is reconciled as one."""
 
-    kind: Literal["job", "podgroup", "queue", "command"]
+    kind: Literal["job", "podgroup", "queue", "command", "flow", "template", "cron"]
     key: str
 
 
@@ -62,6 +73,13 @@ class Explained(msgspec.Struct, frozen=True):
     id: str
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """What a pod answered to a question, and when."""
+
+    passed: bool
+    at: datetime
+
+
 class View:
     """Jobs, PodGroups, pods, queues, commands and explanations, with what we know ahead of them."""
 
@@ -71,7 +89,9 @@ class View:
         published: history.Published,
         plugins: job_plugins.Plugins = job_plugins.OWN,
     ) -> None:
-        self.scheduler_names = frozenset(scheduler_names)
+        names = tuple(scheduler_names)
+        self.scheduler_names = frozenset(names)
+        self.usual_scheduler = names[0] if names else ""
         self.plugins = plugins
         self.published = published
         self.sync = snapshot.Sync()
@@ -80,6 +100,9 @@ class View:
         self._pods_of: dict[str, set[str]] = {}
         self._members: dict[str, set[str]] = {}
         self._orders: dict[str, set[str]] = {}
+        self._children: dict[str, set[str]] = {}
+        self._made_from: dict[str, set[str]] = {}
+        self._answers: dict[str, dict[commands.Question, Answer]] = {}
         self._unknown_pods: set[str] = set()
         self._deleting: set[str] = set()
         self._enqueuing: set[str] = set()
@@ -110,6 +133,22 @@ class View:
     def command(self, key: str) -> batch.Command | None:
         """A user's command, if it is there and readable."""
         return self._objects.get(kinds.COMMANDS, key)
+
+    def get(self, kind: kinds.Kind[snapshot.T], key: str) -> snapshot.T | None:
+        """Any object, if it is there and readable."""
+        return self._objects.get(kind, key)
+
+    def children(self, owner_uid: str) -> list[batch.Job]:
+        """Jobs that a flow or cron manages, by name."""
+        return self._jobs(self._children.get(owner_uid, ()))
+
+    def made_from(self, template: str) -> list[batch.Job]:
+        """Jobs that flows made from a template, by name."""
+        return self._jobs(self._made_from.get(template, ()))
+
+    def answer(self, pod_uid: str, question: commands.Question) -> Answer | None:
+        """What the pod answered last."""
+        return self._answers.get(pod_uid, {}).get(question)
 
     def state(self, kind: kinds.Kind[Any], key: str) -> snapshot.State:
         """Object, Unknown or None."""
@@ -186,6 +225,8 @@ class View:
             Item("podgroup", group.metadata.key) for group in self.objects(kinds.POD_GROUPS)
         )
         yield from (Item("command", it.metadata.key) for it in self.objects(kinds.COMMANDS))
+        for kind, item in _SIMPLE.items():
+            yield from (Item(item, it.metadata.key) for it in self.objects(kind))
 
     # What becomes known
 
@@ -233,6 +274,14 @@ class View:
         if len(said) > MOST_SAID:
             del said[next(iter(said))]
 
+    def note_answer(self, asked: commands.Ask, answer: Answer) -> tuple[Item, ...]:
+        """A pod was asked."""
+        pod = self.pod(asked.pod)
+        if pod is None or pod.metadata.uid != asked.pod_uid:
+            return ()  # it went away meanwhile, and so did what it said
+        self._answers.setdefault(asked.pod_uid, {})[asked.question] = answer
+        return (Item("flow", asked.flow),) if answer.passed else ()
+
     def mark_enqueuing(self, pod_group_uid: str) -> None:
         """A decision lets the PodGroup's pods be made while its phase is being written."""
         self._enqueuing.add(pod_group_uid)
@@ -263,10 +312,13 @@ class View:
                 self._deleting.discard(before.metadata.uid)
                 self._said.pop(before.metadata.uid, None)
                 self._enqueuing.discard(before.metadata.uid)
+                self._answers.pop(before.metadata.uid, None)
             if isinstance(before, core.Pod):
                 self._unindex(change.key, before)
         if isinstance(after, core.Pod):
             self._index(change.key, after)
+        if change.kind is kinds.JOBS:
+            self._index_children(change.key, before, after)
         if change.kind is kinds.COMMANDS:
             self._index_orders(change.key, before, after)
         if change.kind is kinds.PODS:
@@ -286,7 +338,13 @@ class View:
             job = () if owner is None else (Item("job", owner),)
             return (*job, Item("podgroup", key))
         if kind is kinds.JOBS:
-            return (Item("job", key),)
+            return (Item("job", key), *_makers(state))
+        if kind in _SIMPLE:
+            return (
+                Item(_SIMPLE[kind], key),
+                *self._flows_of(kind, key),
+                *self._waiting_for(state),
+            )
         if kind is kinds.QUEUES:
             return (Item("queue", key),)
         if kind is kinds.COMMANDS:
@@ -297,7 +355,8 @@ class View:
     def _touched_by_pod(self, key: str, state: snapshot.State) -> tuple[Item, ...]:
         owner = job_of(state) if isinstance(state, meta.Object) else None
         if owner is not None:
-            items = [Item("job", owner)]
+            job = self.job(owner)
+            items = [Item("job", owner), *(it for it in _makers(job) if it.kind == "flow")]
         elif state is None:
             items = []
         else:
@@ -307,6 +366,40 @@ class View:
             items = [Item("job", name) for name in names if self.job(name) is not None]
         group = group_of(state) if isinstance(state, core.Pod) else None
         return (*items, Item("podgroup", group)) if group else tuple(items)
+
+    def _flows_of(self, kind: kinds.Kind[Any], key: str) -> Iterator[Item]:
+        """Flows that a template may let go on."""
+        if kind is not kinds.JOB_TEMPLATES:
+            return
+        namespace, _, name = key.partition("/")
+        for found in self.objects(kinds.JOB_FLOWS):
+            if found.metadata.namespace == namespace and any(
+                entry.name == name for entry in found.spec.flows
+            ):
+                yield Item("flow", found.metadata.key)
+
+    def _waiting_for(self, maker: snapshot.State) -> Iterator[Item]:
+        """Jobs whose time to live may be over once their maker has written down their end."""
+        if isinstance(maker, meta.Object):
+            for job in self.children(maker.metadata.uid):
+                if job.spec.ttl_seconds_after_finished is not None:
+                    yield Item("job", job.metadata.key)
+
+    def _index_children(self, key: str, before: snapshot.State, after: snapshot.State) -> None:
+        if isinstance(before, batch.Job):
+            if before.metadata.controller is not None:
+                _discard(self._children, before.metadata.controller.uid, key)
+            if template := template_of(before):
+                _discard(self._made_from, template, key)
+        if isinstance(after, batch.Job):
+            if after.metadata.controller is not None:
+                self._children.setdefault(after.metadata.controller.uid, set()).add(key)
+            if template := template_of(after):
+                self._made_from.setdefault(template, set()).add(key)
+
+    def _jobs(self, job_keys: Iterable[str]) -> list[batch.Job]:
+        found = (self.job(key) for key in sorted(job_keys))
+        return [job for job in found if job is not None]
 
     def _index(self, key: str, pod: core.Pod) -> None:
         owner = pod.metadata.controller
@@ -351,6 +444,27 @@ def job_of(found: meta.Object) -> str | None:
     if owner.api_version != kinds.JOBS.api_version:
         return None
     return f"{found.metadata.namespace}/{owner.name}"
+
+
+def template_of(job: batch.Job) -> str | None:
+    """Key of the JobTemplate that the job was made from."""
+    namespace, name = job.metadata.namespace, job.metadata.annotation(keys.CREATED_BY_TEMPLATE)
+    if not name or not name.startswith(f"{namespace}."):
+        return None
+    return f"{namespace}/{name.removeprefix(namespace + '.')}"
+
+
+def _makers(state: snapshot.State) -> Iterator[Item]:
+    """The flow or cron that made a job, and its template."""
+    if not isinstance(state, batch.Job):
+        return
+    owner, namespace = state.metadata.controller, state.metadata.namespace
+    for kind, item in _SIMPLE.items():
+        if owner and (owner.api_version, owner.kind) == (kind.api_version, kind.kind):
+            yield Item(item, f"{namespace}/{owner.name}")
+    template = template_of(state)
+    if template:
+        yield Item("template", template)
 
 
 def target_job(order: batch.Command) -> str | None:

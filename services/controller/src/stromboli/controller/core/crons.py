@@ -1,0 +1,230 @@
+"""CronJobs: a job at each time of a schedule. Source: spec/jobs.md 7.5.
+
+All is derived from objects: which time was served last stands in the status and in the jobs' names,
+so a controller that was away, or was killed between a job and its status, neither misses a time nor
+serves one twice. Of several missed times only the last is served, if it is not older than
+``startingDeadlineSeconds``. A clock that goes back starts nothing: no time is served before or at
+the last one that was.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from stromboli.controller.core import commands, lifecycle, made_jobs, view
+from stromboli.shared import cron as schedules
+from stromboli.shared import keys
+from stromboli.shared.admission import cron_jobs
+from stromboli.shared.api import batch, flow, kinds
+from stromboli.shared.api.flow import CronJob
+
+SUCCESSFUL_KEPT, FAILED_KEPT = 3, 1
+"""History limits where none is given."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A CronJob with its jobs, oldest first. ``served``: the last time that a job was made for,
+    else when the CronJob began."""
+
+    cron: CronJob
+    jobs: list[batch.Job]
+    active: list[batch.Job]
+    served: datetime
+
+
+def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
+    """Say what became of the jobs, clean up, and start what is due."""
+    seen = _look(picture, key)
+    if seen is None:
+        return ()
+    cron = seen.cron
+    said = list(_ends(seen, now))
+    start: tuple[commands.Stage, ...] = ()
+    schedule = _schedule(cron)
+    if isinstance(schedule, commands.RecordEvent):
+        said.append(msgspec.structs.replace(schedule, at=now))
+    elif not cron.spec.suspend:
+        said += _lateness(seen, schedule, now)
+        at = _due_now(seen, schedule, now)
+        if at is not None and seen.active and cron.spec.concurrency_policy == "Forbid":
+            name = seen.active[0].metadata.name
+            why = f"not started at {_text(cron, at)}: {name} still runs"
+            said.append(_about(cron, "Warning", "ForbidConcurrent", why, now))
+        elif at is not None:
+            start = _start(picture, seen, at, now)
+    cleaned = tuple(_history(picture, seen, now))
+    plan = made_jobs.status_first(kinds.CRON_JOBS, cron, _status(seen), cleaned, *start)
+    return (tuple(said), *plan) if said else plan
+
+
+def due(picture: view.View, key: str, now: datetime) -> datetime | None:
+    """The next time of the schedule. A time that waits for a job is looked at with that job."""
+    seen = _look(picture, key)
+    if seen is None or seen.cron.spec.suspend:
+        return None
+    schedule = _schedule(seen.cron)
+    if isinstance(schedule, commands.RecordEvent):
+        return None
+    is_held = bool(seen.active) and seen.cron.spec.concurrency_policy == "Forbid"
+    waiting = None if is_held else _due_now(seen, schedule, now)
+    return waiting or schedule.next_after(max(seen.served, now))
+
+
+def _look(picture: view.View, key: str) -> Seen | None:
+    cron = picture.get(kinds.CRON_JOBS, key)
+    if cron is None or picture.is_going(cron) or not made_jobs.is_cron_ours(picture, cron):
+        return None
+    created = _created(cron)
+    jobs = sorted(
+        picture.children(cron.metadata.uid),
+        key=lambda job: (job.metadata.creation_timestamp or created, job.metadata.name),
+    )
+    active = [
+        job
+        for job in jobs
+        if job.status.state.phase not in lifecycle.FINISHED and not picture.is_going(job)
+    ]
+    times = [
+        created,
+        cron.status.last_schedule_time,
+        *(made_jobs.scheduled_at(cron, it) for it in jobs),
+    ]
+    return Seen(cron, jobs, active, max(at for at in times if at is not None))
+
+
+def _created(cron: CronJob) -> datetime:
+    if cron.metadata.creation_timestamp is None:
+        raise ValueError(f"CronJob {cron.metadata.key} has no creationTimestamp")
+    return cron.metadata.creation_timestamp
+
+
+def _schedule(cron: CronJob) -> schedules.Schedule | commands.RecordEvent:
+    """The schedule, or what to say if it cannot be read: it may have come past admission."""
+    zone = cron.spec.time_zone
+    problem = None if zone is None else cron_jobs.zone_problem(zone)
+    if problem:
+        why = f"no job is started: {problem}"
+        return _about(cron, "Warning", "InvalidTimeZone", why, _created(cron))
+    try:
+        return schedules.Schedule(cron.spec.schedule, zone, _created(cron))
+    except ValueError as error:
+        why = f"no job is started: {error}"
+        return _about(cron, "Warning", "InvalidSchedule", why, _created(cron))
+
+
+def _due_now(seen: Seen, schedule: schedules.Schedule, now: datetime) -> datetime | None:
+    """The last time that has come and was not served, if it is not too late for it."""
+    deadline = seen.cron.spec.starting_deadline_seconds
+    after = seen.served
+    if deadline is not None:
+        after = max(after, now - timedelta(seconds=deadline, microseconds=1))
+    return schedule.last_until(after, now)
+
+
+def _lateness(
+    seen: Seen, schedule: schedules.Schedule, now: datetime
+) -> Iterator[commands.RecordEvent]:
+    """What a user should know about times that passed without a job."""
+    cron, deadline = seen.cron, seen.cron.spec.starting_deadline_seconds
+    last = cron.status.last_schedule_time
+    if last is not None and last > now:
+        why = f"nothing is started until the clock passes {_text(cron, last)}, which had its job"
+        yield _about(cron, "Warning", "ClockSetBack", why, now)
+    missed = schedule.last_until(seen.served, now)
+    if missed is not None and _due_now(seen, schedule, now) is None:
+        why = f"not started at {_text(cron, missed)}: more than {deadline} s have passed"
+        yield _about(cron, "Warning", "MissSchedule", why, now)
+    elif missed is not None and schedule.count(seen.served, now) > schedules.MOST_MISSED:
+        why = (
+            f"more than {schedules.MOST_MISSED} times were missed, the last at "
+            f"{_text(cron, missed)}; only that one is served"
+        )
+        yield _about(cron, "Warning", "TooManyMissedTimes", why, now)
+
+
+def _start(
+    picture: view.View, seen: Seen, at: datetime, now: datetime
+) -> tuple[commands.Stage, ...]:
+    """Stages: remove what is replaced, then make the job."""
+    cron, template = seen.cron, seen.cron.spec.job_template
+    name = made_jobs.cron_job_name(cron, at)
+    if taken := made_jobs.taken(picture, cron, name):
+        return ((_about(cron, "Warning", "FailedCreate", taken, now),),)
+    replaced: list[commands.Command] = []
+    if cron.spec.concurrency_policy == "Replace":
+        for job in seen.active:
+            why = f"{job.metadata.name} still ran at {_text(cron, at)} and was replaced"
+            replaced.append(_about(cron, "Warning", "ReplaceConcurrent", why, now))
+            replaced.append(made_jobs.remove(job))
+    create = made_jobs.create(
+        picture,
+        kinds.CRON_JOBS,
+        cron,
+        name,
+        msgspec.json.decode(template.spec) or {},
+        dict(template.metadata.labels or {}),
+        {**(template.metadata.annotations or {}), keys.CRON_SCHEDULED_AT: _text(cron, at)},
+    )
+    made = _about(cron, "Normal", "SuccessfulCreate", f"created job {name}", now)
+    return (tuple(replaced), (create,), (made,))
+
+
+def _text(cron: CronJob, at: datetime) -> str:
+    return at.astimezone(ZoneInfo(cron.spec.time_zone or "UTC")).isoformat().replace("+00:00", "Z")
+
+
+def _ends(seen: Seen, now: datetime) -> Iterator[commands.Command]:
+    was_active = {reference.uid for reference in seen.cron.status.active}
+    for job in seen.jobs:
+        if job.metadata.uid in was_active and job.status.state.phase in lifecycle.FINISHED:
+            why = f"job {job.metadata.name} is {job.status.state.phase}"
+            yield _about(seen.cron, "Normal", "SawCompletedJob", why, now)
+
+
+def _history(picture: view.View, seen: Seen, now: datetime) -> Iterator[commands.Command]:
+    """Remove the oldest finished jobs above the limits; a terminated job counts as failed."""
+    spec = seen.cron.spec
+    limits = (
+        (("Completed",), spec.successful_jobs_history_limit, SUCCESSFUL_KEPT),
+        (("Failed", "Terminated"), spec.failed_jobs_history_limit, FAILED_KEPT),
+    )
+    for phases, limit, usual in limits:
+        kept = usual if limit is None else limit
+        found = [
+            job
+            for job in seen.jobs
+            if job.status.state.phase in phases and not picture.is_going(job)
+        ]
+        for job in found[: max(0, len(found) - kept)]:
+            yield made_jobs.remove(job)
+            why = f"deleted job {job.metadata.name}"
+            yield _about(seen.cron, "Normal", "SuccessfulDelete", why, now)
+
+
+def _status(seen: Seen) -> flow.CronJobStatus:
+    before = seen.cron.status
+    ends = [made_jobs.ended_at(job) for job in seen.jobs if job.status.state.phase == "Completed"]
+    successes = [at for at in (*ends, before.last_successful_time) if at is not None]
+    is_first = seen.served == _created(seen.cron)
+    return flow.CronJobStatus(
+        active=tuple(
+            flow.ObjectReference(
+                api_version=kinds.JOBS.api_version,
+                kind=kinds.JOBS.kind,
+                name=job.metadata.name,
+                namespace=job.metadata.namespace,
+                uid=job.metadata.uid,
+            )
+            for job in seen.active
+        ),
+        last_schedule_time=before.last_schedule_time if is_first else seen.served,
+        last_successful_time=max(successes, default=None),
+    )
+
+
+def _about(
+    cron: CronJob, type_: commands.EventType, reason: str, message: str, at: datetime
+) -> commands.RecordEvent:
+    return commands.event_about(kinds.CRON_JOBS, cron, type_, reason, message, at)
