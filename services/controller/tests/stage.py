@@ -151,6 +151,7 @@ class Stage:
                 pod=pod.metadata.name,
                 uid=pod.metadata.uid,
                 node="n1",
+                annotations={"meant-for": pod.metadata.name},
             )
             for pod in pods
         )

@@ -41,6 +41,7 @@ async def test_a_job_goes_all_its_way(stage: Stage) -> None:
         assert [it.result for it in placed.tasks] == ["executed", "executed"]
         for pod in await stage.pods(2):
             assert (pod.spec.node_name, pod.metadata.annotation(keys.DECISION)) == ("n1", decision)
+            assert pod.metadata.annotation("meant-for") == pod.metadata.name
             await stage.report(pod, "Running")
         await stage.job(J, "Running")
         for pod in await stage.pods(2):

@@ -32,6 +32,31 @@ def test_a_decision_holds_its_resources_at_once(decided: Cell) -> None:
     assert decided.used_cpu() == 2000
 
 
+def test_what_a_bind_writes_on_the_pod_counts_at_once() -> None:
+    """So that who reads it there, CPUs or devices, knows it before the pod comes back."""
+    cell = Cell()
+    cell.see(*BASE, GROUP, *PODS)
+    statement = messages.StatementDecided(
+        pod_group="default/g1",
+        pod_group_uid=GROUP.metadata.uid,
+        session=1,
+        binds=tuple(
+            messages.Bind(
+                namespace="default",
+                pod=pod.metadata.name,
+                uid=pod.metadata.uid,
+                node="n1",
+                annotations={"on": "it"},
+            )
+            for pod in PODS
+        ),
+    )
+    cell.apply(cell.log.append(draft(topics.DECISIONS, "default/g1", statement)))
+    assert cell.picture.world.tasks["default/g1-w-0"].pod.metadata.annotation("on") == "it"
+    cell.answer("refused", "g1-w-0")
+    assert cell.picture.world.tasks["default/g1-w-0"].pod.metadata.annotation("on") is None
+
+
 def test_nothing_is_decided_twice(decided: Cell) -> None:
     assert decided.session().decisions == ()
     assert decided.picture.due == ""

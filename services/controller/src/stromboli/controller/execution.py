@@ -258,7 +258,7 @@ class Execution:
                     bind.pod,
                     uid=bind.uid,
                     node=bind.node,
-                    annotations={keys.DECISION: decision},
+                    annotations={**bind.annotations, keys.DECISION: decision},
                 )
 
         try:

@@ -9,7 +9,10 @@ from stromboli.shared.messages.base import Message, register
 
 
 class Bind(Message, frozen=True, kw_only=True):
-    """Put one pod on one node. The task is named by job, task and index; the uid fixes the pod."""
+    """Put one pod on one node. The task is named by job, task and index; the uid fixes the pod.
+
+    ``annotations`` come to stand on the pod with the bind: which CPUs or devices are meant for it.
+    """
 
     namespace: str
     pod: str
@@ -17,6 +20,7 @@ class Bind(Message, frozen=True, kw_only=True):
     node: str
     task: str = ""
     index: int = 0
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Eviction(Message, frozen=True, kw_only=True):

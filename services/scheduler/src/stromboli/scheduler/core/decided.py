@@ -110,16 +110,21 @@ class Decided:
 
         Empty if nowhere. What was carried out counts before what was decided later.
         """
-        node = ""
+        found = self.bind_of(pod, uid)
+        return found.node if found else ""
+
+    def bind_of(self, pod: str, uid: str = "") -> scheduling.Bind | None:
+        """The bind that ``node_of`` goes by."""
+        found = None
         for decision in self._by_pod.get(pod, ()):
-            for hold in decision.holds:
-                if hold.pod == pod and uid in ("", hold.uid):
-                    result = decision.result(hold.uid)
+            for bind in decision.statement.binds:
+                if f"{bind.namespace}/{bind.pod}" == pod and uid in ("", bind.uid):
+                    result = decision.result(bind.uid)
                     if result == "executed":
-                        return hold.node
+                        return bind
                     if result is None:
-                        node = hold.node
-        return node
+                        found = bind
+        return found
 
     def is_evicted(self, pod: str, uid: str) -> bool:
         """Whether this pod is decided to go, and nobody refused."""

@@ -160,7 +160,9 @@ def _statements(closed: framework.Session, number: int) -> Iterator[messages.Sta
     for key, node in decided.binds.items():
         task = closed.world.tasks[key]
         if key not in decided.preparations:
-            binds.setdefault(task.job, []).append(_bind(task, node))
+            binds.setdefault(task.job, []).append(
+                _bind(task, node, decided.annotations.get(key, {}))
+            )
     for each in decided.evictions:
         task = closed.world.tasks[each.task]
         evictions.setdefault(each.job or task.job, []).append(
@@ -186,7 +188,7 @@ def _statements(closed: framework.Session, number: int) -> Iterator[messages.Sta
         )
 
 
-def _bind(task: model.Task, node: str) -> messages.Bind:
+def _bind(task: model.Task, node: str, annotations: dict[str, str]) -> messages.Bind:
     return messages.Bind(
         namespace=task.namespace,
         pod=task.name,
@@ -194,6 +196,7 @@ def _bind(task: model.Task, node: str) -> messages.Bind:
         node=node,
         task=task.role,
         index=_index(task.pod),
+        annotations=annotations,
     )
 
 

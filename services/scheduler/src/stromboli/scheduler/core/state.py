@@ -271,9 +271,13 @@ class State:
         match found:
             case core.Pod():
                 uid = found.metadata.uid
-                assumed = "" if found.spec.node_name else self.decided.node_of(key, uid)
+                bind = None if found.spec.node_name else self.decided.bind_of(key, uid)
                 is_evicted = self.decided.is_evicted(key, uid)
-                self.world.put_pod(found, assumed, is_evicted=is_evicted)
+                self.world.put_pod(
+                    found if bind is None else _annotated(found, bind.annotations),
+                    "" if bind is None else bind.node,
+                    is_evicted=is_evicted,
+                )
             case snapshot.Unknown(reason=reason):
                 pod = self._lost.get(key)
                 uid = pod.metadata.uid if pod else ""
@@ -342,6 +346,15 @@ class State:
         if not isinstance(group, scheduling.PodGroup):
             return group is None
         return group.metadata.uid != uid or has_entered(group)
+
+
+def _annotated(pod: core.Pod, added: Mapping[str, str]) -> core.Pod:
+    """The pod as it will be once it is bound."""
+    if not added:
+        return pod
+    annotations = {**(pod.metadata.annotations or {}), **added}
+    metadata = msgspec.structs.replace(pod.metadata, annotations=annotations)
+    return msgspec.structs.replace(pod, metadata=metadata)
 
 
 def has_entered(group: scheduling.PodGroup) -> bool:

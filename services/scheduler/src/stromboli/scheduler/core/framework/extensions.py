@@ -33,6 +33,7 @@ class Extensions:
         self.allocate_events: list[points.TaskEvent] = []
         self.deallocate_events: list[points.TaskEvent] = []
         self.preparations: list[points.Preparation] = []
+        self.annotations: list[points.Annotation] = []
         self.distinctions: list[points.Distinction] = []
 
     @contextlib.contextmanager
@@ -221,6 +222,11 @@ class Extensions:
         """Say what must be done before a task's bind."""
         self._note("preparation", prepare)
         self.preparations.append(prepare)
+
+    def add_annotation(self, tell: points.Annotation) -> None:
+        """Say what is to stand on a task's pod once it is bound."""
+        self._note("annotation", tell)
+        self.annotations.append(tell)
 
     # Answers --------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Words that plugins and the session share: votes, verdicts on nodes, forms of functions."""
 
 import enum
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -122,6 +122,8 @@ TaskEvent: TypeAlias = Callable[[Sequence[model.Task]], None]
 """Called with tasks of one class and job, after the change is applied to job and nodes."""
 Preparation: TypeAlias = Callable[[model.Task], Sequence[str]]
 """What must be done before the task's bind, such as binding a volume's claim."""
+Annotation: TypeAlias = Callable[[model.Task], Mapping[str, str]]
+"""What is to stand on the pod once it is bound, by annotation."""
 Distinction: TypeAlias = Callable[[model.Task], Hashable]
 """What a plugin looks at besides the task's class."""
 JobBlocked: TypeAlias = Callable[[model.Job], str]

@@ -75,6 +75,8 @@ class Decisions(msgspec.Struct):
     evictions: list[Eviction] = []
     preparations: dict[str, list[str]] = {}
     """Task -> what must be done before its bind, such as binding a volume's claim."""
+    annotations: dict[str, dict[str, str]] = {}
+    """Task -> what is to stand on its pod with the bind."""
     admitted: list[str] = []
     """Jobs that passed their queue's door."""
 
@@ -394,6 +396,11 @@ class Session(extensions.Extensions):
         """The tasks, of one class and job, are to be bound where they were placed."""
         self.change_run(tasks, model.Status.BINDING, [task.node for task in tasks])
         self.decisions.binds.update((task.key, task.node) for task in tasks)
+        for tell in self.annotations:
+            for task in tasks:
+                told = tell(task)
+                if told:
+                    self.decisions.annotations.setdefault(task.key, {}).update(told)
         for prepare in self.preparations:
             for task in tasks:
                 before = prepare(task)
