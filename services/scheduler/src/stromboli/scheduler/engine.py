@@ -102,7 +102,7 @@ class Engine:
         """From the next session on, this is the use of nodes as measured; None for nothing. The
         core thread calls it."""
         self._told = msgspec.structs.replace(self._told, measured=measured)
-        if self.picture.waiting:
+        if measured is not None and self.picture.waiting:
             self.picture.wake(self._own_id)
 
     def _configure(self) -> None:

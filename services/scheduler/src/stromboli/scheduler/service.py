@@ -13,8 +13,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
-from stromboli.scheduler import configured, discovery, engine, extenders, restart, watch
+from stromboli.scheduler import configured, discovery, engine, extenders, measuring, restart, watch
 from stromboli.scheduler.core import plugins
+from stromboli.scheduler.core.framework import cluster
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import envelope, errors, runtime, telemetry
 from stromboli.shared.bus import port
@@ -24,6 +25,8 @@ BATCHES_AHEAD = 8
 log does not pile up in memory."""
 DRAFTS_AT_ONCE = 1000
 """Explanations in one append: larger ones would stand in the way of decisions."""
+NO_RECORDS = port.Batch(records=(), positions={}, caught_up=False)
+"""Makes the engine take a step."""
 
 _refused = telemetry.meter.create_counter(
     "stromboli.scheduler.configurations.refused",
@@ -155,6 +158,7 @@ class Scheduler:
         self._clock = clock
         self._engine = decider
         self._inbox: asyncio.Queue[port.Batch] = asyncio.Queue(BATCHES_AHEAD)
+        self._meter = measuring.Meter(self._measure, health, clock)
         self._untold: dict[str, envelope.Draft] = {}
         self._has_untold = asyncio.Event()
 
@@ -163,13 +167,22 @@ class Scheduler:
         await asyncio.get_running_loop().run_in_executor(
             self._core_thread, self._engine.reconfigure, loaded.configuration
         )
-        await self._inbox.put(port.Batch(records=(), positions={}, caught_up=False))
+        self._meter.follow(loaded.configuration.metrics)
+        await self._inbox.put(NO_RECORDS)
+
+    async def _measure(self, measured: cluster.Measured | None) -> None:
+        """Use this from the next session on."""
+        await asyncio.get_running_loop().run_in_executor(
+            self._core_thread, self._engine.measure, measured
+        )
+        await self._inbox.put(NO_RECORDS)
 
     async def run(self) -> None:
         """Read, decide and explain until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._read())
             tasks.create_task(self._explain())
+            tasks.create_task(self._meter.run())
             tasks.create_task(self._decide())
 
     async def _read(self) -> None:

@@ -89,6 +89,8 @@ def decide(
     known = isolation.Troubles() if troubles is None else troubles
     closed = isolation.held(by.configured, open_with, simulate.act, find, now, known, watched)
     closed.complaints.extend(complaints)
+    if measured is not None:
+        closed.look_again(measured.at + MEASURED_FOR)
     try:
         said = explain.told(picture, closed, PATIENCE)
         kept = told.answers(allowance, closed.outside, measured, known, picture.measured_at)
