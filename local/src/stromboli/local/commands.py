@@ -14,6 +14,7 @@ from stromboli.local import system
 from stromboli.local.demo import experiment, report
 from stromboli.local.nodes import rules as rule_files
 from stromboli.local.nodes import simulated
+from stromboli.local.processes import machine
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import errors, runtime, telemetry
 
@@ -21,14 +22,30 @@ STATE = Path(".strom")
 REMEMBERED = "server"
 """File in the state folder with the address, which ``strom`` finds from below."""
 DEMO_LOG = "demo.log"
+USUAL_NODES, USUAL_CPU, USUAL_MEMORY = 4, "8", "32Gi"
 PLAIN_WIDTH = 110
 """Columns where there is no terminal to ask."""
 
 
 def up(
-    nodes: Annotated[int, typer.Option(help="Simulated nodes to begin with.")] = 4,
-    cpu: Annotated[str, typer.Option(help="Cores of each node.")] = "8",
-    memory: Annotated[str, typer.Option(help="Memory of each node.")] = "32Gi",
+    nodes: Annotated[
+        int | None,
+        typer.Option(help="Simulated nodes to begin with. [default: 4; 0 with --process-nodes]"),
+    ] = None,
+    process_nodes: Annotated[
+        int,
+        typer.Option(
+            help="Nodes that run commands as processes of this machine: no images, no isolation."
+        ),
+    ] = 0,
+    cpu: Annotated[
+        str,
+        typer.Option(help="Cores of each node. [default: 8; process nodes share the machine's]"),
+    ] = "",
+    memory: Annotated[
+        str,
+        typer.Option(help="Memory of each node. [default: 32Gi; or a share of the machine's]"),
+    ] = "",
     gpus: Annotated[int, typer.Option(help="GPUs of each node (nvidia.com/gpu).")] = 0,
     rules: Annotated[
         Path | None, typer.Option(help="Rule file: how long pods run, and how they end.")
@@ -51,7 +68,7 @@ def up(
         typer.Option(help="For tests: delay, repeat and reorder all that is read, by this seed."),
     ] = None,
 ) -> None:
-    """Start the whole system in this process: embedded log and cluster, simulated nodes.
+    """Start the whole system in this process: embedded log and cluster, nodes of two kinds.
 
     Ctrl-C stops it; the next `strom up` on the same folder goes on where it stopped.
     """
@@ -59,7 +76,17 @@ def up(
     try:
         options = system.Options(
             state=state / "embedded",
-            nodes=tuple(simulated.node_documents(nodes, cpu=cpu, memory=memory, gpus=gpus)),
+            nodes=tuple(
+                simulated.node_documents(
+                    (0 if process_nodes else USUAL_NODES) if nodes is None else nodes,
+                    cpu=cpu or USUAL_CPU,
+                    memory=memory or USUAL_MEMORY,
+                    gpus=gpus,
+                )
+            ),
+            process_nodes=tuple(
+                machine.node_documents(process_nodes, machine.resources(), cpu=cpu, memory=memory)
+            ),
             rules=rule_files.read(rules) if rules else rule_files.Rules(),
             port=system.USUAL_PORT if port is None else port,
             port_may_move=port is None,
@@ -70,7 +97,7 @@ def up(
         raise typer.BadParameter(str(error)) from None
     try:
         runtime.run(lambda: _up(options, state))
-    except (OSError, errors.OutsideError) as error:
+    except (OSError, errors.OutsideError, machine.UnsupportedMachineError) as error:
         typer.echo(f"strom: up: {error}", err=True)
         raise typer.Exit(1) from None
 
@@ -82,6 +109,8 @@ async def _up(options: system.Options, state: Path) -> None:
         await running.ready()
         typer.echo(f"REST   {running.url}   (OpenAPI: {running.url}/schema)")
         typer.echo(f"state  {options.state}")
+        for line in machine.described(*running.view):
+            typer.echo(line)
         typer.echo("next   strom apply -f examples/gang.yaml    Ctrl-C stops")
         try:
             await asyncio.Event().wait()

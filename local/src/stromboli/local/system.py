@@ -18,10 +18,11 @@ from stromboli.admission.settings import DoorSettings
 from stromboli.controller import service as controller
 from stromboli.controller.settings import ControllerSettings
 from stromboli.local.bus import EmbeddedBus
-from stromboli.local.cluster import EmbeddedCluster, Hook
+from stromboli.local.cluster import EmbeddedCluster, Hook, Kubelet
 from stromboli.local.disorder import DisorderedBus, DisorderedCluster
 from stromboli.local.nodes import rules as rule_files
 from stromboli.local.nodes import simulated
+from stromboli.local.processes import agent, machine
 from stromboli.monitor import service as monitor
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.scheduler import service as scheduler
@@ -38,13 +39,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What to start.
 
     ``state``: the folder that holds everything; the same folder goes on where it stopped.
-    ``nodes``: manifests of nodes to create if they are missing. ``port`` 0 takes a free one; a
+    ``nodes``: manifests of simulated nodes to create if they are missing. ``process_nodes``:
+    manifests of nodes that run processes, see ``processes``. ``port`` 0 takes a free one; a
     taken one is replaced by the next free if ``port_may_move``. ``disorder``: a seed by which
     everything read is delayed, repeated and reordered across topics, for tests.
     """
 
     state: Path
     nodes: tuple[dict[str, Any], ...] = ()
+    process_nodes: tuple[dict[str, Any], ...] = ()
     rules: rule_files.Rules = rule_files.Rules()
     port: int = 0
     port_may_move: bool = False
@@ -53,11 +56,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class System(msgspec.Struct, frozen=True):
-    """A running system."""
+    """A running system. ``view``: how containers on process nodes see the machine, and why not
+    better; empty without such nodes."""
 
     url: str
     cluster: cluster_port.Cluster
     healths: tuple[runtime.Health, ...]
+    view: tuple[str, str] = ("", "")
 
     async def ready(self) -> None:
         """Return once every service is ready."""
@@ -76,9 +81,12 @@ async def running(
     options.state.mkdir(parents=True, exist_ok=True)
     async with contextlib.AsyncExitStack() as stack:
         doors: list[Door] = []
+        kubelets: dict[str, Kubelet] = {}
         bus: bus_port.Bus = await stack.enter_async_context(EmbeddedBus(options.state / "log.db"))
         cluster: cluster_port.Cluster = await stack.enter_async_context(
-            EmbeddedCluster(options.state / "cluster.db", clock=clock, hooks=_hooks(doors))
+            EmbeddedCluster(
+                options.state / "cluster.db", clock=clock, hooks=_hooks(doors), kubelets=kubelets
+            )
         )
         settings = DoorSettings()
         doors.append(Door(settings, cluster, clock))
@@ -90,6 +98,7 @@ async def running(
         bound = _listen(options)
         port = await stack.enter_async_context(http.serving(rest.app(handlers), bound))
         await simulated.create_nodes(cluster, list(options.nodes))
+        view = await _view(options)
 
         def bus_of(service_name: str) -> bus_port.Bus:
             if options.disorder is None:
@@ -101,6 +110,15 @@ async def running(
                 return cluster
             return DisorderedCluster(cluster, seed=f"{options.disorder}/{service_name}")
 
+        process_nodes = agent.Agent(
+            cluster_of("nodes"),
+            options.process_nodes,
+            (options.state / "pods").resolve(),
+            clock,
+            view[0],
+        )
+        kubelets.update(dict.fromkeys(process_nodes.nodes, process_nodes))
+        await agent.close_others(cluster, process_nodes.nodes, clock())
         work = (
             service.serve(
                 doors[0], settings, bus_of("admission"), healths["admission"], clock, "embedded"
@@ -121,14 +139,23 @@ async def running(
                 clock,
             ),
             simulated.Runner(cluster, options.rules, clock).run(),
+            *([process_nodes.run()] if process_nodes.nodes else []),
         )
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in work]
             try:
-                yield System(f"http://{LOOPBACK}:{port}", cluster, tuple(healths.values()))
+                url = f"http://{LOOPBACK}:{port}"
+                yield System(url, cluster, tuple(healths.values()), view)
             finally:
                 for task in tasks:
                     task.cancel()
+
+
+async def _view(options: Options) -> tuple[str, str]:
+    if not options.process_nodes:
+        return "", ""
+    machine.check()
+    return await machine.view()
 
 
 def _listen(options: Options) -> Any:

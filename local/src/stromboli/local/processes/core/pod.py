@@ -1,0 +1,348 @@
+"""A pod as its node reads it: what a kubelet looks at, of Kubernetes 1.34's ``core/v1``."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from stromboli.shared.api.core import ResourceRequirements
+from stromboli.shared.api.meta import ObjectMeta, Part
+
+
+class KeySelector(Part, frozen=True, kw_only=True):
+    """A key of a ConfigMap or Secret."""
+
+    name: str = ""
+    key: str = ""
+    optional: bool = False
+
+
+class FieldSelector(Part, frozen=True, kw_only=True):
+    """A field of the pod itself."""
+
+    field_path: str = ""
+
+
+class ResourceSelector(Part, frozen=True, kw_only=True):
+    """An amount of a container's resources, in units of ``divisor``."""
+
+    container_name: str = ""
+    resource: str = ""
+    divisor: str | int | float = "0"
+
+
+class ValueFrom(Part, frozen=True, kw_only=True):
+    """Where a variable's value comes from."""
+
+    field_ref: FieldSelector | None = None
+    resource_field_ref: ResourceSelector | None = None
+    config_map_key_ref: KeySelector | None = None
+    secret_key_ref: KeySelector | None = None
+
+
+class Variable(Part, frozen=True, kw_only=True):
+    """A variable of the environment."""
+
+    name: str
+    value: str = ""
+    value_from: ValueFrom | None = None
+
+
+class Source(Part, frozen=True, kw_only=True):
+    """A whole ConfigMap or Secret."""
+
+    name: str = ""
+    optional: bool = False
+
+
+class Variables(Part, frozen=True, kw_only=True):
+    """All keys of an object as variables."""
+
+    prefix: str = ""
+    config_map_ref: Source | None = None
+    secret_ref: Source | None = None
+
+
+class Mount(Part, frozen=True, kw_only=True):
+    """A volume at a path of a container."""
+
+    name: str
+    mount_path: str
+    sub_path: str = ""
+    sub_path_expr: str = ""
+    read_only: bool = False
+
+
+class Exec(Part, frozen=True, kw_only=True):
+    """A command in the container."""
+
+    command: tuple[str, ...] = ()
+
+
+class HttpGet(Part, frozen=True, kw_only=True):
+    """A request to the pod's address."""
+
+    port: int | str
+    path: str = "/"
+    host: str = ""
+    scheme: str = "HTTP"
+
+
+class TcpSocket(Part, frozen=True, kw_only=True):
+    """A connection to the pod's address."""
+
+    port: int | str
+    host: str = ""
+
+
+class Handler(Part, frozen=True, kw_only=True):
+    """Something to do in or to a container."""
+
+    exec: Exec | None = None
+    http_get: HttpGet | None = None
+    tcp_socket: TcpSocket | None = None
+
+
+class Probe(Handler, frozen=True, kw_only=True):
+    """A question asked again and again."""
+
+    initial_delay_seconds: int = 0
+    period_seconds: int = 10
+    timeout_seconds: int = 1
+    success_threshold: int = 1
+    failure_threshold: int = 3
+    termination_grace_period_seconds: int | None = None
+
+
+class Hooks(Part, frozen=True, kw_only=True):
+    """Commands around a container's life."""
+
+    post_start: Handler | None = None
+    pre_stop: Handler | None = None
+
+
+class Port(Part, frozen=True, kw_only=True):
+    """A port by name, for probes."""
+
+    container_port: int = 0
+    name: str = ""
+
+
+class Container(Part, frozen=True, kw_only=True):
+    """What to run."""
+
+    name: str
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    working_dir: str = ""
+    env: tuple[Variable, ...] = ()
+    env_from: tuple[Variables, ...] = ()
+    ports: tuple[Port, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    restart_policy: str | None = None
+    volume_mounts: tuple[Mount, ...] = ()
+    liveness_probe: Probe | None = None
+    readiness_probe: Probe | None = None
+    startup_probe: Probe | None = None
+    lifecycle: Hooks = Hooks()
+    termination_message_path: str = "/dev/termination-log"
+    termination_message_policy: str = "File"
+
+    @property
+    def is_sidecar(self) -> bool:
+        """An init container that goes on beside the others."""
+        return self.restart_policy == "Always"
+
+
+class Item(Part, frozen=True, kw_only=True):
+    """A key at a path."""
+
+    key: str
+    path: str
+    mode: int | None = None
+
+
+class ConfigMapVolume(Part, frozen=True, kw_only=True):
+    """Keys of a ConfigMap as files."""
+
+    name: str = ""
+    items: tuple[Item, ...] | None = None
+    default_mode: int | None = None
+    optional: bool = False
+
+
+class SecretVolume(Part, frozen=True, kw_only=True):
+    """Keys of a Secret as files; in a projected volume it has a ``name`` like the others."""
+
+    secret_name: str = ""
+    name: str = ""
+    items: tuple[Item, ...] | None = None
+    default_mode: int | None = None
+    optional: bool = False
+
+
+class DownwardFile(Part, frozen=True, kw_only=True):
+    """A field as a file."""
+
+    path: str
+    field_ref: FieldSelector | None = None
+    resource_field_ref: ResourceSelector | None = None
+    mode: int | None = None
+
+
+class DownwardVolume(Part, frozen=True, kw_only=True):
+    """Fields as files."""
+
+    items: tuple[DownwardFile, ...] = ()
+    default_mode: int | None = None
+
+
+class Projection(Part, frozen=True, kw_only=True):
+    """One source of a projected volume."""
+
+    config_map: ConfigMapVolume | None = None
+    secret: SecretVolume | None = None
+    downward_api: DownwardVolume | None = msgspec.field(default=None, name="downwardAPI")
+
+
+class ProjectedVolume(Part, frozen=True, kw_only=True):
+    """Several sources in one folder."""
+
+    sources: tuple[Projection, ...] = ()
+    default_mode: int | None = None
+
+
+class HostPath(Part, frozen=True, kw_only=True):
+    """A path of this machine."""
+
+    path: str
+    type: str = ""
+
+
+class Volume(Part, frozen=True, kw_only=True):
+    """A volume of a kind that is had here; none of them set: another kind."""
+
+    name: str
+    config_map: ConfigMapVolume | None = None
+    secret: SecretVolume | None = None
+    empty_dir: dict[str, Any] | None = None
+    host_path: HostPath | None = None
+    downward_api: DownwardVolume | None = msgspec.field(default=None, name="downwardAPI")
+    projected: ProjectedVolume | None = None
+
+
+class HostAlias(Part, frozen=True, kw_only=True):
+    """Further names in the hosts file."""
+
+    ip: str
+    hostnames: tuple[str, ...] = ()
+
+
+class Spec(Part, frozen=True, kw_only=True):
+    """What the pod asks its node for."""
+
+    node_name: str = ""
+    hostname: str = ""
+    subdomain: str = ""
+    service_account_name: str = ""
+    restart_policy: str = "Always"
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    host_aliases: tuple[HostAlias, ...] = ()
+    termination_grace_period_seconds: int = 30
+    active_deadline_seconds: int | None = None
+
+
+class Running(Part, frozen=True, kw_only=True):
+    """Since when."""
+
+    started_at: datetime | None = None
+
+
+class Terminated(Part, frozen=True, kw_only=True):
+    """How a run ended."""
+
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class Waiting(Part, frozen=True, kw_only=True):
+    """Why it does not run."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class State(Part, frozen=True, kw_only=True):
+    """One of the three."""
+
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Part, frozen=True, kw_only=True):
+    """What was told about a container."""
+
+    name: str
+    restart_count: int = 0
+    state: State = State()
+    last_state: State = State()
+
+
+class Status(Part, frozen=True, kw_only=True):
+    """What was told about the pod."""
+
+    phase: str = ""
+    reason: str = ""
+    start_time: datetime | None = None
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    conditions: tuple[dict[str, Any], ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Metadata(ObjectMeta, frozen=True, kw_only=True):
+    """With what a going pod is still given."""
+
+    deletion_grace_period_seconds: int | None = None
+
+
+class Pod(Part, frozen=True, kw_only=True):
+    """A pod bound to a node of ours."""
+
+    metadata: Metadata = Metadata()
+    spec: Spec = Spec()
+    status: Status = Status()
+
+    @property
+    def containers(self) -> tuple[Container, ...]:
+        """Init containers, then the others."""
+        return (*self.spec.init_containers, *self.spec.containers)
+
+    @property
+    def hostname(self) -> str:
+        """The pod's name for itself: at most 63 characters, which the kernel takes."""
+        return self.spec.hostname or self.metadata.name[:63].rstrip("-.")
+
+
+Document = dict[str, Any]
+
+
+def read(raw: bytes) -> tuple[Pod, Document]:
+    """The pod, and all that stands in it; a null is nothing. Raises msgspec.DecodeError."""
+    document = _without_nulls(msgspec.json.decode(raw, type=Document))
+    return msgspec.convert(document, Pod), document
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_without_nulls(each) for each in value if each is not None]
+    return value

@@ -1,0 +1,140 @@
+"""Starting a container's processes, counting their memory, and killing all of them.
+
+In a process namespace of its own the launcher is process 1: the kernel hands it every orphan and
+kills everything with it. Elsewhere it declares itself the reaper of its descendants, so that no
+double fork and no new session leads out, and kills by walking ``/proc`` until nobody is left.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+NOT_STARTED = 128
+"""Exit code of a container whose command could not be started, as container runtimes have it."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""What this process ignores or handles and its children must not inherit."""
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class StartError(Exception):
+    """The command could not be started; the message says why."""
+
+
+def adopt_orphans() -> None:
+    """Become the reaper of all descendants."""
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "become the reaper of descendants")
+
+
+def start(command: Sequence[str], environment: Mapping[str, str], folder: str, output: int) -> int:
+    """Start a command in a session of its own, stdout and stderr on ``output``; its pid.
+
+    Raises StartError that names what is missing.
+    """
+    told, tell = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(tell)
+        with open(told, "rb") as answer:
+            problem = answer.read().decode()
+        if problem:
+            os.waitpid(pid, 0)
+            raise StartError(problem)
+        return pid
+    try:
+        os.setsid()
+        for number in _RESET:
+            signal.signal(number, signal.SIG_DFL)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for standard, source in ((0, null), (1, output), (2, output)):
+            os.dup2(source, standard)
+        os.umask(0o022)
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            os.write(tell, f"working directory {folder}: {error.strerror}".encode())
+            os._exit(NOT_STARTED)
+        os.execvpe(command[0], list(command), dict(environment))
+    except OSError as error:
+        os.write(tell, f"exec {command[0]}: {error.strerror}".encode())
+    except BaseException as error:
+        os.write(tell, f"exec {command[0]}: {error}".encode())
+    os._exit(NOT_STARTED)
+
+
+def reap() -> Iterator[tuple[int, int]]:
+    """(pid, exit code) of every child that has ended; 128 and the signal's number after one."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        code = os.waitstatus_to_exitcode(status)
+        yield pid, code if code >= 0 else 128 - code
+
+
+def descendants(of: int) -> list[int]:
+    """All processes below one, each after its parent."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal() and (parent := _parent(name)) is not None:
+            children.setdefault(parent, []).append(int(name))
+    found = [of]
+    for pid in found:
+        found += children.get(pid, ())
+    return found[1:]
+
+
+def _parent(pid: str) -> int | None:
+    """None if it is gone. The name may hold anything, also brackets and spaces."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return int(fields[1])
+
+
+def kill_all() -> None:
+    """Kill every descendant and return once none is left, however they fork meanwhile."""
+    while True:
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def memory_bytes(limit_bytes: int) -> int:
+    """What all descendants use; shared pages count once where that matters, which costs more."""
+    pids = descendants(os.getpid())
+    resident = sum(_resident(pid) for pid in pids)
+    return resident if resident <= limit_bytes else sum(_proportional(pid) for pid in pids)
+
+
+def _resident(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as statm:
+            return int(statm.read().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+def _proportional(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:
+            for line in rollup:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        return _resident(pid)
+    return 0

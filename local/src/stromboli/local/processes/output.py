@@ -1,0 +1,106 @@
+"""Reading what a container wrote, while it writes or later. See ``launcher.segments``."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+CHUNK_BYTES = 256 * 1024
+
+
+class Output:
+    """The output of one run. ``end_bytes``: how much was written so far."""
+
+    def __init__(self, folder: Path, *, is_over: bool = False) -> None:
+        self._folder = folder
+        self._is_over = is_over
+        self._changed = asyncio.Event()
+
+    def grow(self, end_bytes: int) -> None:
+        """So much is written now."""
+        self._wake()
+
+    def end(self) -> None:
+        """Nothing more will be."""
+        self._is_over = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def chunks(self, *, follow: bool, tail_lines: int | None) -> AsyncGenerator[bytes, None]:
+        """What is kept, from its beginning or its last lines; with ``follow`` on to the end.
+
+        What was dropped before it could be read is named by a line of its own.
+        """
+        position = self._tail(tail_lines) if tail_lines is not None else 0
+        while True:
+            is_last, changed = self._is_over or not follow, self._changed
+            while found := await asyncio.to_thread(self._read, position):
+                start, chunk = found
+                if start > position:
+                    yield f"[{start - position} bytes before this are no longer kept]\n".encode()
+                position = start + len(chunk)
+                yield chunk
+            if is_last:
+                return
+            await changed.wait()
+
+    def tail(self, limit_bytes: int, lines: int) -> str:
+        """The last lines, within so many bytes."""
+        position = max(self._tail(lines), self._end() - limit_bytes)
+        found = self._read(position)
+        return found[1].decode(errors="replace") if found else ""
+
+    def _starts(self) -> list[int]:
+        try:
+            return sorted(int(path.name) for path in self._folder.iterdir())
+        except OSError:
+            return []
+
+    def _read(self, position: int) -> tuple[int, bytes] | None:
+        """(offset, bytes) at the position or, if that is dropped, at the first that is kept."""
+        starts = self._starts()
+        before = [start for start in starts if start <= position]
+        behind = [start for start in starts if start > position]
+        for start in [*before[-1:], *behind]:
+            try:
+                with (self._folder / f"{start:020d}").open("rb") as segment:
+                    offset = max(position - start, 0)
+                    segment.seek(offset)
+                    if chunk := segment.read(CHUNK_BYTES):
+                        return start + offset, chunk
+            except FileNotFoundError:
+                continue
+        return None
+
+    def _end(self) -> int:
+        starts = self._starts()
+        if not starts:
+            return 0
+        return starts[-1] + (self._folder / f"{starts[-1]:020d}").stat().st_size
+
+    def _tail(self, lines: int) -> int:
+        """Where the last so many lines begin; an unfinished line counts as one."""
+        position = end = self._end()
+        first = (self._starts() or [0])[0]
+        missing = lines + (self._slice(end - 1, end) == b"\n" if end > first else 0)
+        while position > first and missing:
+            begin = max(position - CHUNK_BYTES, first)
+            data = self._slice(begin, position)
+            if data.count(b"\n") >= missing:
+                index = len(data)
+                for _ in range(missing):
+                    index = data.rindex(b"\n", 0, index)
+                return begin + index + 1
+            missing -= data.count(b"\n")
+            position = begin
+        return first if lines else end
+
+    def _slice(self, begin: int, end: int) -> bytes:
+        data = b""
+        while begin + len(data) < end and (found := self._read(begin + len(data))):
+            if found[0] != begin + len(data):
+                break
+            data += found[1]
+        return data[: end - begin]
