@@ -42,7 +42,9 @@ def test_a_table_on_a_terminal_has_colours_and_cuts_nothing_either() -> None:
         (3 * 3600, "3h"),
         (3 * 3600 + 60, "3h1m"),
         (9 * 3600 + 60, "9h"),
-        (50 * 3600, "2d"),
+        (48 * 3600, "2d"),
+        (50 * 3600, "2d2h"),
+        (9 * 24 * 3600 + 3600, "9d"),
     ],
 )
 def test_an_age_has_the_units_that_matter(seconds: int, text: str) -> None:

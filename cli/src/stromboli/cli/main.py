@@ -127,9 +127,18 @@ def version(server: options.Server = None) -> None:
 
 def main() -> None:
     """The entry point of the script ``strom``."""
+    _run("strom")
+
+
+def plugin() -> None:
+    """The entry point of ``kubectl-strom``, which kubectl calls for ``kubectl strom``."""
+    _run("kubectl strom")
+
+
+def _run(name: str) -> None:
     try:
         try:
-            app(prog_name="strom")
+            app(prog_name=name)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -142,7 +151,7 @@ def _usage_lines(error: typer.TyperException) -> list[str]:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "strom"
     message = error.format_message().strip().rstrip(".").replace("Value error, ", "")
-    command = path.removeprefix("strom").strip()
+    command = path.removeprefix("kubectl ").removeprefix("strom").strip()
     what = f"strom: {command}: {message}" if command else f"strom: {message}"
     if context and isinstance(context.command, TyperGroup) and message.startswith("No such option"):
         return [what, f"next: options stand behind the command; see {path} --help"]

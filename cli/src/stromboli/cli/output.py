@@ -144,14 +144,24 @@ def age(created: datetime | None, now: datetime) -> str:
     if seconds < 120:
         return f"{seconds}s"
     if minutes < 10:
-        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
+        return _two(minutes, "m", seconds % 60, "s")
     if hours < 3:
         return f"{minutes}m"
     if hours < 8:
-        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+        return _two(hours, "h", minutes % 60, "m")
     if hours < 48:
         return f"{hours}h"
-    return f"{days}d"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if days < 2 * 365:
+        return f"{days}d"
+    if days < 8 * 365:
+        return _two(days // 365, "y", days % 365, "d")
+    return f"{days // 365}y"
+
+
+def _two(large: int, unit: str, small: int, below: str) -> str:
+    return f"{large}{unit}{small}{below}" if small else f"{large}{unit}"
 
 
 def rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":

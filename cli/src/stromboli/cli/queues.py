@@ -73,11 +73,11 @@ def list_queues(
         if not output_format.is_table:
             output.show_objects(output_format, kinds.QUEUES, [raw for _, raw in found], many=True)
             return
-        counts = _counts(client)
+        numbers = counts(client)
     if not found:
         output.show_note("No queues found.")
         return
-    _show([queue for queue, _ in found], counts, output_format)
+    _show([queue for queue, _ in found], numbers, output_format)
 
 
 @app.command("get")
@@ -92,8 +92,8 @@ def get(
         if not output_format.is_table:
             output.show_objects(output_format, kinds.QUEUES, [raw])
             return
-        queue, counts = client.decode(kinds.QUEUES, raw), _counts(client)
-    _show([queue], counts, output_format)
+        queue, numbers = client.decode(kinds.QUEUES, raw), counts(client)
+    _show([queue], numbers, output_format)
     output.show_lines(shares(queue))
 
 
@@ -157,7 +157,7 @@ def _show(queues: Sequence[scheduling.Queue], counts: Counts, wanted: output.For
     )
 
 
-def _counts(client: "Client") -> Counts:
+def counts(client: "Client") -> Counts:
     """All PodGroups by queue and phase; one without a phase is Pending."""
     groups = (client.decode(kinds.POD_GROUPS, raw) for raw in client.pod_groups())
     return Counter((group.spec.queue, group.status.phase or "Pending") for group in groups)

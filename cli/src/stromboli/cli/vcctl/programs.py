@@ -1,0 +1,121 @@
+"""The programs: vcctl with its groups, and those of one purpose."""
+
+import platform
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from stromboli.cli import output, pods
+from stromboli.cli.errors import CommandError
+from stromboli.cli.vcctl import jobs, queues, shell, tables
+from stromboli.shared import keys
+
+pod = shell.program("pod")
+
+
+@pod.callback()
+def _pod() -> None:
+    """Pod operations."""
+
+
+@pod.command("list", context_settings=shell.CONTEXT)
+def list_pods(
+    namespace: shell.Namespace = jobs.NAMESPACE,
+    job: Annotated[str, typer.Option("--job", "-j", help="Only pods of this job.")] = "",
+    queue: Annotated[str, typer.Option("--queue", "-q", help="Only pods of this queue.")] = "",
+    all_namespaces: shell.AllNamespaces = False,
+    master: shell.Master = None,
+    kubeconfig: shell.Kubeconfig = None,
+) -> None:
+    """List pods of jobs."""
+    with shell.client(master, kubeconfig) as client:
+        read = [one for one, _ in pods.read(client, None if all_namespaces else namespace)]
+    found = [one for one in read if pods.is_of(one, job or None, None if job else queue or None)]
+    for one in found:
+        if job and queue and one.metadata.label(keys.QUEUE_NAME) != queue:
+            raise CommandError(
+                f"pod {one.metadata.name}",
+                f"it is not of queue {queue}",
+                "name the queue of the job, or leave it out",
+            )
+    if not found:
+        output.show_lines([shell.NOTHING])
+        return
+    output.show_lines(tables.pods(found, datetime.now(UTC), all_namespaces=all_namespaces))
+
+
+app = shell.program("vcctl")
+app.add_typer(jobs.job, name="job")
+app.add_typer(queues.queue, name="queue")
+app.add_typer(pod, name="pod")
+
+
+@app.callback()
+def _vcctl() -> None:
+    """Volcano's command line on Stromboli."""
+
+
+@app.command("version", context_settings=shell.CONTEXT)
+def version() -> None:
+    """Show the version."""
+    number = metadata.version("stromboli-cli")
+    output.show_lines(
+        [
+            "API Version: v1alpha1",
+            f"Version: stromboli-{number}",
+            "Git SHA: Not provided.",
+            "Built At: Not provided.",
+            f"Go Version: none (Python {platform.python_version()})",
+            f"Go OS/Arch: {sys.platform}/{platform.machine()}",
+        ]
+    )
+
+
+def vcctl() -> None:
+    """The entry point of vcctl."""
+    shell.run(app, "vcctl", sys.argv[1:])
+
+
+def vsub() -> None:
+    """The entry point of vsub."""
+    _single(jobs.vsub)
+
+
+def vjobs() -> None:
+    """The entry point of vjobs."""
+    _single(jobs.vjobs)
+
+
+def vqueues() -> None:
+    """The entry point of vqueues."""
+    _single(queues.vqueues)
+
+
+def vcancel() -> None:
+    """The entry point of vcancel."""
+    _single(jobs.vcancel)
+
+
+def vsuspend() -> None:
+    """The entry point of vsuspend."""
+    _single(jobs.vsuspend)
+
+
+def vresume() -> None:
+    """The entry point of vresume."""
+    _single(jobs.vresume)
+
+
+def single(function: Callable[..., None]) -> typer.Typer:
+    """A program of one command."""
+    made = typer.Typer(add_completion=False, rich_markup_mode=None)
+    made.command(function.__name__, context_settings=shell.CONTEXT)(function)
+    return made
+
+
+def _single(function: Callable[..., None]) -> None:
+    shell.run(single(function), function.__name__, sys.argv[1:])

@@ -1,0 +1,112 @@
+"""What the programs share: flags, how errors are told, and the server behind them."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from stromboli.cli import options, output
+from stromboli.cli.errors import CommandError, NotFoundError
+
+FAILED = 255
+NOTHING = "No resources found"
+_LOG_FLAGS = ("--log-flush-frequency", "--vmodule", "--v", "-v")
+"""Flags of a logging library that every program takes; there is nothing here that they change."""
+
+Master = Annotated[
+    str | None,
+    typer.Option("--master", "-s", help="The server's address. [default: as strom finds it]"),
+]
+Kubeconfig = Annotated[
+    str | None,
+    typer.Option(
+        "--kubeconfig", "-k", help="Taken, and not used: jobs go over Stromboli's REST API."
+    ),
+]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="The namespace.")]
+JobName = Annotated[str, typer.Option("--name", "-N", help="The job's name.")]
+OwnNamespace = Annotated[str, typer.Option("--namespace", "-N", help="The namespace.")]
+OwnName = Annotated[str, typer.Option("--name", "-n", help="The name.")]
+Scheduler = Annotated[str, typer.Option("--scheduler", "-S", help="The scheduler's name.")]
+NameSelector = Annotated[
+    str, typer.Option("--selector", help="Only jobs with this text in their name.")
+]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", help="Of all namespaces.")]
+
+CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+
+
+def program(name: str) -> typer.Typer:
+    """A program's commands, without the completion that it never had."""
+    return typer.Typer(
+        name=name, cls=Group, add_completion=False, rich_markup_mode=None, context_settings=CONTEXT
+    )
+
+
+class Group(TyperGroup):
+    """A group of commands that shows its help when none is named."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """No arguments mean ``--help``."""
+        return super().parse_args(ctx, args or ["--help"])
+
+
+def run(app: typer.Typer, name: str, arguments: Sequence[str]) -> NoReturn:
+    """Run a program to its exit: 0, or 255 with one line on stdout."""
+    command = typer.main.get_command(app)
+    words = _without_log_flags(arguments)
+    try:
+        code = command.main(words, prog_name=name, standalone_mode=False)
+    except CommandError as error:
+        code = _fail(command, words, _reason(error))
+    except typer.TyperException as error:
+        code = _fail(command, words, error.format_message())
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def client(master: str | None, kubeconfig: str | None) -> Any:
+    """A connection to the server."""
+    if kubeconfig:
+        output.show_note("note: --kubeconfig is not used; jobs go over Stromboli's REST API")
+    return options.client(master)
+
+
+def required(name: str, what: str = "name") -> str:
+    """A name that must be given. Raises CommandError."""
+    if not name:
+        raise CommandError(what, "it is mandatory, and it is empty", f"name one with --{what}")
+    return name
+
+
+def _fail(command: Any, words: Sequence[str], reason: str) -> int:
+    """Tell it with the subcommand's path, which is empty for a program of one command."""
+    path = []
+    for word in words:
+        if not isinstance(command, TyperGroup) or word not in command.commands:
+            break
+        command = command.commands[word]
+        path.append(word)
+    output.show_lines([f"Failed to {' '.join(path)}: {reason}"])
+    return FAILED
+
+
+def _reason(error: CommandError) -> str:
+    """In one line, and a missing object in the words that scripts look for."""
+    if isinstance(error, NotFoundError):
+        kind, _, name = error.what.partition(" ")
+        group = {"job": "jobs.batch.volcano.sh", "queue": "queues.scheduling.volcano.sh"}
+        return f'{group.get(kind, kind)} "{name.rpartition("/")[2]}" not found'
+    return "; ".join((f"{error.what}: {error.why}", *error.details))
+
+
+def _without_log_flags(arguments: Sequence[str]) -> list[str]:
+    kept: list[str] = []
+    rest = iter(arguments)
+    for word in rest:
+        if word in _LOG_FLAGS:
+            next(rest, None)
+        elif word.partition("=")[0] not in _LOG_FLAGS:
+            kept.append(word)
+    return kept

@@ -1,0 +1,138 @@
+"""The tables of vcctl and the v* programs, to the blank. Pure. Source: spec/cli.md 3."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from stromboli.cli import output, pod_status
+from stromboli.shared import keys
+from stromboli.shared.api import batch, scheduling
+
+Counts = Mapping[tuple[str, str], int]
+"""(queue, phase of PodGroups) -> number."""
+
+_JOB_COLUMNS: tuple[tuple[str, int], ...] = (
+    ("Creation", 15),
+    ("Phase", 12),
+    ("JobType", 12),
+    ("Replicas", 12),
+    ("Min", 6),
+    ("Pending", 10),
+    ("Running", 10),
+    ("Succeeded", 12),
+    ("Failed", 10),
+    ("Unknown", 12),
+    ("RetryCount", 10),
+)
+_NAME_GAP = 3
+_QUEUE_NAME, _QUEUE_CELL = 25, 8
+QUEUE_PHASES = ("Inqueue", "Pending", "Running", "Unknown", "Completed")
+POD_HEADERS = ("Name", "Ready", "Status", "Restart", "Age")
+
+
+def jobs(
+    found: Sequence[batch.Job], shown: Sequence[batch.Job], *, all_namespaces: bool
+) -> list[str]:
+    """Rows of ``shown``; the widths of names are those of all that were ``found``."""
+    widths = {
+        "Namespace": max(len(it) for it in ("Namespace", *(j.metadata.namespace for j in found))),
+        "Name": max(len(it) for it in ("Name", *(j.metadata.name for j in found))),
+    }
+    names = [(name, width + _NAME_GAP) for name, width in widths.items()]
+    columns = [*(names if all_namespaces else names[1:]), *_JOB_COLUMNS]
+    rows = [tuple(header for header, _ in columns)]
+    for job in shown:
+        namespace = (job.metadata.namespace,) if all_namespaces else ()
+        rows.append((*namespace, job.metadata.name, *_job_cells(job)))
+    return [
+        "".join(cell.ljust(width) for cell, (_, width) in zip(row, columns, strict=True))
+        for row in rows
+    ]
+
+
+def queues(found: Sequence[scheduling.Queue], counts: Counts) -> list[str]:
+    """vcctl's: counts of PodGroups by phase, and the parent."""
+    headers = ("Weight", "State", "Parent", *QUEUE_PHASES)
+    rows = [
+        (
+            queue.metadata.name,
+            str(queue.spec.weight),
+            queue.status.state,
+            queue.spec.parent,
+            *(str(counts.get((queue.metadata.name, phase), 0)) for phase in QUEUE_PHASES),
+        )
+        for queue in found
+    ]
+    return _queue_lines([("Name", *headers), *rows])
+
+
+def own_queues(found: Sequence[tuple[scheduling.Queue, Mapping[str, object]]]) -> list[str]:
+    """vqueues': counts as the queue's status has them."""
+    phases = QUEUE_PHASES[:-1]
+    rows = [
+        (
+            queue.metadata.name,
+            str(queue.spec.weight),
+            queue.status.state,
+            *(str(status.get(phase.lower(), 0)) for phase in phases),
+        )
+        for queue, status in found
+    ]
+    return _queue_lines([("Name", "Weight", "State", *phases), *rows])
+
+
+def pods(found: Sequence[pod_status.Pod], now: datetime, *, all_namespaces: bool) -> list[str]:
+    """Columns two wider than their header, or eight wider than their longest cell."""
+    headers = (("Namespace",) if all_namespaces else ()) + POD_HEADERS
+    rows = [
+        (
+            *((pod.metadata.namespace,) if all_namespaces else ()),
+            pod.metadata.name,
+            pod_status.ready(pod),
+            pod_status.status(pod),
+            pod_status.restarts(pod, now),
+            age(pod.metadata.creation_timestamp, now),
+        )
+        for pod in found
+    ]
+    widths = [
+        max(len(header) + 2, *(len(row[place]) + 8 for row in rows))
+        for place, header in enumerate(headers)
+    ]
+    return [
+        "".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in (headers, *rows)
+    ]
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """As kubectl has it."""
+    if since is None:
+        return "<unknown>"
+    return "<invalid>" if now - since < timedelta(seconds=-1) else output.age(since, now)
+
+
+def _job_cells(job: batch.Job) -> tuple[str, ...]:
+    status, created = job.status, job.metadata.creation_timestamp
+    numbers = (
+        sum(task.replicas for task in job.spec.tasks),
+        status.min_available,
+        status.pending,
+        status.running,
+        status.succeeded,
+        status.failed,
+        status.unknown,
+        status.retry_count,
+    )
+    return (
+        f"{created:%Y-%m-%d}" if created else "0001-01-01",
+        status.state.phase,
+        job.metadata.label(keys.JOB_TYPE) or "Batch",
+        *map(str, numbers),
+    )
+
+
+def _queue_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    return [
+        row[0].ljust(_QUEUE_NAME) + "".join(cell.ljust(_QUEUE_CELL) for cell in row[1:])
+        for row in rows
+    ]
