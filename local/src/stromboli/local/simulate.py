@@ -11,10 +11,14 @@ import typer
 
 from stromboli.cli import manifests
 from stromboli.cli.errors import CommandError
+from stromboli.local import packing
 from stromboli.scheduler import configured, discovery
 from stromboli.scheduler.core import simulate
 
 app = typer.Typer(no_args_is_help=True, help="Try the scheduler's decisions without a cluster.")
+
+
+app.command()(packing.pack)
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -1,0 +1,362 @@
+"""The loops: place arrivals one by one, each on the node with the best score.
+
+All is integers, so the same input gives the same placements on every machine. A score is a key: the
+higher wins, equal ones are one tie. A node's scores are kept per shape until the node changes: most
+shapes come again when few nodes have changed.
+
+State of a node: free cpu (milli), free memory (MiB), milli left of each GPU (below 0: no such GPU).
+Shapes are rows as ``trace.Shape``.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.scheduler.core.packing import policies, trace
+from stromboli.scheduler.core.packing.compiled import compiled
+
+CANNOT = -(2**62)
+"""The score of a node that cannot take the pod."""
+LARGEST_CPU_MILLI = 128_000
+LARGEST_GPU_MILLI = 8_000
+"""The largest node of the published cluster: the units of cpu and GPU that scores weigh equally."""
+CPU_PER_GPU_MILLI = LARGEST_CPU_MILLI // LARGEST_GPU_MILLI
+SCALE = 2560
+"""Parts of one milli in the scores of ``STRANDED_SUM``: best fit's 128,000 milli of cpu are 50."""
+STEPS_MILLI = np.ceil(1000 * np.log(np.arange(1, 100) / np.arange(99, 0, -1))).astype(np.int64)
+"""The least gains of GPU milli, in whole milli, that FGD's score calls 1, 2, ... 99."""
+
+
+@compiled
+def left_over(gpus: trace.Integers) -> int:
+    """GPU milli that a node has left, over all its GPUs."""
+    total = 0
+    for left in gpus:
+        total += max(left, 0)
+    return total
+
+
+@compiled
+def whole(gpus: trace.Integers) -> int:
+    """Idle GPUs of a node."""
+    count = 0
+    for left in gpus:
+        if left == 1000:
+            count += 1
+    return count
+
+
+@compiled
+def fragmented(cpu: int, memory: int, gpus: trace.Integers, model: int, mix: policies.Mix) -> int:
+    """Sum over pods of the mix of the GPU milli that each cannot use. The measure of FGD.
+
+    It cannot use GPUs that have less left than it asks for; if it asks for none or cannot run on
+    the node at all, it can use nothing.
+    """
+    left = left_over(gpus)
+    if left == 0:
+        return 0
+    kinds, weights = mix.kinds[model], mix.weights[model]
+    total = int(mix.others[model] * left)
+    for row in range(len(kinds)):
+        if weights[row] == 0:
+            break
+        kind = kinds[row]
+        usable, fitting = 0, 0
+        if cpu >= kind[0] and memory >= kind[1]:
+            for each in gpus:
+                if each >= kind[3]:
+                    usable += each
+                    fitting += 1
+        if fitting < kind[2]:
+            usable = 0
+        total += weights[row] * (left - usable)
+    return total
+
+
+@compiled
+def stranded(cpu: int, memory: int, gpus: trace.Integers, model: int, mix: policies.Mix) -> int:
+    """Sum over pods of the mix of the GPU milli that stays free when the node takes only its kind.
+
+    As many of the kind as fit by GPUs, cpu and memory are thought to come.
+    """
+    left = left_over(gpus)
+    if left == 0:
+        return 0
+    kinds, weights = mix.kinds[model], mix.weights[model]
+    total = int(mix.others[model] * left)
+    for row in range(len(kinds)):
+        if weights[row] == 0:
+            break
+        kind = kinds[row]
+        many = 0
+        if cpu >= kind[0] and memory >= kind[1]:
+            if kind[2] == 1:
+                for each in gpus:
+                    if each >= kind[3]:
+                        many += each // kind[3]
+            else:
+                many = whole(gpus) // kind[2]
+            if kind[0] > 0:
+                many = min(many, cpu // kind[0])
+            if kind[1] > 0:
+                many = min(many, memory // kind[1])
+        total += weights[row] * (left - many * kind[2] * kind[3])
+    return total
+
+
+@compiled
+def hundredths(gain: int) -> int:
+    """FGD's score of a gain in milli: 100 / (1 + exp(-gain / 1000)), cut to an integer."""
+    low, high = 0, len(STEPS_MILLI)
+    while low < high:
+        middle = (low + high) // 2
+        if STEPS_MILLI[middle] <= gain:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def tightest(gpus: trace.Integers, milli: int) -> int:
+    """The first of the GPUs with the least left that is enough, or -1."""
+    best, found = 1001, -1
+    for place in range(len(gpus)):
+        if milli <= gpus[place] < best:
+            best, found = gpus[place], place
+    return found
+
+
+@compiled
+def fits(cpu: int, memory: int, gpus: trace.Integers, model: int, shape: trace.Integers) -> bool:
+    """Whether a node can take a pod of a shape."""
+    if cpu < shape[0] or memory < shape[1] or not shape[4] >> model & 1:
+        return False
+    if shape[2] == 1:
+        return tightest(gpus, shape[3]) >= 0
+    return bool(whole(gpus) >= shape[2])
+
+
+@compiled
+def take(gpus: trace.Integers, shape: trace.Integers, place: int) -> int:
+    """Take a shape's GPUs from a node: that at ``place`` for one, else the first idle ones.
+
+    Returns them as bits.
+    """
+    if shape[2] == 1:
+        gpus[place] -= shape[3]
+        return 1 << place
+    taken, wanted = 0, shape[2]
+    for each in range(len(gpus)):
+        if wanted > 0 and gpus[each] == 1000:
+            gpus[each] = 0
+            wanted -= 1
+            taken |= 1 << each
+    return taken
+
+
+@compiled
+def best_gain(
+    policy: int,
+    cpu: int,
+    memory: int,
+    gpus: trace.Integers,
+    model: int,
+    shape: trace.Integers,
+    before: tuple[int, int],
+    mix: policies.Mix,
+    opening: int,
+) -> tuple[int, int]:
+    """Score and GPU of the placement on this node after which least GPU is unusable.
+
+    ``before``: ``fragmented`` and ``stranded`` without the pod, the second if the policy asks for
+    it. What counts, the second between those that the first calls equal:
+    ``FGD``: hundredths of the gain in fragmented GPU; least GPU left on the node.
+    ``STRANDED_TIES``: the same hundredths; the gain in stranded GPU.
+    ``STRANDED_SUM``: both gains, and a tenth of what best fit says. ``opening`` (milli) is what it
+    is worth to put a pod on an idle GPU: in full for one that asks for next to nothing, not at all
+    for one that asks for all of it.
+    """
+    best, found = CANNOT, -1
+    after = gpus.copy()
+    for place in range(len(gpus)):
+        if shape[2] == 1:
+            if gpus[place] < shape[3]:
+                continue
+            same = False
+            for earlier in range(place):
+                same = same or gpus[earlier] == gpus[place]
+            if same:
+                continue
+        after[:] = gpus
+        take(after, shape, place)
+        left_cpu, left_memory = cpu - shape[0], memory - shape[1]
+        gain = before[0] - fragmented(left_cpu, left_memory, after, model, mix)
+        if policy == policies.FGD:
+            score = hundredths(gain // mix.total) * 2**32 - left_over(gpus)
+        else:
+            further = before[1] - stranded(left_cpu, left_memory, after, model, mix)
+            if policy == policies.STRANDED_TIES:
+                score = hundredths(gain // mix.total) * 2**48 + further
+            else:
+                room = left_cpu + CPU_PER_GPU_MILLI * left_over(after)
+                score = (gain + further) * SCALE - mix.total * (room // 10)
+                if shape[2] == 1 and gpus[place] == 1000:
+                    score += mix.total * SCALE * opening * (1000 - shape[3]) // 1000
+        if score > best:
+            best, found = score, place
+        if shape[2] != 1:
+            break
+    return best, found
+
+
+@compiled
+def rate(
+    policy: int,
+    cpu: int,
+    memory: int,
+    gpus: trace.Integers,
+    tasks: trace.Integers,
+    shape: trace.Integers,
+) -> tuple[int, int]:
+    """Score and GPU of a node by the rules that look at the node alone.
+
+    ``tasks``: pods on the node by kind: place 0 for a part of a GPU, n for n whole ones.
+    """
+    place = tightest(gpus, shape[3]) if shape[2] == 1 else -1
+    left = left_over(gpus)
+    cpu_after, left_after = cpu - shape[0], left - shape[2] * shape[3]
+    score = 0
+    if policy == policies.DOT_PRODUCT:
+        dot = cpu * shape[0] + CPU_PER_GPU_MILLI**2 * left * shape[2] * shape[3]
+        score = 100 * (2 * LARGEST_CPU_MILLI**2 - dot) // (2 * LARGEST_CPU_MILLI**2)
+    elif policy == policies.BEST_FIT:
+        room = cpu_after + CPU_PER_GPU_MILLI * left_after
+        score = 100 * (2 * LARGEST_CPU_MILLI - room) // (2 * LARGEST_CPU_MILLI)
+    elif policy == policies.GPU_PACKING and shape[2] > 0:
+        idle, owned = whole(gpus), 0
+        for each in gpus:
+            owned += 1 if each >= 0 else 0
+        if idle == owned:
+            score = max(33 - idle, idle)
+        elif shape[2] == 1 and gpus[place] < 1000:
+            score = 100 - gpus[place] // 100
+        else:
+            score = max(50 - shape[2], 33)
+    elif policy == policies.GPU_CLUSTERING and shape[2] > 0:
+        kind = 0 if shape[3] < 1000 else shape[2]
+        kinds = 0
+        for count in tasks:
+            kinds += 1 if count > 0 else 0
+        tier = 0
+        if tasks[kind] > 0:
+            tier = 3 if kinds == 1 else 2
+        elif kinds == 0:
+            tier = 1
+        score = 25 * tier + 25 * (LARGEST_GPU_MILLI - left) // LARGEST_GPU_MILLI
+    return score, place
+
+
+@compiled
+def any_fitting(gpus: trace.Integers, milli: int, draw: float) -> int:
+    """One of the GPUs that have enough left, as ``draw`` within [0, 1) says."""
+    fitting = 0
+    for left in gpus:
+        if left >= milli:
+            fitting += 1
+    wanted = int(draw * fitting)
+    for place in range(len(gpus)):
+        if gpus[place] >= milli:
+            if wanted == 0:
+                return place
+            wanted -= 1
+    return -1
+
+
+@compiled
+def place_all(
+    policy: int,
+    cpu_milli: trace.Integers,
+    memory_mib: trace.Integers,
+    gpu_milli: trace.Integers,
+    model: trace.Integers,
+    shapes: trace.Integers,
+    arrivals: trace.Integers,
+    order: trace.Integers,
+    draws: npt.NDArray[np.float64],
+    mix: policies.Mix,
+    opening: int,
+) -> tuple[trace.Integers, trace.Integers]:
+    """Node (-1: dropped) and GPUs (bits) of each arrival; the state ends as what is left.
+
+    ``order``: all rows of nodes; of equal ones the first in it wins. ``draws``: arrivals x 2 within
+    [0, 1), which of the nodes and which of its GPUs ``RANDOM`` takes.
+    """
+    count = len(cpu_milli)
+    node_of = np.full(len(arrivals), -1, np.int64)
+    taken = np.zeros(len(arrivals), np.int64)
+    tasks = np.zeros((count, gpu_milli.shape[1] + 1), np.int64)
+    version = np.zeros(count, np.int64)
+    scored = np.full((len(shapes), count), -1, np.int64)
+    scores = np.zeros((len(shapes), count), np.int64)
+    places = np.zeros((len(shapes), count), np.int64)
+    measured = np.full(count, -1, np.int64)
+    unusable, staying = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for arrival in range(len(arrivals)):
+        row = arrivals[arrival]
+        shape = shapes[row]
+        best, ties = CANNOT, 0
+        for node in order:
+            if scored[row, node] != version[node]:
+                scored[row, node] = version[node]
+                gpus = gpu_milli[node]
+                score, place = CANNOT, -1
+                if fits(cpu_milli[node], memory_mib[node], gpus, model[node], shape):
+                    if policy in (policies.FGD, policies.STRANDED_TIES, policies.STRANDED_SUM):
+                        if measured[node] != version[node]:
+                            measured[node] = version[node]
+                            state = (cpu_milli[node], memory_mib[node], gpus, model[node])
+                            unusable[node] = fragmented(*state, mix)
+                            if policy != policies.FGD:
+                                staying[node] = stranded(*state, mix)
+                        score, place = best_gain(
+                            policy,
+                            cpu_milli[node],
+                            memory_mib[node],
+                            gpus,
+                            model[node],
+                            shape,
+                            (unusable[node], staying[node]),
+                            mix,
+                            opening,
+                        )
+                    else:
+                        score, place = rate(
+                            policy, cpu_milli[node], memory_mib[node], gpus, tasks[node], shape
+                        )
+                scores[row, node], places[row, node] = score, place
+            if scores[row, node] > best:
+                best, ties = scores[row, node], 1
+            elif best > CANNOT and scores[row, node] == best:
+                ties += 1
+        if ties == 0:
+            continue
+        wanted = int(draws[arrival, 0] * ties) if policy == policies.RANDOM else 0
+        chosen = -1
+        for node in order:
+            if scores[row, node] == best:
+                if wanted == 0:
+                    chosen = node
+                    break
+                wanted -= 1
+        place = places[row, chosen]
+        if policy == policies.RANDOM and shape[2] == 1:
+            place = any_fitting(gpu_milli[chosen], shape[3], draws[arrival, 1])
+        cpu_milli[chosen] -= shape[0]
+        memory_mib[chosen] -= shape[1]
+        taken[arrival] = take(gpu_milli[chosen], shape, place)
+        if shape[2] > 0:
+            tasks[chosen, 0 if shape[3] < 1000 else shape[2]] += 1
+        version[chosen] += 1
+        node_of[arrival] = chosen
+    return node_of, taken

@@ -1,0 +1,117 @@
+"""The rules by which a node and a GPU are chosen, by name."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from stromboli.scheduler.core.packing import arrivals, trace
+
+RANDOM, DOT_PRODUCT, GPU_PACKING, GPU_CLUSTERING, BEST_FIT, FGD = range(6)
+STRANDED_TIES, STRANDED_SUM = 6, 7
+"""The rules as ``kernels`` knows them."""
+SCARCE_PERCENT = 110
+"""Of the cpu there is. Lists with less lose up to 0.2 points of GPU by the sum of both measures,
+lists with more lose up to 1.3 by FGD's alone."""
+
+
+class Policy(NamedTuple):
+    """A rule. ``popular_percent``: the most popular shapes it looks at, by pods; 0 for none."""
+
+    code: int
+    description: str
+    popular_percent: int = 0
+
+
+POLICIES: Mapping[str, Policy] = MappingProxyType(
+    {
+        "random": Policy(RANDOM, "any node that fits, then any GPU that fits"),
+        "dot-product": Policy(
+            DOT_PRODUCT, "least product of what is asked and what is free, as Tetris"
+        ),
+        "gpu-packing": Policy(
+            GPU_PACKING, "shared GPUs first, then idle ones on used nodes, then idle nodes"
+        ),
+        "gpu-clustering": Policy(
+            GPU_CLUSTERING, "nodes that hold pods of the same GPU count, as Gandiva"
+        ),
+        "best-fit": Policy(BEST_FIT, "least cpu and GPU left on the node"),
+        "fgd": Policy(
+            FGD, "least growth of GPU that the usual pods cannot use (Weng et al. 2023)", 95
+        ),
+        "least-stranded": Policy(
+            STRANDED_TIES,
+            "as fgd, and least growth of GPU that stays free after many pods of a kind; our own",
+            95,
+        ),
+    }
+)
+
+
+class Mix(NamedTuple):
+    """What usually comes, by the model of the node it might come to.
+
+    ``kinds``: models x kinds x (cpu, memory, GPUs, milli per GPU), as many as have a weight.
+    ``weights``: models x kinds, pods. ``others``: models, pods that can use no GPU of it: they ask
+    for none or for another model. ``total``: pods in all, the same for each model.
+    """
+
+    kinds: trace.Integers
+    weights: trace.Integers
+    others: trace.Integers
+    total: int
+
+
+def mix(nodes: trace.Nodes, pods: trace.Pods, popular_percent: int) -> Mix:
+    """The most popular shapes, until they are ``popular_percent`` of the pods.
+
+    Equally popular shapes come in the order of the list. Shapes that differ only in their models
+    are one kind where both will do: a list with hundreds of them costs what any other costs.
+    """
+    counts = pods.counts
+    order = np.argsort(-counts, kind="stable")
+    before = np.cumsum(counts[order]) - counts[order]
+    kept = order[before * 100 < counts.sum() * popular_percent]
+    found: list[dict[tuple[int, ...], int]] = [{} for _ in nodes.models]
+    for row in kept.tolist():
+        shape = trace.Shape(*pods.shapes[row].tolist())
+        for model, kinds in enumerate(found):
+            if shape.gpus and shape.models >> model & 1:
+                kinds[shape[:4]] = kinds.get(shape[:4], 0) + int(counts[row])
+    width = max(1, *map(len, found))
+    table = np.zeros((len(found), width, 4), np.int64)
+    weights = np.zeros((len(found), width), np.int64)
+    for model, kinds in enumerate(found):
+        if kinds:
+            table[model, : len(kinds)] = list(kinds)
+            weights[model, : len(kinds)] = list(kinds.values())
+    total = int(counts[kept].sum())
+    return Mix(table, weights, total - weights.sum(axis=1), total)
+
+
+def rule(policy: Policy, nodes: trace.Nodes, pods: trace.Pods) -> tuple[int, int]:
+    """The kernel that serves a policy on a list, and what opening an idle GPU is worth in milli.
+
+    ``least-stranded`` lets stranded GPU decide between what FGD calls equal while cpu is plenty,
+    and weighs both alike once cpu is scarce: then idle GPUs next to no cpu are what is lost. Small
+    pods are worth a GPU of their own as far as the list is made of them (the square of their share
+    of the GPU asked for).
+    """
+    if policy.code != STRANDED_TIES or not is_cpu_scarce(nodes, pods):
+        return policy.code, 0
+    return STRANDED_SUM, partial_milli(pods) ** 2 // 1000
+
+
+def is_cpu_scarce(nodes: trace.Nodes, pods: trace.Pods) -> bool:
+    """Whether all pods that arrive ask for ``SCARCE_PERCENT`` of the nodes' cpu or more."""
+    cpu = int((pods.counts * pods.shapes[:, 0]).sum())
+    gpu = int((pods.counts * pods.gpu_milli).sum())
+    arrived = nodes.total_milli * arrivals.ARRIVED_PERCENT
+    return cpu * arrived >= SCARCE_PERCENT * gpu * int(nodes.cpu_milli.sum())
+
+
+def partial_milli(pods: trace.Pods) -> int:
+    """The part of the GPU asked for that is asked for in parts of a GPU, in milli."""
+    asked = pods.counts * pods.gpu_milli
+    return int(asked[pods.shapes[:, 3] < trace.WHOLE_MILLI].sum() * 1000 // asked.sum())

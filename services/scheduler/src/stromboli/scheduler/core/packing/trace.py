@@ -1,0 +1,175 @@
+"""The lists of nodes and pods, as columns.
+
+A node has GPUs of one model, each of 1000 milli. A pod asks for a part of one GPU or for whole
+ones. Pods that ask for the same are one *shape*: rules look at shapes, never at single pods.
+Format: ``openb_node_list_*`` and ``openb_pod_list_*`` of Alibaba's cluster-trace-gpu-v2023.
+"""
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+WHOLE_MILLI = 1000
+"""One whole GPU."""
+MOST_MODELS = MOST_GPUS = 62
+"""Sets of models, and of a node's GPUs, are bits of one integer."""
+ABSENT = -1
+"""What a node with fewer GPUs than the columns shows for the others."""
+
+NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec")
+
+Integers = npt.NDArray[np.int64]
+
+
+class TraceError(ValueError):
+    """A list that cannot be used: the text names file, line, reason and what would be right."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """What the nodes have, one row each, in the order of the list.
+
+    ``gpu_milli``: nodes x GPUs, ``ABSENT`` where a node has fewer. ``model``: place in ``models``.
+    """
+
+    cpu_milli: Integers
+    memory_mib: Integers
+    gpu_milli: Integers
+    model: Integers
+    models: tuple[str, ...]
+
+    @property
+    def total_milli(self) -> int:
+        """GPU capacity of all nodes."""
+        return int(self.gpu_milli[self.gpu_milli > 0].sum())
+
+
+class Shape(NamedTuple):
+    """What a pod asks for; the row of a shape in ``Pods.shapes``, in this order.
+
+    ``gpu_milli`` is per GPU. Bit i of ``models`` says whether model i will do.
+    """
+
+    cpu_milli: int
+    memory_mib: int
+    gpus: int
+    gpu_milli: int
+    models: int
+
+
+@dataclass(frozen=True)
+class Pods:
+    """``shapes``: shapes x 5, rows as ``Shape``. ``shape_of``: the row of each pod of the list."""
+
+    shapes: Integers
+    shape_of: Integers
+
+    @property
+    def gpu_milli(self) -> Integers:
+        """GPU that one pod of each shape takes, over all its GPUs."""
+        return self.shapes[:, 2] * self.shapes[:, 3]
+
+    @property
+    def counts(self) -> Integers:
+        """Pods of each shape in the list."""
+        return np.bincount(self.shape_of, minlength=len(self.shapes)).astype(np.int64)
+
+
+def read_nodes(lines: Iterable[str], path: str) -> Nodes:
+    """The nodes of a list with the columns ``NODE_COLUMNS``; raises TraceError."""
+    cpus, memories, gpus, names = [], [], [], []
+    for row in _rows(lines, path, NODE_COLUMNS):
+        cpus.append(row.number("cpu_milli"))
+        memories.append(row.number("memory_mib"))
+        gpus.append(row.number("gpu"))
+        names.append(row.text("model"))
+        if gpus[-1] > MOST_GPUS:
+            row.fail("gpu", f"{gpus[-1]} GPUs, at most {MOST_GPUS} can be told apart")
+    models = tuple(sorted(set(names)))
+    if not sum(gpus):
+        raise TraceError(f"{path}: no node has a GPU: name a list of GPU nodes")
+    if len(models) > MOST_MODELS:
+        raise TraceError(
+            f"{path}: {len(models)} GPU models, at most {MOST_MODELS} can be told apart"
+        )
+    left = np.full((len(gpus), max(gpus)), ABSENT, np.int64)
+    for node, count in enumerate(gpus):
+        left[node, :count] = WHOLE_MILLI
+    place = {model: index for index, model in enumerate(models)}
+    return Nodes(
+        np.array(cpus, np.int64),
+        np.array(memories, np.int64),
+        left,
+        np.array([place[name] for name in names], np.int64),
+        models,
+    )
+
+
+def read_pods(lines: Iterable[str], path: str, models: tuple[str, ...]) -> Pods:
+    """The pods of a list with the columns ``POD_COLUMNS``; raises TraceError.
+
+    ``gpu_spec`` holds allowed models joined by ``|``; one that no node has allows nothing.
+    """
+    places: dict[Shape, int] = {}
+    shape_of = [places.setdefault(shape, len(places)) for shape in _shapes(lines, path, models)]
+    if not any(shape.gpus for shape in places):
+        raise TraceError(f"{path}: no pod asks for a GPU: there is nothing to measure")
+    return Pods(np.array(list(places), np.int64), np.array(shape_of, np.int64))
+
+
+def _shapes(lines: Iterable[str], path: str, models: tuple[str, ...]) -> Iterator[Shape]:
+    for row in _rows(lines, path, POD_COLUMNS):
+        gpus, milli = row.number("num_gpu"), row.number("gpu_milli")
+        if gpus == 0 and milli:
+            row.fail("gpu_milli", f"{milli} of no GPU: num_gpu is 0, so write 0")
+        if gpus and not 0 < milli <= WHOLE_MILLI:
+            row.fail("gpu_milli", f"{milli} is not within 1..{WHOLE_MILLI}, the parts of one GPU")
+        if gpus > 1 and milli != WHOLE_MILLI:
+            row.fail("gpu_milli", f"{milli} on {gpus} GPUs: only one GPU can be asked for in part")
+        allowed = row.text("gpu_spec").split("|") if row.text("gpu_spec") else models
+        bits = sum(1 << place for place, model in enumerate(models) if model in allowed)
+        yield Shape(row.number("cpu_milli"), row.number("memory_mib"), gpus, milli, bits)
+
+
+class _Row:
+    def __init__(self, path: str, line: int, cells: dict[str, str]) -> None:
+        self._path, self._line, self._cells = path, line, cells
+
+    def fail(self, column: str, reason: str) -> None:
+        raise TraceError(f"{self._path}:{self._line}: {column}: {reason}")
+
+    def text(self, column: str) -> str:
+        return self._cells[column].strip()
+
+    def number(self, column: str) -> int:
+        text = self.text(column)
+        if not (text.isascii() and text.isdigit()):
+            self.fail(column, f"{text!r} is not a whole number from 0 on")
+        return int(text)
+
+
+def _rows(lines: Iterable[str], path: str, columns: tuple[str, ...]) -> Iterator[_Row]:
+    reader = csv.DictReader(lines)
+    found = 0
+    try:
+        missing = [name for name in columns if name not in (reader.fieldnames or ())]
+        if missing:
+            raise TraceError(
+                f"{path}:1: no column {', '.join(missing)}: the first line must name "
+                f"{', '.join(columns)}; others may stand beside them"
+            )
+        for cells in reader:
+            short = [name for name in columns if cells[name] is None]
+            if short:
+                raise TraceError(f"{path}:{reader.line_num}: the line ends before {short[0]}")
+            found += 1
+            yield _Row(path, reader.line_num, cells)
+    except csv.Error as error:
+        raise TraceError(f"{path}:{reader.line_num}: {error}: it must be CSV") from error
+    if not found:
+        raise TraceError(f"{path}: no line after the columns' names")
