@@ -1,13 +1,16 @@
 """The client of programs without an event loop."""
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import time
+from collections.abc import Collection, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
 
-from stromboli.client import calls, server
+from stromboli.client import calls, server, watching
 from stromboli.client.answers import Applied, Explanation
+from stromboli.client.events import Change
 from stromboli.shared.api import batch, core, kinds, scheduling
 
 T = TypeVar("T")
@@ -123,3 +126,56 @@ class Client:
     def queue(self, name: str) -> scheduling.Queue:
         """One queue. Raises NotFoundError."""
         return kinds.QUEUES.decode(self.send(calls.queue(name)))
+
+    # --- watching --------------------------------------------------------------------------
+
+    def watch(
+        self, call: calls.Call[T], timeout_s: float | None = None
+    ) -> Generator[Change[T], None, None]:
+        """The changes that a ``calls.watch_...`` asks for: everything that is, ``synced``, what
+        happens then.
+
+        Comes back after every break, from where it was; ends after ``timeout_s`` seconds. Raises
+        ClientError if the server cannot be reached at first, or says no.
+        """
+        resuming = watching.Resuming(call, self.url)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return
+            try:
+                with self._http.stream(**resuming.request(left_s)) as response:
+                    if not resuming.opened(response):
+                        resuming.refuse(response, response.read())
+                    else:
+                        for line in response.iter_lines():
+                            if (change := resuming.feed(line)) is not None:
+                                yield change
+            except server.TROUBLE as error:
+                resuming.broke(error)
+            pause_s = resuming.pause_s()
+            if left_s is not None and deadline is not None:
+                pause_s = min(pause_s, max(deadline - time.monotonic(), 0))
+            time.sleep(pause_s)
+
+    def wait(
+        self,
+        name: str,
+        namespace: str = "default",
+        *,
+        phases: Collection[str] = (),
+        timeout_s: float | None = None,
+    ) -> batch.Job:
+        """The job once it is in one of these phases, or at an end.
+
+        Raises NotFoundError; GoneError if it is deleted meanwhile, TimedOutError after
+        ``timeout_s`` seconds.
+        """
+        call = calls.watch_job(namespace, name)
+        awaited = watching.Awaited(call.what, frozenset(phases))
+        with contextlib.closing(self.watch(call, timeout_s)) as changes:
+            for change in changes:
+                if (job := awaited.seen(change)) is not None:
+                    return job
+        raise awaited.late(timeout_s or 0.0)

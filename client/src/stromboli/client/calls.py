@@ -12,7 +12,7 @@ import msgspec
 
 from stromboli.client import errors
 from stromboli.client.answers import Applied, Explanation, Page, Problem, SchedulingInput
-from stromboli.shared.api import batch
+from stromboli.shared.api import batch, core, kinds, scheduling
 
 T = TypeVar("T")
 Document = Mapping[str, Any]
@@ -210,6 +210,45 @@ def readiness() -> Call[dict[str, dict[str, str]]]:
         what="the server",
         read=msgspec.json.Decoder(dict[str, dict[str, str]]).decode,
     )
+
+
+# --- watching: each answer is a stream of events, each of them read by ``read`` --------------
+
+
+def watch_jobs(namespace: str = "") -> Call[batch.Job]:
+    """Changes of a namespace's jobs, or of all."""
+    path = f"/v1/watch{_jobs(namespace)[3:]}" if namespace else "/v1/watch/jobs"
+    return _watch(path, "jobs", kinds.JOBS.decode)
+
+
+def watch_job(namespace: str, name: str) -> Call[batch.Job]:
+    """Changes of a job that is there or may come."""
+    return _watch_of_job(namespace, name, "", kinds.JOBS.decode)
+
+
+def watch_job_pods(namespace: str, name: str) -> Call[core.Pod]:
+    """Changes of a job's pods."""
+    return _watch_of_job(namespace, name, "/pods", kinds.PODS.decode)
+
+
+def watch_explanation(namespace: str, name: str) -> Call[Explanation]:
+    """Why a job waits, whenever that changes."""
+    read = msgspec.json.Decoder(Explanation).decode
+    return _watch_of_job(namespace, name, "/explanation", read)
+
+
+def watch_queues() -> Call[scheduling.Queue]:
+    """Changes of queues."""
+    return _watch("/v1/watch/queues", "queues", kinds.QUEUES.decode)
+
+
+def _watch(path: str, what: str, read: Callable[[bytes], T]) -> Call[T]:
+    return Call(method="GET", path=path, what=what, read=read, is_collection=True)
+
+
+def _watch_of_job(namespace: str, name: str, below: str, read: Callable[[bytes], T]) -> Call[T]:
+    path = f"/v1/watch{_jobs(namespace)[3:]}/{_part(name)}{below}"
+    return Call(method="GET", path=path, what=f"job {namespace}/{name}", read=read)
 
 
 # --- parts ---------------------------------------------------------------------------------

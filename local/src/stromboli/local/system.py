@@ -97,6 +97,7 @@ async def running(
         handlers = [*http.health_routes(tuple(healths.values())), *rest.routes(doors[0], cluster)]
         bound = _listen(options)
         port = await stack.enter_async_context(http.serving(rest.app(handlers), bound))
+        await stack.enter_async_context(doors[0].feeds)
         await simulated.create_nodes(cluster, list(options.nodes))
         view = await _view(options)
 

@@ -10,8 +10,9 @@ knows more than the cluster, whenever the process is killed.
 
 import asyncio
 import contextlib
+import heapq
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from stromboli.local.cluster import deletion, garbage, patches, pods, rules, watches
+from stromboli.local.cluster import deletion, garbage, paging, patches, pods, rules, watches
 from stromboli.local.cluster.hook import Hook, Kubelet
 from stromboli.local.cluster.reviews import Reviews
 from stromboli.local.cluster.state import Event, Key, State, Stored, key_of
@@ -110,15 +111,38 @@ class EmbeddedCluster:
         self, kind: port.AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> port.Listing:
         """All objects, in the order of their names."""
+        chosen = sorted(self._chosen(kind, namespace, labels))
+        return port.Listing(tuple(raw for _, raw in chosen), str(self._state.version))
+
+    async def page(
+        self,
+        kind: port.AnyKind,
+        namespace: str = "",
+        labels: Mapping[str, str] | None = None,
+        *,
+        limit: int,
+        after: str = "",
+    ) -> port.Page:
+        """The objects behind the last one of the page before, as they are now. Never expires."""
+        behind = paging.place_of(after, _what("list", kind, namespace)) if after else ("", "")
+        found = self._chosen(kind, namespace, labels)
+        rest = (each for each in found if (each[0].namespace, each[0].name) > behind)
+        chosen = heapq.nsmallest(limit + 1, rest)
+        items = tuple(raw for _, raw in chosen[:limit])
+        follows = paging.token_of(chosen[limit - 1][0]) if len(chosen) > limit else ""
+        return port.Page(items, str(self._state.version), follows)
+
+    def _chosen(
+        self, kind: port.AnyKind, namespace: str, labels: Mapping[str, str] | None
+    ) -> Iterator[tuple[Key, bytes]]:
         wanted, what = (labels or {}).items(), _what("list", kind, namespace)
         self._check_open(what)
         held = self._state.all(_kept(kind, what)).items()
-        chosen = sorted(
+        return (
             (key, stored.raw)
             for key, stored in held
             if (not namespace or key.namespace == namespace) and wanted <= stored.labels.items()
         )
-        return port.Listing(tuple(raw for _, raw in chosen), str(self._state.version))
 
     def watch(
         self, kind: port.AnyKind, resource_version: str

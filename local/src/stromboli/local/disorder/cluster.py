@@ -57,6 +57,21 @@ class DisorderedCluster:
         what = f"list {kind.kind} {namespace}"
         return await self._call(what, lambda: self._cluster.list(kind, namespace, labels))
 
+    async def page(
+        self,
+        kind: port.AnyKind,
+        namespace: str = "",
+        labels: Mapping[str, str] | None = None,
+        *,
+        limit: int,
+        after: str = "",
+    ) -> port.Page:
+        """A part of them."""
+        what = f"list {kind.kind} {namespace}"
+        return await self._call(
+            what, lambda: self._cluster.page(kind, namespace, labels, limit=limit, after=after)
+        )
+
     async def watch(
         self, kind: port.AnyKind, resource_version: str
     ) -> AsyncGenerator[port.WatchEvent, None]:

@@ -25,6 +25,7 @@ async def main(settings: Settings, health: runtime.Health) -> None:
         handlers = [*http.health_routes([health]), *rest.routes(door, cluster)]
         bound = http.listen(settings.rest_host, settings.rest_port)
         port = await stack.enter_async_context(http.serving(rest.app(handlers), bound))
+        await stack.enter_async_context(door.feeds)
         telemetry.log.info("listening", rest=f"http://{settings.rest_host}:{port}")
         if settings.certificate_file:
             bound = http.listen(settings.webhook_host, settings.webhook_port)

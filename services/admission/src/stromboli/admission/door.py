@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.admission import resource_groups
+from stromboli.admission import feeds, resource_groups
 from stromboli.admission.core import wire
 from stromboli.admission.settings import DoorSettings
 from stromboli.shared import envelope, errors, job_plugins, runtime, snapshot, telemetry, topics
@@ -89,6 +89,7 @@ class Door:
             max_queue_depth=settings.max_queue_depth,
             queues_with_pods_go=settings.queues_with_pods_go,
         )
+        self.feeds = feeds.Feeds(cluster, settings.watch_alive_every_s)
         self._groups = resource_groups.File(settings.resource_groups_file)
 
     def fold(self, record: envelope.Record) -> None:
@@ -103,6 +104,7 @@ class Door:
                 self._explained[record.key] = message
             elif isinstance(message, QueueOrdered):
                 self._orders[record.key] = message
+            self.feeds.news.ring()
 
     def explanation(
         self, pod_group: str

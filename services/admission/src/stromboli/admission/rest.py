@@ -13,7 +13,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ControllerRouterHandler
 
-from stromboli.admission import logs, rest_pods
+from stromboli.admission import explanations, logs, rest_pods, rest_watch
 from stromboli.admission.door import Applied, Door, RefusedError
 from stromboli.shared import errors, keys
 from stromboli.shared.admission.policies import ACTIONS
@@ -21,7 +21,6 @@ from stromboli.shared.api import kinds, seen
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages.admission import Violation
-from stromboli.shared.messages.scheduling import PodGroupExplained
 
 USER = "rest"
 """Who reviews say it was: REST on loopback knows no accounts."""
@@ -54,17 +53,6 @@ class CommandRequest(msgspec.Struct, frozen=True):
     """What to do with a job."""
 
     action: str
-
-
-class Explanation(msgspec.Struct, frozen=True, rename="camel"):
-    """Why a job waits. ``explained`` is null once nothing is in its way, ``inFront`` if its place
-    is not known."""
-
-    job: str
-    phase: str
-    pod_group: str
-    explained: PodGroupExplained | None
-    in_front: tuple[str, ...] | None = None
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -190,14 +178,12 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         "/v1/namespaces/{namespace:str}/jobs/{name:str}/explanation",
         summary="Why a job waits, and what is in front of it",
     )
-    async def explanation(namespace: FromPath[str], name: FromPath[str]) -> Explanation:
-        found = kinds.JOBS.decode(await cluster.get(kinds.JOBS, namespace, name))
-        group = f"{namespace}/{name}-{found.metadata.uid}"
-        known = door.explanation(group)
-        phase = found.status.state.phase or "Pending"
-        if known is None:
-            return Explanation(f"{namespace}/{name}", phase, group, None)
-        return Explanation(f"{namespace}/{name}", phase, group, *known)
+    async def explanation(
+        namespace: FromPath[str], name: FromPath[str]
+    ) -> explanations.Explanation:
+        return explanations.of(
+            door, kinds.JOBS.decode(await cluster.get(kinds.JOBS, namespace, name))
+        )
 
     @post(
         "/v1/namespaces/{namespace:str}/jobs/{name:str}/commands",
@@ -291,6 +277,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         scheduling_input,
         logs.route(cluster),
         *rest_pods.routes(cluster),
+        *rest_watch.routes(door, cluster),
     ]
 
 

@@ -17,6 +17,8 @@ class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a queue may be deleted while pods run in it. As Volcano has it."""
     resource_groups_file: str = ""
     """YAML of resource groups: where pods are sent. Read again when it changes; none by default."""
+    watch_alive_every_s: float = 15.0
+    """How often a stream of events says something: below the minute after which proxies hang up."""
     sync_max_age_s: float = 60.0
     """How old the newest sign of life of the monitor may be before we say *not ready*."""
 

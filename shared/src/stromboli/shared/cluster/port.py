@@ -27,6 +27,15 @@ class Listing(msgspec.Struct, frozen=True):
     resource_version: str
 
 
+class Page(msgspec.Struct, frozen=True):
+    """A part of a collection as of ``resource_version``. ``next`` asks for what follows; empty on
+    the last one."""
+
+    items: tuple[bytes, ...]
+    resource_version: str
+    next: str = ""
+
+
 class WatchEvent(msgspec.Struct, frozen=True):
     """A change. For BOOKMARK the object has nothing but a resourceVersion."""
 
@@ -68,6 +77,23 @@ class Cluster(Protocol):
         self, kind: AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> Listing:
         """All objects (of a namespace, with these labels) in one consistent picture."""
+
+    async def page(
+        self,
+        kind: AnyKind,
+        namespace: str = "",
+        labels: Mapping[str, str] | None = None,
+        *,
+        limit: int,
+        after: str = "",
+    ) -> Page:
+        """At most ``limit`` objects in the order of their names, behind the page whose ``next``
+        is ``after``.
+
+        Over all pages, whatever changes between them, an object that stays is seen exactly once.
+        Raises ExpiredError for an ``after`` that is too old (begin again), InvalidError for one
+        that is none.
+        """
 
     def watch(self, kind: AnyKind, resource_version: str) -> AsyncGenerator[WatchEvent, None]:
         """Changes after ``resource_version``, with bookmarks.

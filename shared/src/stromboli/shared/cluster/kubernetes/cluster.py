@@ -11,7 +11,7 @@ import msgspec
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
-from stromboli.shared.cluster.kubernetes import status
+from stromboli.shared.cluster.kubernetes import listing, status
 from stromboli.shared.cluster.kubernetes.connection import Connection
 from stromboli.shared.cluster.kubernetes.lines import Lines
 from stromboli.shared.cluster.kubernetes.listing import Pages
@@ -67,8 +67,7 @@ class KubernetesCluster:
     ) -> port.Listing:
         """All objects, in pages. Items have no apiVersion and kind of their own."""
         what = _what("list", kind, namespace)
-        selector = ",".join(f"{label}={value}" for label, value in (labels or {}).items())
-        chosen = {"labelSelector": selector} if selector else {}
+        chosen = _chosen(labels)
         pages = Pages()
         while True:
             try:
@@ -84,6 +83,24 @@ class KubernetesCluster:
             else:
                 if whole is not None:
                     return whole
+
+    async def page(
+        self,
+        kind: port.AnyKind,
+        namespace: str = "",
+        labels: Mapping[str, str] | None = None,
+        *,
+        limit: int,
+        after: str = "",
+    ) -> port.Page:
+        """The server's own page: all pages show the collection as of the first one."""
+        what = _what("list", kind, namespace)
+        query = _chosen(labels) | {"limit": str(limit)} | ({"continue": after} if after else {})
+        body = await self._connection.read(kind.path(namespace), what, query)
+        try:
+            return listing.page(body)
+        except msgspec.DecodeError as error:
+            raise errors.TransientError(what, f"garbled answer: {error}") from None
 
     async def watch(
         self, kind: port.AnyKind, resource_version: str
@@ -197,6 +214,11 @@ def read_event(what: str, line: bytes) -> port.WatchEvent:
     if read.type not in _EVENT_TYPES:
         raise status.translate_event(what, bytes(read.object))
     return port.WatchEvent(read.type, bytes(read.object))  # type: ignore[arg-type]  # checked above
+
+
+def _chosen(labels: Mapping[str, str] | None) -> dict[str, str]:
+    selector = ",".join(f"{label}={value}" for label, value in (labels or {}).items())
+    return {"labelSelector": selector} if selector else {}
 
 
 def _what(verb: str, kind: port.AnyKind, namespace: str = "", name: str = "") -> str:

@@ -7,6 +7,7 @@ a picture is none. The list begins again, in one piece, which cannot expire.
 
 import msgspec
 
+from stromboli.shared.cluster import port
 from stromboli.shared.cluster.port import Listing
 
 PAGE_ITEMS = 500
@@ -24,6 +25,13 @@ class _Page(msgspec.Struct, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(_Page)
+
+
+def page(body: bytes) -> port.Page:
+    """One page by itself. Raises msgspec.DecodeError."""
+    found = _DECODER.decode(body)
+    items = tuple(bytes(item) for item in found.items or ())
+    return port.Page(items, found.metadata.resource_version, found.metadata.next_page)
 
 
 class Pages:

@@ -200,3 +200,39 @@ class Reading(ClusterRoom):
         listing = await open_cluster.list(POD_GROUPS, namespace)
         assert listing.items == ()
         assert int(listing.resource_version) > 0
+
+    async def test_over_all_pages_what_stays_is_seen_once(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        """Whatever comes and goes meanwhile, before and behind the place that was reached."""
+        for name in ("b", "c", "d", "e"):
+            await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map(name))
+        first = await open_cluster.page(CONFIG_MAPS, namespace, limit=2)
+        assert first.next
+        await open_cluster.create(CONFIG_MAPS, namespace, objects.config_map("a"))
+        await open_cluster.delete(CONFIG_MAPS, namespace, "b")
+        second = await open_cluster.page(CONFIG_MAPS, namespace, limit=2, after=first.next)
+        seen = [kinds.metadata_of(raw).name for raw in (*first.items, *second.items)]
+        assert [name for name in seen if name in ("c", "d", "e")] == ["c", "d", "e"]
+        assert second.next == ""
+        assert int(first.resource_version) > 0
+
+    async def test_a_page_is_of_a_namespace_and_labels_too(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        for name, labels in (("one", {"a": "1"}), ("two", {"a": "2"}), ("three", {"a": "1"})):
+            body = objects.config_map(name, {"labels": labels})
+            await open_cluster.create(CONFIG_MAPS, namespace, body)
+        found = await open_cluster.page(CONFIG_MAPS, namespace, {"a": "1"}, limit=1)
+        rest = await open_cluster.page(
+            CONFIG_MAPS, namespace, {"a": "1"}, limit=1, after=found.next
+        )
+        names = [kinds.metadata_of(raw).name for raw in (*found.items, *rest.items)]
+        assert (names, rest.next) == (["one", "three"], "")
+
+    @pytest.mark.parametrize("token", ["nonsense", "====", "bm9uc2Vuc2U="])
+    async def test_a_token_that_is_none_is_refused(
+        self, open_cluster: port.Cluster, namespace: str, token: str
+    ) -> None:
+        with pytest.raises(errors.InvalidError):
+            await open_cluster.page(CONFIG_MAPS, namespace, limit=1, after=token)

@@ -1,0 +1,63 @@
+"""Server-sent events: the wire format, and what a watch tells. Pure.
+
+Source: WHATWG HTML, section 9.2.6 (interpreting an event stream).
+"""
+
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+ChangeType = Literal["added", "modified", "deleted", "reset", "synced"]
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One event as it came."""
+
+    type: str
+    data: str
+
+
+class Change(msgspec.Struct, Generic[T], frozen=True):
+    """What happened to an object. ``reset`` and ``synced`` have none.
+
+    A watch begins with everything that is, as ``added``, and says ``synced`` after it. ``reset``:
+    too much was missed; forget what you know, all comes again up to the next ``synced``.
+    """
+
+    type: ChangeType
+    object: T | None = None
+
+
+class Parser:
+    """Lines in, events out. ``last_id`` is what to resume from."""
+
+    def __init__(self) -> None:
+        self.last_id = ""
+        self._id = ""
+        self._type = ""
+        self._data: list[str] = []
+
+    def feed(self, line: str) -> Event | None:
+        """The event that this line, without its end, completes."""
+        if not line:
+            return self._completed()
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "id" and "\0" not in value:
+            self._id = value
+        elif field == "event":
+            self._type = value
+        elif field == "data":
+            self._data.append(value)
+        return None
+
+    def broken(self) -> None:
+        """The stream ended: what of an event had come is no event."""
+        self._id, self._type, self._data = self.last_id, "", []
+
+    def _completed(self) -> Event | None:
+        self.last_id = self._id
+        found = Event(self._type or "message", "\n".join(self._data)) if self._data else None
+        self._type, self._data = "", []
+        return found

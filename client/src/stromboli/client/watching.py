@@ -1,0 +1,132 @@
+"""What sync and async watches have in common: when to come back, and what an event means."""
+
+from typing import Any, Generic, TypeVar
+
+import httpx
+import msgspec
+
+from stromboli.client import calls, errors, server
+from stromboli.client.events import Change, Event, Parser
+from stromboli.shared.api import batch
+
+T = TypeVar("T")
+SILENCE_S = 45.0
+"""Seconds without a byte after which a stream counts as broken: heartbeats come each 15 s."""
+CONNECT_WITHIN_S = 5.0
+GRACE_S = 5.0
+"""How much longer than asked a server may take to end a stream before it counts as broken."""
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+"""Pauses before coming back double from the first to the longest."""
+ENDS = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
+"""Phases that a job does not leave by itself."""
+
+
+class Resuming(Generic[T]):
+    """One watch over as many connections as it takes. A server that was never reached is an
+    error; one that was, is waited for."""
+
+    def __init__(self, call: calls.Call[T], url: str) -> None:
+        self.call = call
+        self._url = url
+        self._was_reached = False
+        self._parser = Parser()
+        self._failures = 0
+
+    def request(self, left_s: float | None) -> dict[str, Any]:
+        """Arguments of httpx's ``stream``, from where the last connection ended; ``left_s``: for
+        so many seconds at most."""
+        headers = {"accept": "text/event-stream", **self.call.headers}
+        if self._parser.last_id:
+            headers["last-event-id"] = self._parser.last_id
+        query = dict(self.call.query)
+        silence_s = SILENCE_S
+        if left_s is not None:
+            query["timeoutSeconds"] = f"{max(left_s, 0.001):.3f}"
+            silence_s = min(SILENCE_S, left_s + GRACE_S)
+        return {
+            **server.request(self.call),
+            "params": query or None,
+            "headers": headers,
+            "timeout": httpx.Timeout(silence_s, connect=CONNECT_WITHIN_S),
+        }
+
+    def opened(self, response: httpx.Response) -> bool:
+        """Whether this is a stream; else its body is for ``refuse``."""
+        kind = response.headers.get("content-type", "")
+        return response.is_success and kind.startswith("text/event-stream")
+
+    def refuse(self, response: httpx.Response, body: bytes) -> None:
+        """An answer that is no stream. Returns if it says to come again; raises ClientError."""
+        kind = response.headers.get("content-type", "")
+        try:
+            calls.answer(self.call, response.status_code, kind, body)
+        except errors.UnavailableError:
+            if not self._was_reached:
+                raise
+            self._failures += 1
+        else:
+            raise errors.UnreadableError(self.call.what, f"{self.call.path} is no event stream")
+
+    def broke(self, error: Exception) -> None:
+        """The connection broke or was not to be had. Raises UnreachableError the first time."""
+        if not self._was_reached:
+            raise server.unreachable(self._url, error, CONNECT_WITHIN_S) from None
+        self._failures += 1
+
+    def feed(self, line: str) -> Change[T] | None:
+        """The change that a line completes. Raises UnreadableError."""
+        event = self._parser.feed(line)
+        self._was_reached, self._failures = True, 0
+        return self._change(event) if event else None
+
+    def pause_s(self) -> float:
+        """The connection is over: how long to wait before the next."""
+        self._parser.broken()
+        doubled = FIRST_PAUSE_S * 2.0 ** min(self._failures, 10)
+        return min(doubled, LONGEST_PAUSE_S)
+
+    def _change(self, event: Event) -> Change[T] | None:
+        if event.type in ("added", "modified", "deleted"):
+            try:
+                found = self.call.read(event.data.encode())
+            except msgspec.DecodeError as error:
+                raise errors.UnreadableError(self.call.what, str(error)) from None
+            return Change(event.type, found)  # type: ignore[arg-type]  # one of the three
+        if event.type in ("reset", "synced"):
+            return Change(event.type)  # type: ignore[arg-type]  # the two just named
+        return None
+
+
+class Awaited:
+    """Whether a job is where it is wanted. One job, by its uid: another that takes its name later
+    is not the one."""
+
+    def __init__(self, what: str, wanted: frozenset[str]) -> None:
+        self._what = what
+        self._wanted = wanted
+        self._uid = ""
+        self._is_there = False
+        self.phase = "Pending"
+
+    def seen(self, change: Change[batch.Job]) -> batch.Job | None:
+        """The job once it is where it is wanted, or at an end. Raises GoneError, NotFoundError."""
+        job = change.object
+        if change.type == "reset":
+            self._is_there = False
+        elif change.type == "synced" and not self._is_there:
+            if self._uid:
+                raise errors.GoneError(self._what, "it was deleted while it was awaited")
+            raise errors.NotFoundError(self._what, "there is none of this name", 404)
+        elif job is not None:
+            if change.type == "deleted" or job.metadata.uid != (self._uid or job.metadata.uid):
+                raise errors.GoneError(self._what, "it was deleted while it was awaited")
+            self._uid, self._is_there = job.metadata.uid, True
+            self.phase = job.status.state.phase or "Pending"
+            if self.phase in self._wanted | ENDS:
+                return job
+        return None
+
+    def late(self, timeout_s: float) -> errors.TimedOutError:
+        """What to raise when time is up."""
+        return errors.TimedOutError(self._what, f"still {self.phase} after {timeout_s:g} s")

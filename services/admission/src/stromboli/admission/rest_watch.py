@@ -1,0 +1,159 @@
+"""REST for watching: server-sent events (WHATWG HTML, section 9.2) of jobs, queues, pods, reasons.
+
+A stream begins with everything that is, as ``added``, then says ``synced``. Events have the version
+that a client sends back as ``Last-Event-ID`` to go on from there; browsers do so by themselves.
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any
+
+import msgspec
+from litestar import get
+from litestar.params import FromPath, HeaderParameter, QueryParameter
+from litestar.response import Stream
+from litestar.types import ControllerRouterHandler
+
+from stromboli.admission import explanations
+from stromboli.admission.door import Door
+from stromboli.admission.feeds import Selection, Told
+from stromboli.shared import errors, keys
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port as cluster_port
+
+EVENT_STREAM = "text/event-stream"
+LONGEST_S = 24 * 3600
+LastSeen = Annotated[
+    str | None,
+    HeaderParameter(name="Last-Event-ID", description="Resume behind this event."),
+]
+LastsS = Annotated[
+    float | None,
+    QueryParameter(
+        name="timeoutSeconds", gt=0, le=LONGEST_S, description="End the stream after so long."
+    ),
+]
+
+
+def encoded(told: Told) -> bytes:
+    """An event as bytes. ``alive`` carries a version and no data, so that no client sees it."""
+    lines = [f"id: {told.version}".encode()] if told.version else []
+    if told.type == "alive":
+        lines.append(b": alive")
+    else:
+        # A line break can only stand between the tokens of JSON, where a blank does as well.
+        data = told.object.replace(b"\n", b" ").replace(b"\r", b" ") or b"{}"
+        lines += (f"event: {told.type}".encode(), b"data: " + data)
+    return b"\n".join((*lines, b"", b""))
+
+
+def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
+    """All of ``/v1/watch``."""
+
+    async def watched(
+        kind: cluster_port.AnyKind, chosen: Selection, seen: str | None, lasts_s: float | None
+    ) -> Stream:
+        version = int(seen) if seen and seen.isdecimal() and len(seen) < 20 else 0
+        follow = door.feeds.follow(kind, chosen, version, lasts_s=lasts_s or LONGEST_S)
+        return await _streamed(follow)
+
+    @get("/v1/watch/jobs", media_type=EVENT_STREAM, summary="Changes of all jobs, as events")
+    async def all_jobs(last_seen: LastSeen = None, lasts_s: LastsS = None) -> Stream:
+        return await watched(kinds.JOBS, Selection(), last_seen, lasts_s)
+
+    @get(
+        "/v1/watch/namespaces/{namespace:str}/jobs",
+        media_type=EVENT_STREAM,
+        summary="Changes of a namespace's jobs, as events",
+    )
+    async def jobs(
+        namespace: FromPath[str], last_seen: LastSeen = None, lasts_s: LastsS = None
+    ) -> Stream:
+        return await watched(kinds.JOBS, Selection(namespace=namespace), last_seen, lasts_s)
+
+    @get(
+        "/v1/watch/namespaces/{namespace:str}/jobs/{name:str}",
+        media_type=EVENT_STREAM,
+        summary="Changes of a job that is or may come, as events",
+    )
+    async def job(
+        namespace: FromPath[str],
+        name: FromPath[str],
+        last_seen: LastSeen = None,
+        lasts_s: LastsS = None,
+    ) -> Stream:
+        chosen = Selection(namespace=namespace, name=name)
+        return await watched(kinds.JOBS, chosen, last_seen, lasts_s)
+
+    @get(
+        "/v1/watch/namespaces/{namespace:str}/jobs/{name:str}/pods",
+        media_type=EVENT_STREAM,
+        summary="Changes of a job's pods, as events",
+    )
+    async def pods(
+        namespace: FromPath[str],
+        name: FromPath[str],
+        last_seen: LastSeen = None,
+        lasts_s: LastsS = None,
+    ) -> Stream:
+        await cluster.get(kinds.JOBS, namespace, name)
+        chosen = Selection(namespace=namespace, labels={keys.JOB_NAME: name})
+        return await watched(kinds.PODS, chosen, last_seen, lasts_s)
+
+    @get(
+        "/v1/watch/namespaces/{namespace:str}/jobs/{name:str}/explanation",
+        media_type=EVENT_STREAM,
+        summary="Why a job waits, anew whenever that changes; ends when the job is gone",
+    )
+    async def explanation(
+        namespace: FromPath[str], name: FromPath[str], lasts_s: LastsS = None
+    ) -> Stream:
+        await cluster.get(kinds.JOBS, namespace, name)
+        return await _streamed(_reasons(door, namespace, name, lasts_s or LONGEST_S))
+
+    @get("/v1/watch/queues", media_type=EVENT_STREAM, summary="Changes of queues, as events")
+    async def queues(last_seen: LastSeen = None, lasts_s: LastsS = None) -> Stream:
+        return await watched(kinds.QUEUES, Selection(), last_seen, lasts_s)
+
+    return [all_jobs, jobs, job, pods, explanation, queues]
+
+
+async def _reasons(
+    door: Door, namespace: str, name: str, lasts_s: float
+) -> AsyncGenerator[Told, None]:
+    """The state of one explanation: all of it comes again after a break."""
+    chosen = Selection(namespace=namespace, name=name)
+    job: Any = None
+    said = b""
+    follow = door.feeds.follow(kinds.JOBS, chosen, lasts_s=lasts_s, news=door.feeds.news)
+    async for told in follow:
+        if told.type == "deleted":
+            yield Told("deleted", object=said)
+            return
+        if told.object:
+            job = kinds.JOBS.decode(told.object)
+        if job is not None:
+            now = msgspec.json.encode(explanations.of(door, job))
+            if now != said:
+                yield Told("modified" if said else "added", object=now)
+                said = now
+        if told.type in ("synced", "alive"):
+            yield Told(told.type)
+
+
+async def _streamed(follow: AsyncGenerator[Told, None]) -> Stream:
+    """A response of what is told. What goes wrong before the first of it is a problem, not a
+    stream; what goes wrong later ends the stream, and clients come back."""
+    first = await anext(follow, None)
+
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        async with contextlib.aclosing(follow):
+            if first is not None:
+                yield encoded(first)
+            with contextlib.suppress(errors.OutsideError):
+                async for told in follow:
+                    yield encoded(told)
+
+    # Proxies of the nginx kind would hold events back until they have enough of them.
+    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+    return Stream(chunks(), media_type=EVENT_STREAM, headers=headers)
