@@ -128,6 +128,13 @@ REVIEWS = Topic(
     "admission",
     main=True,
 )
+ANSWERS = Topic(
+    "admission.answers",
+    "idempotency key",
+    (admission.Answered,),
+    {**_KEPT_14_DAYS, "retention.ms": str(DAY_MS)},
+    "admission",
+)
 DEAD_LETTERS = Topic("dead.letters", "original topic", (log.Parked,), _KEPT_14_DAYS, None)
 
 SNAPSHOTS: Mapping[kinds.Kind, Topic] = {  # type: ignore[type-arg]  # kinds of any object
@@ -154,6 +161,7 @@ ALL: tuple[Topic, ...] = (
     OUTCOMES,
     BATCH_EVENTS,
     REVIEWS,
+    ANSWERS,
     DEAD_LETTERS,
 )
 

@@ -1,7 +1,7 @@
 """The door: reviews with the folded picture of the queues, and writes what was admitted.
 
-Reads ``cluster.queues``, ``cluster.namespaces``, ``cluster.sync`` and
-``scheduling.explanations``; writes ``admission.reviews`` and the admitted objects.
+Reads ``cluster.queues``, ``cluster.namespaces``, ``cluster.sync``, ``scheduling.explanations`` and
+``admission.answers``; writes that, ``admission.reviews`` and the admitted objects.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.admission import feeds, resource_groups
+from stromboli.admission import feeds, once, resource_groups
 from stromboli.admission.core import wire
 from stromboli.admission.settings import DoorSettings
 from stromboli.shared import envelope, errors, job_plugins, runtime, snapshot, telemetry, topics
@@ -89,6 +89,7 @@ class Door:
             max_queue_depth=settings.max_queue_depth,
             queues_with_pods_go=settings.queues_with_pods_go,
         )
+        self.once = once.Once(clock)
         self.feeds = feeds.Feeds(cluster, settings.watch_alive_every_s)
         self._groups = resource_groups.File(settings.resource_groups_file)
 
@@ -96,6 +97,8 @@ class Door:
         """Take in a record. Raises UndecodableError for an unreadable explanation."""
         if record.topic in (topics.QUEUES, topics.NAMESPACES):
             self._picture.apply(record)
+        elif record.topic == topics.ANSWERS:
+            self.once.fold(record)
         elif record.topic == topics.EXPLANATIONS:
             self._explained.pop(record.key, None)
             self._orders.pop(record.key, None)

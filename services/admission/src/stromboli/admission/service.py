@@ -15,7 +15,13 @@ from stromboli.shared import envelope, errors, runtime, snapshot, telemetry, top
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 
-FOLDED = (topics.QUEUES, topics.NAMESPACES, topics.SYNC, topics.EXPLANATIONS)
+FOLDED = (
+    topics.QUEUES,
+    topics.NAMESPACES,
+    topics.SYNC,
+    topics.EXPLANATIONS,
+    topics.ANSWERS,
+)
 LOOK_EVERY_S = 5.0
 """How often the age of the monitor's last sign of life is looked at."""
 
@@ -50,8 +56,9 @@ async def serve(
                 for record in batch.records:
                     sync.apply(record)
                     await _fold(door, record, writer, clock)
-                if batch.caught_up:
+                if batch.caught_up and not folded.is_set():
                     folded.set()
+                    door.once.open(writer)
 
 
 async def _record(door: Door, writer: bus_port.Writer, health: runtime.Health) -> None:

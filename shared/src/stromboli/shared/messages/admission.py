@@ -30,3 +30,13 @@ class Reviewed(Message, frozen=True, kw_only=True):
     way: Literal["webhook", "rest"]
     allowed: bool
     violations: tuple[Violation, ...] = ()
+
+
+@register("stromboli.admission.answered.v1")
+class Answered(Message, frozen=True, kw_only=True):
+    """What a request with an idempotency key was answered (key: that key), so that the same request
+    is answered alike. ``request``: a digest of what was asked; ``body``: JSON."""
+
+    request: str
+    status: int
+    body: str

@@ -1,0 +1,41 @@
+"""More or fewer pods for a task of a job that exists."""
+
+from typing import Any
+
+from stromboli.shared.messages.admission import Violation
+
+
+def scaled(
+    job: dict[str, Any], task: str, replicas: int, minimum: int | None
+) -> dict[str, Any] | Violation:
+    """What is to be changed of a job so that a task has so many replicas.
+
+    ``task`` may be empty if there is one alone. Without a ``minimum`` a gang that was whole stays
+    whole. The version read goes along, so that another's change in between is not undone.
+    """
+    tasks: list[dict[str, Any]] = job["spec"]["tasks"]
+    names = [each.get("name", "") for each in tasks]
+    if not task and len(tasks) > 1:
+        return Violation(
+            path="task", reason="the job has several tasks", expected=f"one of {', '.join(names)}"
+        )
+    if task and task not in names:
+        there = f"one of {', '.join(names)}"
+        return Violation(path="task", reason=f"there is no task {task!r}", expected=there)
+    at = names.index(task) if task else 0
+    was = tasks[at].get("replicas", 0)
+    changed = {**tasks[at], "replicas": replicas}
+    needed = changed.get("minAvailable")
+    if needed is not None:
+        changed["minAvailable"] = replicas if needed == was else min(needed, replicas)
+    total = sum(each.get("replicas", 0) for each in tasks)
+    least = job["spec"].get("minAvailable", total)
+    if minimum is None:
+        minimum = total - was + replicas if least == total else min(least, total - was + replicas)
+    metadata = job["metadata"]
+    return {
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "metadata": {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion")},
+        "spec": {"minAvailable": minimum, "tasks": [*tasks[:at], changed, *tasks[at + 1 :]]},
+    }

@@ -1,0 +1,101 @@
+"""Errors as problem+json (RFC 9457), with every violation and what to do."""
+
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+from litestar.types import ExceptionHandlersMap
+
+from stromboli.admission.door import RefusedError
+from stromboli.admission.once import HEADER, KeyReusedError
+from stromboli.shared import errors, telemetry
+from stromboli.shared.messages.admission import Violation
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """RFC 9457. ``violations``: every mistake in what was sent, each with its path."""
+
+    title: str
+    status: int
+    detail: str
+    type: str = "about:blank"
+    violations: tuple[Violation, ...] = ()
+
+
+_STATUS: tuple[tuple[type[errors.OutsideError], HTTPStatus], ...] = (
+    (errors.NotFoundError, HTTPStatus.NOT_FOUND),
+    (errors.ConflictError, HTTPStatus.CONFLICT),
+    (errors.ExpiredError, HTTPStatus.GONE),
+    (errors.InvalidError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (errors.ForbiddenError, HTTPStatus.FORBIDDEN),
+    (errors.TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (errors.UnsupportedError, HTTPStatus.NOT_IMPLEMENTED),
+    (errors.TransientError, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+
+
+def status_of(error: errors.OutsideError) -> HTTPStatus:
+    """The HTTP status for trouble with the outside."""
+    return next(
+        (status for kind, status in _STATUS if isinstance(error, kind)), HTTPStatus.BAD_GATEWAY
+    )
+
+
+def refusal(path: str, reason: str, expected: str = "") -> RefusedError:
+    """One thing that is wrong, to be raised."""
+    return RefusedError((Violation(path=path, reason=reason, expected=expected),))
+
+
+def _answer(
+    status: HTTPStatus, detail: str, violations: tuple[Violation, ...] = ()
+) -> Response[Problem]:
+    body = Problem(title=status.phrase, status=status.value, detail=detail, violations=violations)
+    return Response(body, status_code=status.value, media_type=MEDIA_TYPE)
+
+
+def _of_refusal(_: Request[Any, Any, Any], error: RefusedError) -> Response[Problem]:
+    return _answer(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), error.violations)
+
+
+def _of_outside(_: Request[Any, Any, Any], error: errors.OutsideError) -> Response[Problem]:
+    return _answer(status_of(error), str(error))
+
+
+def _of_reused_key(_: Request[Any, Any, Any], __: KeyReusedError) -> Response[Problem]:
+    why = "this key came with another request before; send a new key with a new request"
+    wrong = Violation(path=HEADER, reason="used before", expected="a new key")
+    return _answer(HTTPStatus.UNPROCESSABLE_ENTITY, why, (wrong,))
+
+
+def _of_http(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
+    extra = error.extra if isinstance(error.extra, list) else []
+    violations = tuple(
+        Violation(path=str(each.get("key", "")), reason=str(each.get("message", "")))
+        for each in extra
+        if isinstance(each, dict)
+    )
+    status = HTTPStatus(error.status_code)
+    detail = error.detail
+    if status is HTTPStatus.INTERNAL_SERVER_ERROR:
+        telemetry.log.error("unexpected", error=repr(error.__cause__ or error))
+        detail = "this is a bug in Stromboli; its log has more"
+    return _answer(status, detail, violations)
+
+
+def _of_bug(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+    telemetry.log.error("unexpected", error=repr(error), exc_info=error)
+    return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "this is a bug in Stromboli; its log has more")
+
+
+HANDLERS: ExceptionHandlersMap = {
+    RefusedError: _of_refusal,
+    errors.OutsideError: _of_outside,
+    KeyReusedError: _of_reused_key,
+    HTTPException: _of_http,
+    Exception: _of_bug,
+}
+"""For the application: whatever goes wrong is answered as a problem."""

@@ -1,0 +1,179 @@
+"""REST about jobs: create, read, delete, and what may be asked of one that exists."""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response, delete, get, post
+from litestar.params import FromPath, JSONBody
+from litestar.types import ControllerRouterHandler
+
+from stromboli.admission import explanations, once, problems
+from stromboli.admission.core import scaling
+from stromboli.admission.creating import USER, Creator, Document, Key
+from stromboli.admission.door import Applied, Door
+from stromboli.admission.listing import Continue, Items, Limit, listed
+from stromboli.shared import keys
+from stromboli.shared.admission.policies import ACTIONS
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.messages.admission import Violation
+
+JOBS = "/v1/namespaces/{namespace:str}/jobs"
+JOB = JOBS + "/{name:str}"
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class CommandRequest(msgspec.Struct, frozen=True):
+    """What to do with a job, such as ``AbortJob``, ``ResumeJob`` or ``RestartJob``."""
+
+    action: str
+
+
+class ScaleRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """How many replicas a task is to have. ``task`` may be left out if the job has one alone;
+    ``minAvailable`` if a gang that needed all its pods is to go on needing all of them."""
+
+    replicas: Count
+    task: str = ""
+    min_available: Count | None = None
+
+
+def routes(
+    door: Door, cluster: cluster_port.Cluster, creator: Creator
+) -> list[ControllerRouterHandler]:
+    """All of them."""
+
+    async def commanded(
+        request: Request[Any, Any, Any], key: str | None, namespace: str, name: str, action: str
+    ) -> Response[msgspec.Raw]:
+        asked = once.digest(key or "", request.url.path, await request.body()) if key else ""
+
+        async def work() -> tuple[int, bytes]:
+            target = kinds.metadata_of(await cluster.get(kinds.JOBS, namespace, name))
+            body = msgspec.json.encode(command_of(name, namespace, target.uid, action))
+            return 202, await cluster.create(kinds.COMMANDS, namespace, body)
+
+        status, body = await (door.once.answer(key, asked, work) if key else work())
+        return Response(msgspec.Raw(body), status_code=status)
+
+    @post(JOBS, summary="Create a job")
+    async def create_job(
+        request: Request[Any, Any, Any],
+        namespace: FromPath[str],
+        data: JSONBody[Document],
+        key: Key = None,
+    ) -> Response[msgspec.Raw]:
+        return await creator.create(request, key, kinds.JOBS, namespace, data)
+
+    @get("/v1/jobs", summary="Jobs of all namespaces")
+    async def all_jobs(limit: Limit = None, after: Continue = None) -> Items:
+        return await listed(cluster, kinds.JOBS, limit=limit, after=after)
+
+    @get(JOBS, summary="Jobs of a namespace")
+    async def jobs(namespace: FromPath[str], limit: Limit = None, after: Continue = None) -> Items:
+        return await listed(cluster, kinds.JOBS, namespace, limit=limit, after=after)
+
+    @get(JOB, summary="One job")
+    async def job(namespace: FromPath[str], name: FromPath[str]) -> msgspec.Raw:
+        return msgspec.Raw(await cluster.get(kinds.JOBS, namespace, name))
+
+    @delete(JOB, status_code=204, summary="Delete a job and all that is its own")
+    async def delete_job(namespace: FromPath[str], name: FromPath[str]) -> None:
+        await cluster.delete(kinds.JOBS, namespace, name, propagation="Background")
+
+    @get(JOB + "/pods", summary="A job's pods")
+    async def job_pods(
+        namespace: FromPath[str],
+        name: FromPath[str],
+        limit: Limit = None,
+        after: Continue = None,
+    ) -> Items:
+        await cluster.get(kinds.JOBS, namespace, name)
+        labels = {keys.JOB_NAME: name}
+        return await listed(cluster, kinds.PODS, namespace, labels, limit=limit, after=after)
+
+    @get(JOB + "/explanation", summary="Why a job waits, and what is in front of it")
+    async def explanation(
+        namespace: FromPath[str], name: FromPath[str]
+    ) -> explanations.Explanation:
+        found = await cluster.get(kinds.JOBS, namespace, name)
+        return explanations.of(door, kinds.JOBS.decode(found))
+
+    @post(JOB + "/commands", status_code=202, summary="Ask for an action on a job")
+    async def command(
+        request: Request[Any, Any, Any],
+        namespace: FromPath[str],
+        name: FromPath[str],
+        data: JSONBody[CommandRequest],
+        key: Key = None,
+    ) -> Response[msgspec.Raw]:
+        if data.action not in ACTIONS:
+            why = f"{data.action!r} is not an action"
+            raise problems.refusal("action", why, f"one of {', '.join(ACTIONS)}")
+        return await commanded(request, key, namespace, name, data.action)
+
+    @post(JOB + "/suspend", status_code=202, summary="End a job's pods; the job can be resumed")
+    async def suspend(
+        request: Request[Any, Any, Any],
+        namespace: FromPath[str],
+        name: FromPath[str],
+        key: Key = None,
+    ) -> Response[msgspec.Raw]:
+        return await commanded(request, key, namespace, name, "AbortJob")
+
+    @post(JOB + "/resume", status_code=202, summary="Let a suspended job run again")
+    async def resume(
+        request: Request[Any, Any, Any],
+        namespace: FromPath[str],
+        name: FromPath[str],
+        key: Key = None,
+    ) -> Response[msgspec.Raw]:
+        return await commanded(request, key, namespace, name, "ResumeJob")
+
+    @post(JOB + "/scale", status_code=200, summary="Give a task of a job more pods, or fewer")
+    async def scale(
+        namespace: FromPath[str], name: FromPath[str], data: JSONBody[ScaleRequest]
+    ) -> Applied:
+        before = msgspec.json.decode(await cluster.get(kinds.JOBS, namespace, name))
+        named = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.kind, **before}
+        change = scaling.scaled(named, data.task, data.replicas, data.min_available)
+        if isinstance(change, Violation):
+            raise problems.refusal(change.path, change.reason, change.expected)
+        (applied,) = await door.submit([change], USER)
+        return applied
+
+    return [
+        create_job,
+        all_jobs,
+        jobs,
+        job,
+        delete_job,
+        job_pods,
+        explanation,
+        command,
+        suspend,
+        resume,
+        scale,
+    ]
+
+
+def command_of(name: str, namespace: str, uid: str, action: str) -> Document:
+    """The Command that asks for an action on a job; it goes away with it."""
+    reference = {
+        "apiVersion": kinds.JOBS.api_version,
+        "kind": kinds.JOBS.kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+    }
+    return {
+        "apiVersion": kinds.COMMANDS.api_version,
+        "kind": kinds.COMMANDS.kind,
+        "metadata": {
+            "generateName": f"{name}-{action.lower()}-",
+            "namespace": namespace,
+            "ownerReferences": [reference],
+        },
+        "action": action,
+        "target": reference,
+    }

@@ -1,0 +1,176 @@
+"""A request with an Idempotency-Key is done once, and answered alike each time."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from stromboli.admission import once, rest
+from stromboli.admission.door import Door
+from stromboli.admission.settings import DoorSettings
+from stromboli.local.bus import EmbeddedBus
+from stromboli.local.cluster import EmbeddedCluster
+from stromboli.shared import errors, keys, runtime, topics
+from stromboli.shared.api import kinds
+
+JOBS = "/v1/namespaces/default/jobs"
+KEY = {once.HEADER: "8e03978e-40d5-43e8-bc93-6894a57f9324"}
+
+
+def job(name: str = "train", **metadata: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}
+    task = {"name": "work", "replicas": 1, "template": template}
+    return {"metadata": {"name": name, **metadata}, "spec": {"tasks": [task]}}
+
+
+class Forgetful:
+    """A log that is away when the answer is to be kept."""
+
+    epoch = 0
+
+    async def append(self, *_: Any) -> Any:
+        raise errors.UnavailableError("append", "the log is away")
+
+
+@contextlib.asynccontextmanager
+async def opened(folder: Path, cluster: EmbeddedCluster) -> AsyncIterator[httpx.AsyncClient]:
+    """A door that has folded its log, as after a start."""
+    async with EmbeddedBus(folder / "log.db") as bus:
+        writer = await bus.open_writer("admission", "test")
+        door = Door(DoorSettings(), cluster, runtime.utc_now)
+        async with contextlib.aclosing(bus.fold([topics.ANSWERS])) as batches:
+            async for batch in batches:
+                for record in batch.records:
+                    door.fold(record)
+                if batch.caught_up:
+                    break
+        door.once.open(writer)
+        async with talking(door, cluster) as client:
+            yield client
+
+
+@contextlib.asynccontextmanager
+async def talking(door: Door, cluster: EmbeddedCluster) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app=rest.app(rest.routes(door, cluster)))  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
+        await client.post("/v1/apply", json={"objects": [QUEUE]})
+        yield client
+
+
+QUEUE = {
+    "apiVersion": kinds.QUEUES.api_version,
+    "kind": "Queue",
+    "metadata": {"name": "default"},
+}
+
+
+async def test_the_same_request_is_answered_alike_also_after_a_restart(
+    tmp_path: Path, cluster: EmbeddedCluster
+) -> None:
+    """Also when what it made has changed or is gone meanwhile."""
+    async with opened(tmp_path, cluster) as client:
+        first = await client.post(JOBS, json=job(), headers=KEY)
+        again = await client.post(JOBS, json=job(), headers=KEY)
+        assert (first.status_code, again.status_code) == (201, 201)
+        assert first.content == again.content
+        await client.delete(f"{JOBS}/train")
+    async with opened(tmp_path, cluster) as client:
+        late = await client.post(JOBS, json=job(), headers=KEY)
+        assert (late.status_code, late.content) == (201, first.content)
+        assert (await client.get(f"{JOBS}/train")).status_code == 404
+
+
+async def test_another_request_with_the_same_key_is_refused(
+    tmp_path: Path, cluster: EmbeddedCluster
+) -> None:
+    async with opened(tmp_path, cluster) as client:
+        await client.post(JOBS, json=job(), headers=KEY)
+        for path, body in ((JOBS, job("other")), ("/v1/queues", {"metadata": {"name": "q"}})):
+            refused = await client.post(path, json=body, headers=KEY)
+            assert refused.status_code == 422
+            assert refused.json()["violations"][0]["path"] == once.HEADER
+        assert (await client.get(f"{JOBS}/other")).status_code == 404
+
+
+async def test_requests_side_by_side_make_one_job(tmp_path: Path, cluster: EmbeddedCluster) -> None:
+    async with opened(tmp_path, cluster) as client:
+        made = job("", generateName="train-")
+        answers = await asyncio.gather(
+            *(client.post(JOBS, json=made, headers=KEY) for _ in range(5))
+        )
+        assert {answer.status_code for answer in answers} == {201}
+        assert len({answer.content for answer in answers}) == 1
+        assert len((await client.get(JOBS)).json()["items"]) == 1
+
+
+async def test_a_refusal_is_not_kept(tmp_path: Path, cluster: EmbeddedCluster) -> None:
+    """Nothing was written: once the queue is there, the same request passes."""
+    async with opened(tmp_path, cluster) as client:
+        wish = job()
+        wish["spec"]["queue"] = "later"
+        assert (await client.post(JOBS, json=wish, headers=KEY)).status_code == 422
+        later = {**QUEUE, "metadata": {"name": "later"}}
+        await client.post("/v1/apply", json={"objects": [later]})
+        assert (await client.post(JOBS, json=wish, headers=KEY)).status_code == 201
+
+
+@pytest.mark.parametrize("name", ["train", ""])
+async def test_work_whose_answer_was_lost_is_found_again(
+    tmp_path: Path, cluster: EmbeddedCluster, name: str
+) -> None:
+    """The job was written and the log was away, or we were killed: the repetition says 201."""
+    made = job(name) if name else job("", generateName="train-")
+    door = Door(DoorSettings(), cluster, runtime.utc_now)
+    door.once.open(Forgetful())
+    async with talking(door, cluster) as client:
+        lost = await client.post(JOBS, json=made, headers=KEY)
+        assert lost.status_code == 503
+    async with opened(tmp_path, cluster) as client:
+        (stored,) = (await client.get(JOBS)).json()["items"]
+        again = await client.post(JOBS, json=made, headers=KEY)
+        assert again.status_code == 201
+        assert again.json()["metadata"]["uid"] == stored["metadata"]["uid"]
+        assert keys.IDEMPOTENCY in stored["metadata"]["annotations"]
+        stranger = await client.post(JOBS, json=job("train"), headers={once.HEADER: "another"})
+        assert stranger.status_code == (409 if name else 201)
+
+
+async def test_a_command_is_asked_for_once(tmp_path: Path, cluster: EmbeddedCluster) -> None:
+    async with opened(tmp_path, cluster) as client:
+        await client.post(JOBS, json=job())
+        answers = [await client.post(f"{JOBS}/train/suspend", headers=KEY) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [202, 202]
+        assert answers[0].content == answers[1].content
+        assert len((await cluster.list(kinds.COMMANDS)).items) == 1
+
+
+async def test_answers_are_held_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest go first."""
+    monkeypatch.setattr(once, "MEMORY_BYTES", 100)
+    kept = once.Once(runtime.utc_now)
+    kept.open(Silent())
+    work: list[str] = []
+
+    async def answered(key: str) -> bytes:
+        async def do() -> tuple[int, bytes]:
+            work.append(key)
+            return 201, b"x" * 40
+
+        return (await kept.answer(key, "request", do))[1]
+
+    for key in ("a", "b", "c", "a", "c"):
+        await answered(key)
+    assert work == ["a", "b", "c", "a"]
+
+
+class Silent:
+    """A log that takes everything."""
+
+    epoch = 0
+
+    async def append(self, *_: Any) -> Any:
+        return ()

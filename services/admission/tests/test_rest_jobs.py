@@ -1,0 +1,88 @@
+"""What may be asked of jobs that exist, and collections in pages."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from stromboli.local.cluster import EmbeddedCluster
+from stromboli.shared.api import kinds
+
+JOBS = "/v1/namespaces/default/jobs"
+
+
+def job(name: str, *tasks: tuple[str, int]) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}
+    made = [
+        {"name": task, "replicas": replicas, "template": template}
+        for task, replicas in tasks or [("work", 2)]
+    ]
+    return {"metadata": {"name": name}, "spec": {"tasks": made}}
+
+
+async def test_over_all_pages_each_job_that_stays_is_seen_once(client: httpx.AsyncClient) -> None:
+    for name in ("b", "c", "d", "e", "f"):
+        await client.post(JOBS, json=job(name))
+    seen: list[str] = []
+    token = ""
+    for change in (
+        lambda: client.post(JOBS, json=job("a")),
+        lambda: client.delete(f"{JOBS}/b"),
+        None,
+    ):
+        query = {"limit": "2", **({"continue": token} if token else {})}
+        page = (await client.get(JOBS, params=query)).json()
+        seen += [item["metadata"]["name"] for item in page["items"]]
+        token = page.get("continue", "")
+        if change is not None:
+            await change()
+    assert (seen, token) == (["b", "c", "d", "e", "f"], "")
+
+
+@pytest.mark.parametrize("query", [{"limit": "0"}, {"limit": "x"}, {"continue": "nonsense"}])
+async def test_a_page_that_cannot_be_is_a_problem(
+    client: httpx.AsyncClient, query: dict[str, str]
+) -> None:
+    answer = await client.get(JOBS, params=query)
+    assert answer.status_code in (400, 422)
+    assert answer.headers["content-type"].startswith("application/problem+json")
+
+
+@pytest.mark.parametrize(("path", "action"), [("suspend", "AbortJob"), ("resume", "ResumeJob")])
+async def test_suspending_and_resuming_are_commands(
+    client: httpx.AsyncClient, cluster: EmbeddedCluster, path: str, action: str
+) -> None:
+    await client.post(JOBS, json=job("train"))
+    answer = await client.post(f"{JOBS}/train/{path}")
+    assert answer.status_code == 202
+    (stored,) = (await cluster.list(kinds.COMMANDS)).items
+    assert kinds.COMMANDS.decode(stored).action == action
+    assert (await client.post(f"{JOBS}/none/{path}")).status_code == 404
+
+
+async def test_a_whole_gang_that_grows_stays_whole(client: httpx.AsyncClient) -> None:
+    await client.post(JOBS, json=job("train", ("ps", 1), ("worker", 2)))
+    answer = await client.post(f"{JOBS}/train/scale", json={"task": "worker", "replicas": 5})
+    assert (answer.status_code, answer.json()["result"]) == (200, "configured")
+    spec = (await client.get(f"{JOBS}/train")).json()["spec"]
+    assert ([task["replicas"] for task in spec["tasks"]], spec["minAvailable"]) == ([1, 5], 6)
+    fewer = {"task": "worker", "replicas": 4, "minAvailable": 2}
+    await client.post(f"{JOBS}/train/scale", json=fewer)
+    assert (await client.get(f"{JOBS}/train")).json()["spec"]["minAvailable"] == 2
+
+
+@pytest.mark.parametrize(
+    ("wish", "path"),
+    [
+        ({"replicas": 3}, "task"),
+        ({"replicas": 3, "task": "none"}, "task"),
+        ({"replicas": 0, "task": "ps", "minAvailable": 99}, "spec.minAvailable"),
+    ],
+)
+async def test_a_scale_that_cannot_be_says_why(
+    client: httpx.AsyncClient, wish: dict[str, Any], path: str
+) -> None:
+    await client.post(JOBS, json=job("train", ("ps", 1), ("worker", 2)))
+    answer = await client.post(f"{JOBS}/train/scale", json=wish)
+    assert answer.status_code == 422
+    assert [each["path"] for each in answer.json()["violations"]] == [path]
