@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from stromboli.local import system
-from stromboli.local.demo import experiment, report
+from stromboli.local.demo import experiment, real, report
 from stromboli.local.nodes import rules as rule_files
 from stromboli.local.nodes import simulated
 from stromboli.local.processes import machine
@@ -160,4 +160,11 @@ async def _demo(console: Console, state: Path) -> list[str]:
         if restarted.finished == restarted.jobs
         else "\nAfter a restart of everything not all jobs finished."
     )
-    return report.failures([*trials, restarted], reasons)
+    console.print(
+        "\nSo far nodes only played pods. Now real jobs: their commands run as processes of this "
+        "machine,\neach with an address of its own, and find each other by name.\n"
+    )
+    shown = await real.show(state / "real")
+    for line in report.real_jobs(shown):
+        console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+    return [*report.failures([*trials, restarted], reasons), *shown.failures]

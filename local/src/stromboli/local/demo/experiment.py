@@ -32,9 +32,13 @@ NODES, CPUS_OF_A_NODE = 3, 3
 ROOM = NODES * CPUS_OF_A_NODE
 RUN_S = 0.4
 """How long a job works once all of its pods run."""
-LIMIT_S = 5.0
-"""How long the jobs may take until we look who holds what: five jobs one after another need 2 s."""
+STILL_S, LIMIT_S = 3.0, 20.0
+"""How long nothing may change, and how long the jobs may take in all, until we look who holds
+what: a job works for less than a second, so after three nothing will come."""
 LOOK_S = 0.05
+IN_VAIN_S = 1.0
+"""From when on pods of a job that does not start count as held in vain: before, the others of its
+gang may be on their way, since binds are writes one after another."""
 SEED = 7
 """Shuffles the baseline's pods, and is the same in every run."""
 
@@ -187,21 +191,26 @@ async def watch(
     loop = asyncio.get_running_loop()
     began = loop.time()
     most_held = 0
+    since: dict[JobView, float] = {}
+    last: list[JobView] = []
+    changed = 0.0
     while True:
         views = await look(cluster)
         show(views)
-        finished = sum(view.phase == "Completed" for view in views)
-        stuck = {view.name: view.held for view in views if 0 < view.held < PODS_OF_A_JOB}
-        waiting = {name: held for name, held in stuck.items() if _is_waiting(name, views)}
-        most_held = max(most_held, sum(waiting.values()))
         elapsed = loop.time() - began
-        if finished >= (until_finished or len(views)) or elapsed > LIMIT_S:
+        if views != last:
+            last, changed = views, elapsed
+        finished = sum(view.phase == "Completed" for view in views)
+        stuck = [
+            view for view in views if 0 < view.held < PODS_OF_A_JOB and view.phase == "Pending"
+        ]
+        since = {view: since.get(view, elapsed) for view in stuck}
+        waiting = {view.name: view.held for view in stuck if elapsed - since[view] >= IN_VAIN_S}
+        most_held = max(most_held, sum(waiting.values()))
+        is_still = elapsed - changed > STILL_S or elapsed > LIMIT_S
+        if finished >= (until_finished or len(views)) or is_still:
             return Trial(len(views), gang, finished, elapsed, most_held, waiting)
         await asyncio.sleep(LOOK_S)
-
-
-def _is_waiting(name: str, views: list[JobView]) -> bool:
-    return any(view.name == name and view.phase == "Pending" for view in views)
 
 
 async def explained(running: system.System, views: list[JobView]) -> list[str]:

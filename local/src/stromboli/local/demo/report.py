@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from stromboli.local.demo import experiment
+from stromboli.local.demo import experiment, real
 from stromboli.local.demo.experiment import JobView, Trial
 
 BLOCKS = "█"
@@ -76,6 +76,17 @@ def _cell(trial: Trial) -> str:
         return f"deadlock: {trial.finished} of {trial.jobs} finished, {held} pods held in vain"
     waste = f", {trial.most_held} pods held in vain meanwhile" if trial.most_held else ""
     return f"all {trial.jobs} finished in {trial.seconds:.1f} s{waste}"
+
+
+def real_jobs(shown: real.Shown) -> list[str]:
+    """What the real jobs wrote, each below what it is."""
+    lines = []
+    for job in shown.ran:
+        lines += [f"{job.name} ({job.phase}): {real.SHOWN[job.name]}"]
+        lines += [f"    {line}" for line in job.lines]
+    if shown.left_out:
+        lines.append(f"Not shown here: {shown.left_out}")
+    return lines
 
 
 def failures(trials: list[Trial], reasons: list[str]) -> list[str]:
