@@ -128,9 +128,10 @@ async def test_an_eviction_deletes_the_pod_and_spares_a_finished_one(stage: Stag
         assert [it.result for it in answer.tasks] == ["refused", "executed"]
 
 
+@pytest.mark.parametrize("stage", [None, 1, 2, 1027], indirect=True)
 async def test_an_evicted_pod_is_told_first_and_ends_when_it_was_told(stage: Stage) -> None:
-    """Also if the controller is another one by then; meanwhile it goes on with its work, however
-    many wait."""
+    """Also if the controller is another one by then, or if somebody else writes the pod at the same
+    moment (1027); meanwhile it goes on with its work, however many wait."""
     async with stage.controller(decisions_in_hand=1):
         await enqueued(stage, 2)
         one, two = await stage.pods(2)

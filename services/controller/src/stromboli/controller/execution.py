@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
 from typing import TypeVar
 
 import structlog
@@ -289,24 +290,36 @@ class Execution:
 
         The time stands on the pod: after a restart the decision comes again and finds it there.
         """
-        found = await self._until_done(
-            lambda: self._hands.read(kinds.PODS, eviction.namespace, eviction.pod)
-        )
-        if not isinstance(found, core.Pod) or found.metadata.uid != eviction.uid:
+        due = await self._write_notice(eviction, group)
+        if due is None:
             return
-        now = self._clock()
-        due = decisions.due(found, eviction, now)
-        for patch in decisions.notices(found, eviction, due, now):
-            try:
-                await self._until_done(functools.partial(self._hands.patch, patch, group))
-            except errors.PermanentError as error:
-                # It loses a courtesy, not its end.
-                _log.warning("notice not given", pod=patch.key, reason=error.reason)
         async with turn.given_up():
             while (left := (due - self._clock()).total_seconds()) > 0:
                 if decisions.before_eviction(self._view, eviction) is not None:
                     return
                 await self._pause(min(left, NOTICE_LOOK_S))
+
+    async def _write_notice(self, eviction: messages.Eviction, group: str) -> datetime | None:
+        """When the pod ends, as it is told now or was told before; None if it is gone."""
+        backoff = runtime.Backoff()
+        while True:
+            found = await self._until_done(
+                lambda: self._hands.read(kinds.PODS, eviction.namespace, eviction.pod)
+            )
+            if not isinstance(found, core.Pod) or found.metadata.uid != eviction.uid:
+                return None
+            now = self._clock()
+            due = decisions.due(found, eviction, now)
+            try:
+                for patch in decisions.notices(found, eviction, due, now):
+                    await self._until_done(functools.partial(self._hands.patch, patch, group))
+            except (errors.ConflictError, errors.NotFoundError):
+                await self._pause(backoff.next_s())
+                continue
+            except errors.PermanentError as error:
+                # It loses a courtesy, not its end.
+                _log.warning("notice not given", pod=eviction.pod, reason=error.reason)
+            return due
 
     async def _evict_now(self, eviction: messages.Eviction, group: str) -> decisions.Answer:
         # The picture may be behind: a pod that finished in the meantime must not be deleted.
