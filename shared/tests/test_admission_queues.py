@@ -129,3 +129,11 @@ def test_only_a_childless_queue_of_ones_own_can_be_deleted(name: str, allowed: b
         kinds.QUEUES, "DELETE", document(name), None, review.Known(queues=queues), POLICY
     )
     assert (not found) == allowed
+
+
+def test_a_queue_that_is_closing_can_be_edited() -> None:
+    """Nobody asks for that state: it stands there."""
+    closing = {"status": {"state": "Closing"}}
+    before, after = document(weight=1) | closing, document(weight=2) | closing
+    assert refused(after, before=before) == set()
+    assert refused(after, before=document(weight=1)) == {"status.state"}

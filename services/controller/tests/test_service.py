@@ -13,7 +13,7 @@ from services.controller.tests.stage import Stage
 from stromboli.shared import envelope, keys, runtime, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages import batch, log, scheduling
-from stromboli.testkit.builders import make_command, make_job, make_node, make_task
+from stromboli.testkit.builders import make_command, make_job, make_node, make_queue, make_task
 
 J = "default/j1"
 
@@ -290,3 +290,31 @@ async def test_a_controller_stopped_in_the_middle_leaves_nothing_double(stage: S
         pods = await stage.pods(40)
         await stage.until(kinds.JOBS, J, lambda job: job.status.pending == 40)
     assert {pod.metadata.name for pod in pods} == {f"j1-worker-{i}" for i in range(40)}
+
+
+async def test_a_tree_of_queues_is_closed_and_opened_though_the_controller_changes(
+    stage: Stage,
+) -> None:
+    """What one controller began the next one ends; the queue's numbers are kept all the time."""
+    for name, parent in (("org", "root"), ("team", "org"), ("leaf", "team")):
+        await stage.submit(make_queue(name, parent=parent, state=""))
+    async with stage.controller():
+        await enqueued(stage, 2, queue="leaf")
+        await stage.answer(await stage.place(await stage.group(J), await stage.pods(2)))
+        await stage.until(
+            kinds.QUEUES, "root", lambda it: (it.status.allocated or {}).get("pods") == "2"
+        )
+        org = await stage.until(kinds.QUEUES, "org", lambda it: it.status.state == "Open")
+        await stage.submit(make_command("c1", "CloseQueue", org))
+        await stage.until(kinds.QUEUES, "org", lambda it: it.status.state == "Closed")
+    async with stage.controller():
+        await stage.until(kinds.QUEUES, "leaf", lambda it: it.status.state == "Closing")
+        for pod in await stage.pods(2):
+            await stage.report(pod, "Succeeded")
+        await stage.job(J, "Completed")
+        await stage.until(kinds.QUEUES, "leaf", lambda it: it.status.state == "Closed")
+        await stage.until(kinds.QUEUES, "root", lambda it: it.status.allocated == {})
+        assert await stage.names(kinds.COMMANDS) == []
+        await stage.submit(make_command("c2", "OpenQueue", org))
+    async with stage.controller():
+        await stage.until(kinds.QUEUES, "leaf", lambda it: it.status.state == "Open")

@@ -117,7 +117,7 @@ def test_queues_that_always_exist_are_made_and_empty_states_are_opened() -> None
     ((patch,),) = queues.reconcile(picture, "q", NOON)
     assert isinstance(patch, commands.Patch)
     assert b'"state":"Open"' in patch.patch
-    picture.apply(make_record(observed(make_queue("q", state="Closed", version=2))))
+    picture.apply(make_record(observed(make_queue("q", state="Closed", parent="root", version=2))))
     assert queues.reconcile(picture, "q", NOON) == ()
     picture.apply(garbled(topics.QUEUES, "root"))
     assert queues.reconcile(picture, "root", NOON) == ()

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from services.controller.tests.patches import json_patch, merged
 from stromboli.controller.core import (
     commands,
     history,
@@ -211,8 +212,11 @@ class World:
             raise RefusedError
         patch = msgspec.json.decode(command.patch)
         if command.patch_type == "merge":
-            patch.get("metadata", {}).pop("resourceVersion", None)
-            changed = found | {key: value for key, value in patch.items() if key != "metadata"}
+            version = patch.get("metadata", {}).get("resourceVersion")
+            if version not in (None, found["metadata"]["resourceVersion"]):
+                self._take_in(command.kind, command.key)
+                raise RefusedError
+            changed = merged(found, patch)
         else:
             try:
                 changed = json_patch(found, patch)
@@ -419,6 +423,16 @@ class World:
             if plural == kind.plural
         )
 
+    def queue(self, name: str) -> scheduling.Queue:
+        return kinds.QUEUES.decode(msgspec.json.encode(self.objects["queues", name]))
+
+    def groups(self) -> list[scheduling.PodGroup]:
+        return [
+            kinds.POD_GROUPS.decode(msgspec.json.encode(body))
+            for (plural, _), body in sorted(self.objects.items())
+            if plural == "podgroups"
+        ]
+
     def pods(self) -> list[core.Pod]:
         return [
             kinds.PODS.decode(msgspec.json.encode(body))
@@ -449,39 +463,12 @@ class World:
         return sorted(event.reason for event in self.events.values())
 
     def requests(self) -> Iterator[commands.Command]:
-        """Commands that were writes to the cluster, other than Events."""
+        """Commands that were writes to the cluster, other than Events and about queues."""
         for command in self.done:
-            if not isinstance(command, commands.Publish | commands.RecordEvent | commands.Ask):
+            if isinstance(command, commands.Publish | commands.RecordEvent | commands.Ask):
+                continue
+            if getattr(command, "kind", None) is not kinds.QUEUES:
                 yield command
 
 
 KINDS: dict[str, kinds.Kind[Any]] = {kind.plural: kind for kind in (*kinds.WATCHED, *kinds.WRITTEN)}
-
-
-def json_patch(found: Body, operations: list[Body]) -> Body:
-    """RFC 6902 with test, add and replace. Raises KeyError, IndexError or ValueError."""
-    changed = copy.deepcopy(found)
-    for operation in operations:
-        *path, last = operation["path"].lstrip("/").split("/")
-        place: Any = changed
-        for part in path:
-            place = place[int(part)] if isinstance(place, list) else place[part]
-        if isinstance(place, list):
-            _patch_list(place, last, operation)
-        elif operation["op"] == "add":
-            place[last] = operation["value"]
-        elif operation["op"] == "replace":
-            place[last]
-            place[last] = operation["value"]
-        elif place[last] != operation["value"]:
-            raise ValueError(operation["path"])
-    return changed
-
-
-def _patch_list(place: list[Any], last: str, operation: Body) -> None:
-    if operation["op"] == "add" and last == "-":
-        place.append(operation["value"])
-    elif operation["op"] == "replace":
-        place[int(last)] = operation["value"]
-    else:
-        raise ValueError(operation["path"])

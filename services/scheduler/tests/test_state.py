@@ -144,6 +144,20 @@ def test_a_pod_before_its_node_is_counted_once_the_node_comes() -> None:
     assert cell.used_cpu() == 1000
 
 
+def test_what_is_only_told_of_a_queue_calls_for_no_session() -> None:
+    """Every session changes its numbers: they would call for the next one."""
+    cell = Cell()
+    cell.see(*BASE, builders.make_pod_group("wide", 9, phase="Inqueue"), *PODS)
+    cell.session()
+    assert cell.picture.due == ""
+    queue = builders.make_queue(version=2)
+    told = scheduling.QueueStatus(state="Open", running=3, allocated={"cpu": "3"})
+    cell.see(msgspec.structs.replace(queue, status=told))
+    assert cell.picture.due == ""
+    cell.see(builders.make_queue(version=3, weight=2))
+    assert cell.picture.due
+
+
 def test_a_node_that_cannot_be_read_gets_nothing_and_is_shown() -> None:
     cell = Cell()
     cell.see(*BASE, GROUP, *PODS)

@@ -38,6 +38,8 @@ CALM_S = 0.1
 writes come together, and do not compete with the pods' own way to their nodes."""
 CALM = frozenset({"podgroup", "flow", "template", "cron"})
 """Items that are looked at so long after a change."""
+COUNTS_CALM_S = 0.5
+"""A queue's numbers change with every pod in it: two writes a second show that it lives."""
 LONG_PLAN_S = 0.01
 REST_AFTER_LONG = 4
 """A job whose plan took longer than this (from some thousand pods on) rests four times as long
@@ -250,6 +252,8 @@ class Controller:
     def _touch(self, item: view.Item, cause: str) -> None:
         if item.kind in CALM:
             self._lanes.touch_later(item, CALM_S)
+        elif item.kind == "queue counts":
+            self._lanes.touch_later(item, COUNTS_CALM_S)
         else:
             self._lanes.touch(item, cause)
 

@@ -28,7 +28,7 @@ def created(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]
 
 def updated(queue: Queue, before: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
     """Everything wrong with a change of a queue."""
-    yield from _of_itself(queue, queues)
+    yield from _of_itself(queue, queues, before)
     if queue.metadata.name == ROOT:
         for name in ("capability", "deserved", "guarantee"):
             if getattr(queue.spec, name) != getattr(before.spec, name):
@@ -107,7 +107,7 @@ def _amounts(quantities: Quantities | None) -> units.Amounts:
     return result
 
 
-def _of_itself(queue: Queue, queues: Queues) -> Iterator[Violation]:
+def _of_itself(queue: Queue, queues: Queues, before: Queue | None = None) -> Iterator[Violation]:
     spec = queue.spec
     listed = (
         ("spec.capability", spec.capability),
@@ -144,7 +144,8 @@ def _of_itself(queue: Queue, queues: Queues) -> Iterator[Violation]:
                 reason=f"{units.text(name, wanted)} is more than the capability",
                 expected=f"at most {units.text(name, capability[name])}",
             )
-    if queue.status.state not in ("", "Open", "Closed"):
+    stands = before.status.state if before else ""
+    if queue.status.state not in ("", "Open", "Closed", stands):
         yield Violation(
             path="status.state",
             reason=f"{queue.status.state!r} cannot be asked for",

@@ -97,9 +97,15 @@ class QueueSpec(Part, frozen=True, kw_only=True):
 
 
 class QueueStatus(Part, frozen=True, kw_only=True):
-    """State Open, Closed, Closing or Unknown, empty reads as Open; and what its pods hold."""
+    """State Open, Closed, Closing or Unknown, empty reads as Open; its PodGroups by phase; and what
+    its pods and those of queues below hold."""
 
     state: str = ""
+    pending: int = 0
+    inqueue: int = 0
+    running: int = 0
+    unknown: int = 0
+    completed: int = 0
     allocated: dict[str, Quantity] | None = None
 
 

@@ -204,12 +204,17 @@ def make_pod_group(
 
 
 def make_queue(
-    name: str = "default", *, weight: int = 1, state: str = "Open", version: int = 1
+    name: str = "default",
+    *,
+    weight: int = 1,
+    state: str = "Open",
+    parent: str = "",
+    version: int = 1,
 ) -> scheduling.Queue:
     """A queue, open unless said."""
     return scheduling.Queue(
         metadata=make_meta("queue", name, version=version),
-        spec=scheduling.QueueSpec(weight=weight),
+        spec=scheduling.QueueSpec(weight=weight, parent=parent),
         status=scheduling.QueueStatus(state=state),
     )
 

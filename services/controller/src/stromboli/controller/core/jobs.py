@@ -76,7 +76,7 @@ def _step_of(picture: view.View, job: Job, now: datetime) -> commands.Plan:
         return (told,)
     if _has_expired(picture, job, now):
         return (told, (_remove(job),))
-    wishes = picture.orders(job.metadata.key)
+    wishes = picture.orders(view.Item("job", job.metadata.key))
     if wishes and job.status.state.phase:
         return (told, *orders.obey(job, wishes[0], seen.counts, now))
     advance = _advance(picture, job, seen, now)

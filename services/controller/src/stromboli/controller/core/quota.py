@@ -23,6 +23,11 @@ def total(counted: list[tuple[core.PodSpec, int]]) -> dict[str, str]:
     return _named(requests, limits, pods=sum(count for _, count in counted))
 
 
+def requests(spec: core.PodSpec) -> units.Amounts:
+    """What one pod requests. Raises ValueError for a quantity that is none."""
+    return _amounts(spec)[0]
+
+
 def _named(requests: Mapping[str, int], limits: Mapping[str, int], pods: int) -> dict[str, str]:
     found = {"count/pods": str(pods), "pods": str(pods)}
     for name, value in requests.items():

@@ -1,7 +1,8 @@
 """Commands of users that no job's life cycle takes up: said and removed, never silently kept.
 
-Commands for a job of ours are the job's own business (``jobs``); those for somebody else's job are
-left alone. A command may become visible before its job, so one without a job waits a little.
+Commands for a job of ours are the job's own business (``jobs``), those for a queue the queue's
+(``queues``); those for somebody else's job are left alone. A command may become visible before what
+it is for, so one without a target waits a little.
 """
 
 from datetime import datetime, timedelta
@@ -11,7 +12,7 @@ from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Command
 
 WAITS = timedelta(seconds=30)
-"""How long a command waits for its job: watches of two kinds differ by seconds at most."""
+"""How long a command waits for its target: watches of two kinds differ by seconds at most."""
 
 
 def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
@@ -23,9 +24,10 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
     if at is not None and now < at:
         return ()
     target = order.target
-    name = "nothing" if target is None else f"{target.kind} {target.name}"
-    why = "there is no such job" if at is not None else "not carried out yet for this kind"
-    said = ("CommandRefused", f"{order.action} for {name}: {why}", now)
+    what = "job" if target is None else target.kind.lower()
+    name = "" if target is None else target.name
+    text = f"{order.action} for {what} {name}: there is no such {what}"
+    said = ("CommandRefused", text, now)
     delete = commands.Delete(
         kind=kinds.COMMANDS,
         namespace=order.metadata.namespace,
@@ -36,9 +38,9 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
 
 
 def due(picture: view.View, key: str, now: datetime) -> datetime | None:
-    """When a command without a job is given up."""
+    """When a command without its target is given up."""
     order = _pending(picture, key)
-    if order is None or view.target_job(order) is None:
+    if order is None:
         return None
     created = order.metadata.creation_timestamp
     return None if created is None else created + WAITS
@@ -49,9 +51,8 @@ def _pending(picture: view.View, key: str) -> Command | None:
     order = picture.command(key)
     if order is None or picture.is_going(order):
         return None
-    job = view.target_job(order)
-    if job is not None:
-        return order if picture.state(kinds.JOBS, job) is None else None
-    target = order.target
-    is_queue = target is not None and target.kind == kinds.QUEUES.kind
-    return order if is_queue else None
+    target = view.target_of(order)
+    if target is None:
+        return None
+    kind = kinds.JOBS if target.kind == "job" else kinds.QUEUES
+    return order if picture.state(kind, target.key) is None else None

@@ -7,11 +7,11 @@ topics gives the same picture.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from stromboli.controller.core import commands, history
+from stromboli.controller.core import books, commands, history
 from stromboli.shared import envelope, errors, job_plugins, keys, snapshot, topics
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.messages import base, cluster
@@ -49,13 +49,14 @@ _SIMPLE: Mapping[kinds.Kind[Any], Literal["flow", "template", "cron"]] = {
     kinds.CRON_JOBS: "cron",
 }
 """Kinds whose objects make jobs -> what is reconciled for one."""
+T = TypeVar("T")
 _UNREADABLE = base.type_name(cluster.Unreadable)
 
 
 class Item(msgspec.Struct, frozen=True):
     """Something that is reconciled as one."""
 
-    kind: Literal["job", "podgroup", "queue", "command", "flow", "template", "cron"]
+    kind: Literal["job", "podgroup", "queue", "queue counts", "command", "flow", "template", "cron"]
     key: str
 
 
@@ -99,11 +100,12 @@ class View:
         self._explained: dict[str, Explained] = {}
         self._pods_of: dict[str, set[str]] = {}
         self._members: dict[str, set[str]] = {}
-        self._orders: dict[str, set[str]] = {}
+        self._orders: dict[Item, set[str]] = {}
         self._children: dict[str, set[str]] = {}
         self._made_from: dict[str, set[str]] = {}
         self._answers: dict[str, dict[commands.Question, Answer]] = {}
-        self._unknown_pods: set[str] = set()
+        self._unreadable: dict[str, set[str]] = {}
+        self.books = books.Books()
         self._deleting: set[str] = set()
         self._enqueuing: set[str] = set()
         self._said: dict[str, dict[str, None]] = {}
@@ -163,9 +165,13 @@ class View:
         state = self.state(kinds.JOBS, job)
         return state.reason if isinstance(state, snapshot.Unknown) else ""
 
+    def unreadable(self, kind: kinds.Kind[Any]) -> Collection[str]:
+        """Keys of objects of a kind that cannot be read."""
+        return self._unreadable.get(kind.plural, ())
+
     def unknown_pods(self) -> Collection[str]:
         """Keys of pods that cannot be read."""
-        return self._unknown_pods
+        return self.unreadable(kinds.PODS)
 
     def pods_of(self, job_uid: str) -> list[core.Pod]:
         """Pods that a job manages, by name."""
@@ -175,9 +181,9 @@ class View:
         """Pods that name the PodGroup as theirs, by name."""
         return self._pods(self._members.get(pod_group, ()))
 
-    def orders(self, job: str) -> list[batch.Command]:
-        """Commands of users for the job that are still to be dealt with, oldest first."""
-        found = (self.command(key) for key in self._orders.get(job, ()))
+    def orders(self, item: Item) -> list[batch.Command]:
+        """Commands of users for a job or queue that are still to be dealt with, oldest first."""
+        found = (self.command(key) for key in self._orders.get(item, ()))
         waiting = [it for it in found if it is not None and not self.is_going(it)]
         return sorted(waiting, key=lambda it: (it.metadata.version, it.metadata.name))
 
@@ -216,7 +222,9 @@ class View:
     def items(self) -> Iterator[Item]:
         """Everything there is to look at after a start."""
         yield from (Item("queue", key) for key in ("root", "default"))
-        yield from (Item("queue", queue.metadata.key) for queue in self.objects(kinds.QUEUES))
+        for queue in self.objects(kinds.QUEUES):
+            yield Item("queue", queue.metadata.name)
+            yield Item("queue counts", queue.metadata.name)
         yield from (Item("job", job.metadata.key) for job in self.jobs())
         yield from (
             Item("job", key) for key in self.published.jobs if self.state(kinds.JOBS, key) is None
@@ -321,13 +329,14 @@ class View:
             self._index_children(change.key, before, after)
         if change.kind is kinds.COMMANDS:
             self._index_orders(change.key, before, after)
-        if change.kind is kinds.PODS:
-            if isinstance(after, snapshot.Unknown):
-                self._unknown_pods.add(change.key)
-            else:
-                self._unknown_pods.discard(change.key)
+        if isinstance(after, snapshot.Unknown):
+            self._unreadable.setdefault(change.kind.plural, set()).add(change.key)
+        else:
+            _discard(self._unreadable, change.kind.plural, change.key)
         items = dict.fromkeys(self._touched(change.kind, change.key, before))
         items |= dict.fromkeys(self._touched(change.kind, change.key, after))
+        group = group_of(after) if isinstance(after, core.Pod) else None
+        items |= dict.fromkeys(Item(*it) for it in self.books.follow(change, group))
         return tuple(items)
 
     def _touched(self, kind: kinds.Kind[Any], key: str, state: snapshot.State) -> tuple[Item, ...]:
@@ -348,8 +357,8 @@ class View:
         if kind is kinds.QUEUES:
             return (Item("queue", key),)
         if kind is kinds.COMMANDS:
-            target = target_job(state) if isinstance(state, batch.Command) else None
-            return (Item("command", key), *(() if target is None else (Item("job", target),)))
+            target = target_of(state) if isinstance(state, batch.Command) else None
+            return (Item("command", key), *(() if target is None else (target,)))
         return ()
 
     def _touched_by_pod(self, key: str, state: snapshot.State) -> tuple[Item, ...]:
@@ -418,12 +427,12 @@ class View:
             _discard(self._members, group, key)
 
     def _index_orders(self, key: str, before: snapshot.State, after: snapshot.State) -> None:
-        was = target_job(before) if isinstance(before, batch.Command) else None
-        job = target_job(after) if isinstance(after, batch.Command) else None
+        was = target_of(before) if isinstance(before, batch.Command) else None
+        target = target_of(after) if isinstance(after, batch.Command) else None
         if was is not None:
             _discard(self._orders, was, key)
-        if job is not None:
-            self._orders.setdefault(job, set()).add(key)
+        if target is not None:
+            self._orders.setdefault(target, set()).add(key)
 
     def _pods(self, pod_keys: Iterable[str]) -> list[core.Pod]:
         found = (self._objects.get(kinds.PODS, key) for key in sorted(pod_keys))
@@ -467,17 +476,21 @@ def _makers(state: snapshot.State) -> Iterator[Item]:
         yield Item("template", template)
 
 
-def target_job(order: batch.Command) -> str | None:
-    """Key of the job that a user's command is for."""
+def target_of(order: batch.Command) -> Item | None:
+    """The job or queue that a user's command is for."""
     target = order.target
-    if target is None or target.kind != kinds.JOBS.kind:
+    if target is None:
         return None
-    if target.api_version != kinds.JOBS.api_version:
-        return None
-    return f"{order.metadata.namespace}/{target.name}"
+    match (target.api_version, target.kind):
+        case (kinds.JOBS.api_version, kinds.JOBS.kind):
+            return Item("job", f"{order.metadata.namespace}/{target.name}")
+        case (kinds.QUEUES.api_version, kinds.QUEUES.kind):
+            return Item("queue", target.name)
+        case _:
+            return None
 
 
-def _discard(index: dict[str, set[str]], of: str, key: str) -> None:
+def _discard(index: dict[T, set[str]], of: T, key: str) -> None:
     found = index.get(of)
     if found is not None:
         found.discard(key)

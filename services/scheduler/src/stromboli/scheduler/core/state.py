@@ -206,8 +206,9 @@ class State:
             case kinds.NODES:
                 self._apply_to_world(change, "node")
             case kinds.QUEUES:
-                self._apply_to_world(change, "queue")
-                self._review_all()
+                if waking.of_queue(change.before) != waking.of_queue(change.after):
+                    self._apply_to_world(change, "queue")
+                    self._review_all()
             case kinds.PRIORITY_CLASSES:
                 self._apply_to_world(change, "priority_class")
                 self._review_all()

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from stromboli.scheduler.core import shapes
 from stromboli.scheduler.core.framework import model, world
+from stromboli.shared import snapshot
 from stromboli.shared.api import scheduling
 from stromboli.shared.messages import scheduling as messages
 
@@ -41,6 +42,13 @@ def of_task(of: world.World, key: str) -> tuple[object, ...]:
     nominated = task.pod.status.nominated_node_name
     known = (task.uid, task.job, task.role, task.priority, task.status, task.node, nominated)
     return (*known, task.task_class, task.is_gated)
+
+
+def of_queue(state: snapshot.State) -> object:
+    """What of a queue decisions depend on: its numbers, which every session changes, are told."""
+    if not isinstance(state, scheduling.Queue):
+        return state
+    return (state.metadata.uid, state.metadata.annotations, state.spec, state.status.state)
 
 
 class Seen(NamedTuple):

@@ -1,0 +1,47 @@
+"""The states of a queue: a table of (state, action). Source: spec/jobs.md 7.2.
+
+On purpose unlike it: a PodGroup whose pods have all ended keeps no queue from being closed.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+State = Literal["Open", "Closing", "Closed", "Unknown"]
+Action = Literal["OpenQueue", "CloseQueue", "SyncQueue"]
+
+STATES: tuple[State, ...] = get_args(State)
+ACTIONS: tuple[Action, ...] = get_args(Action)
+SHUT: frozenset[str] = frozenset({"Closing", "Closed"})
+"""States in which nothing new comes in."""
+_AS_IT_EMPTIES: Literal["as it empties"] = "as it empties"
+"""Closed if nothing is in it, Closing until then."""
+
+TABLE: Mapping[tuple[State, Action], State | Literal["as it empties"]] = {
+    ("Open", "OpenQueue"): "Open",
+    ("Open", "CloseQueue"): _AS_IT_EMPTIES,
+    ("Open", "SyncQueue"): "Open",
+    ("Closing", "OpenQueue"): "Open",
+    ("Closing", "CloseQueue"): _AS_IT_EMPTIES,
+    ("Closing", "SyncQueue"): _AS_IT_EMPTIES,
+    ("Closed", "OpenQueue"): "Open",
+    ("Closed", "CloseQueue"): "Closed",
+    ("Closed", "SyncQueue"): "Closed",
+    ("Unknown", "OpenQueue"): "Open",
+    ("Unknown", "CloseQueue"): _AS_IT_EMPTIES,
+    ("Unknown", "SyncQueue"): "Unknown",
+}
+
+
+def read(text: str) -> State:
+    """A state as it stands in a status: nothing is Open, a word that is none is Unknown."""
+    if not text:
+        return "Open"
+    return next((state for state in STATES if state == text), "Unknown")
+
+
+def after(state: State, action: Action, *, is_empty: bool) -> State:
+    """Where an action leads. ``is_empty``: no PodGroup in it has work left."""
+    found = TABLE[state, action]
+    if found == "as it empties":
+        return "Closed" if is_empty else "Closing"
+    return found

@@ -1,0 +1,48 @@
+"""Patches as an API server applies them."""
+
+import copy
+from typing import Any
+
+Body = dict[str, Any]
+
+
+def merged(found: Any, patch: Any) -> Any:
+    """A JSON merge patch, applied."""
+    if not isinstance(patch, dict):
+        return patch
+    whole = dict(found) if isinstance(found, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            whole.pop(name, None)
+        else:
+            whole[name] = merged(whole.get(name), value)
+    return whole
+
+
+def json_patch(found: Body, operations: list[Body]) -> Body:
+    """RFC 6902 with test, add and replace. Raises KeyError, IndexError or ValueError."""
+    changed = copy.deepcopy(found)
+    for operation in operations:
+        *path, last = operation["path"].lstrip("/").split("/")
+        place: Any = changed
+        for part in path:
+            place = place[int(part)] if isinstance(place, list) else place[part]
+        if isinstance(place, list):
+            _patch_list(place, last, operation)
+        elif operation["op"] == "add":
+            place[last] = operation["value"]
+        elif operation["op"] == "replace":
+            place[last]
+            place[last] = operation["value"]
+        elif place[last] != operation["value"]:
+            raise ValueError(operation["path"])
+    return changed
+
+
+def _patch_list(place: list[Any], last: str, operation: Body) -> None:
+    if operation["op"] == "add" and last == "-":
+        place.append(operation["value"])
+    elif operation["op"] == "replace":
+        place[int(last)] = operation["value"]
+    else:
+        raise ValueError(operation["path"])
