@@ -8,7 +8,7 @@ import msgspec
 
 from stromboli.scheduler.core import actions, plugins, simulate
 from stromboli.scheduler.core.framework import cluster, configuration, opening, reading, session
-from stromboli.shared.api import core, meta, resource, scheduling, shard, topology
+from stromboli.shared.api import core, meta, numa, resource, scheduling, shard, topology
 from stromboli.testkit import builders
 
 FIELDS: Mapping[type[meta.Object], str] = {
@@ -26,6 +26,7 @@ FIELDS: Mapping[type[meta.Object], str] = {
     resource.ResourceSlice: "resource_slices",
     shard.NodeShard: "node_shards",
     topology.HyperNode: "hyper_nodes",
+    numa.Numatopology: "numa_topologies",
 }
 Tier = Sequence[Mapping[str, Any]]
 

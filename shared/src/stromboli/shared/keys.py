@@ -51,6 +51,8 @@ ATTEMPT = PREFIX + "attempt"
 """Pod annotation: the how manieth pod of its job's task and index this is, from 1 on."""
 INDEX_RETRY = PREFIX + "index-retry"
 """Pod annotation in an array: how often its index had failed when the pod was made."""
+CPUS = PREFIX + "cpus"
+"""Pod annotation: the CPUs that were meant for each container alone (JSON: name -> ``0-3,8``)."""
 
 JOB_NAME = "volcano.sh/job-name"
 JOB_NAMESPACE = "volcano.sh/job-namespace"

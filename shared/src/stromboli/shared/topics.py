@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from stromboli.shared.api import batch as batch_api
-from stromboli.shared.api import core, flow, kinds, scheduling, topology
+from stromboli.shared.api import core, flow, kinds, numa, scheduling, topology
 from stromboli.shared.messages import admission, batch, cluster, log
 from stromboli.shared.messages import scheduling as messages
 
@@ -78,6 +78,7 @@ JOB_TEMPLATES = _snapshot("jobtemplates", flow.JobTemplate)
 JOB_FLOWS = _snapshot("jobflows", flow.JobFlow)
 CRON_JOBS = _snapshot("cronjobs", flow.CronJob)
 HYPER_NODES = _snapshot("hypernodes", topology.HyperNode, key="name")
+NUMA_TOPOLOGIES = _snapshot("numatopologies", numa.Numatopology, key="name")
 SYNC = Topic(
     "cluster.sync",
     "plural of the kind",
@@ -143,6 +144,7 @@ SNAPSHOTS: Mapping[kinds.Kind, Topic] = {  # type: ignore[type-arg]  # kinds of 
     kinds.PRIORITY_CLASSES: PRIORITY_CLASSES,
     kinds.QUEUES: QUEUES,
     kinds.HYPER_NODES: HYPER_NODES,
+    kinds.NUMA_TOPOLOGIES: NUMA_TOPOLOGIES,
     kinds.JOB_TEMPLATES: JOB_TEMPLATES,
     kinds.JOB_FLOWS: JOB_FLOWS,
     kinds.CRON_JOBS: CRON_JOBS,

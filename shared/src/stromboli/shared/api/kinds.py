@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from stromboli.shared.api import batch, core, flow, meta, scheduling, topology
+from stromboli.shared.api import batch, core, flow, meta, numa, scheduling, topology
 
 T = TypeVar("T", bound=meta.Object)
 
@@ -86,6 +86,15 @@ HYPER_NODES = Kind(
     namespaced=False,
 )
 
+NUMA_TOPOLOGIES = Kind(
+    "nodeinfo.volcano.sh",
+    "v1alpha1",
+    "Numatopology",
+    "numatopologies",
+    numa.Numatopology,
+    namespaced=False,
+    status_subresource=False,
+)
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", core.Namespace, namespaced=False)
 SECRETS = Kind("", "v1", "Secret", "secrets", meta.Object, status_subresource=False)
 CONFIG_MAPS = Kind("", "v1", "ConfigMap", "configmaps", meta.Object, status_subresource=False)
@@ -115,6 +124,7 @@ WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind i
     PRIORITY_CLASSES,
     QUEUES,
     HYPER_NODES,
+    NUMA_TOPOLOGIES,
     JOB_TEMPLATES,
     JOB_FLOWS,
     CRON_JOBS,

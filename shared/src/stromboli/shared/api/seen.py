@@ -19,6 +19,7 @@ KINDS: tuple[Kind[meta.Object], ...] = (
     kinds.PRIORITY_CLASSES,
     kinds.QUEUES,
     kinds.HYPER_NODES,
+    kinds.NUMA_TOPOLOGIES,
     kinds.POD_GROUPS,
     kinds.PODS,
 )

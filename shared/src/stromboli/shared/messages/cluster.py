@@ -7,7 +7,7 @@ value whose uid and resourceVersion stand in its headers.
 from datetime import datetime
 from typing import Literal
 
-from stromboli.shared.api import batch, core, flow, scheduling, topology
+from stromboli.shared.api import batch, core, flow, numa, scheduling, topology
 from stromboli.shared.messages.base import Message, register
 
 register("stromboli.cluster.node_observed.v1")(core.Node)
@@ -22,6 +22,7 @@ register("stromboli.cluster.job_template_observed.v1")(flow.JobTemplate)
 register("stromboli.cluster.job_flow_observed.v1")(flow.JobFlow)
 register("stromboli.cluster.cron_job_observed.v1")(flow.CronJob)
 register("stromboli.cluster.hyper_node_observed.v1")(topology.HyperNode)
+register("stromboli.cluster.numa_topology_observed.v1")(numa.Numatopology)
 
 GONE = "stromboli.cluster.object_gone.v1"
 """Type of a tombstone."""

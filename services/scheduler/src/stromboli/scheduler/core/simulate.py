@@ -25,7 +25,7 @@ from stromboli.scheduler.core.framework import (
     session,
 )
 from stromboli.scheduler.core.plugins import sharding, volumes
-from stromboli.shared.api import core, meta, resource, scheduling, shard, topology
+from stromboli.shared.api import core, meta, numa, resource, scheduling, shard, topology
 
 
 class Outcome(msgspec.Struct, frozen=True, rename="camel"):
@@ -78,6 +78,7 @@ FIELDS: Mapping[str, tuple[str, type[meta.Object]]] = {
     "ResourceSlice": ("resource_slices", resource.ResourceSlice),
     "NodeShard": ("node_shards", shard.NodeShard),
     "HyperNode": ("hyper_nodes", topology.HyperNode),
+    "Numatopology": ("numa_topologies", numa.Numatopology),
 }
 """Kind -> field of the cluster and how it is read; other kinds are ignored."""
 

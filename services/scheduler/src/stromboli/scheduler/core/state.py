@@ -19,7 +19,7 @@ import msgspec
 from stromboli.scheduler.core import decided, pace, told, waking
 from stromboli.scheduler.core.framework import jobs, world
 from stromboli.shared import envelope, errors, snapshot, topics
-from stromboli.shared.api import core, kinds, scheduling, topology
+from stromboli.shared.api import core, kinds, scheduling
 from stromboli.shared.messages import base, cluster
 from stromboli.shared.messages import scheduling as messages
 
@@ -31,6 +31,7 @@ FOLDED: tuple[topics.Topic, ...] = (
     topics.QUEUES,
     topics.PRIORITY_CLASSES,
     topics.HYPER_NODES,
+    topics.NUMA_TOPOLOGIES,
     topics.DECISIONS,
     topics.OUTCOMES,
     topics.EXPLANATIONS,
@@ -45,6 +46,7 @@ KINDS = (
     kinds.QUEUES,
     kinds.PRIORITY_CLASSES,
     kinds.HYPER_NODES,
+    kinds.NUMA_TOPOLOGIES,
 )
 """What the monitor must have seen before anything is decided."""
 
@@ -212,8 +214,8 @@ class State:
             case kinds.PRIORITY_CLASSES:
                 self._apply_to_world(change, "priority_class")
                 self._review_all()
-            case kinds.HYPER_NODES:
-                self._hyper_node(change)
+            case kinds.HYPER_NODES | kinds.NUMA_TOPOLOGIES:
+                self._surround(change)
             case kinds.NAMESPACES:
                 found = self.snapshot.objects(kinds.NAMESPACES)
                 self.world.label_namespaces(
@@ -233,15 +235,15 @@ class State:
             getattr(self.world, f"put_{kind}")(after)
         self._wake_for_waiting()
 
-    def _hyper_node(self, change: snapshot.Change) -> None:
-        around = self.world.surroundings
+    def _surround(self, change: snapshot.Change) -> None:
+        around, struct = self.world.surroundings, change.kind.struct
         match change.after:
-            case topology.HyperNode():
-                around.put(change.after)
+            case None:
+                around.remove(struct, change.key)
             case snapshot.Unknown(reason=reason):
-                around.lose(topology.HyperNode, change.key, reason)
-            case _:
-                around.remove(topology.HyperNode, change.key)
+                around.lose(struct, change.key, reason)
+            case found:
+                around.put(found)
         self._wake_for_waiting()
 
     def _refresh_group(self, key: str) -> None:

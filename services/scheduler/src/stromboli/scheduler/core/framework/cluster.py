@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.shared.api import core, resource, scheduling, shard, topology
+from stromboli.shared.api import core, numa, resource, scheduling, shard, topology
 
 
 class NodeUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +41,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     resource_slices: tuple[resource.ResourceSlice, ...] = ()
     node_shards: tuple[shard.NodeShard, ...] = ()
     hyper_nodes: tuple[topology.HyperNode, ...] = ()
+    numa_topologies: tuple[numa.Numatopology, ...] = ()
     namespace_labels: Mapping[str, Mapping[str, str]] = {}
     usage: Mapping[str, NodeUsage] = {}
     """Node -> measured use; a node that is absent has no measurement."""

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from stromboli.scheduler.core.framework import cluster, domains, nodes
-from stromboli.shared.api import core, meta, resource, shard, topology
+from stromboli.scheduler.core.numa import nodes as numa_nodes
+from stromboli.shared.api import core, meta, numa, resource, shard, topology
 
 FIELDS: Mapping[type[meta.Object], str] = {
     core.ResourceQuota: "resource_quotas",
@@ -17,6 +18,7 @@ FIELDS: Mapping[type[meta.Object], str] = {
     resource.ResourceSlice: "resource_slices",
     shard.NodeShard: "node_shards",
     topology.HyperNode: "hyper_nodes",
+    numa.Numatopology: "numa_topologies",
 }
 """Struct -> field of ``cluster.Cluster``."""
 
@@ -39,6 +41,8 @@ class Surroundings:
         self.resource_slices: dict[str, resource.ResourceSlice] = {}
         self.node_shards: dict[str, shard.NodeShard] = {}
         self.hyper_nodes: dict[str, topology.HyperNode] = {}
+        self.numa_topologies: dict[str, numa.Numatopology] = {}
+        self.machines = numa_nodes.Machines()
         self.namespace_labels: dict[str, Mapping[str, str]] = {}
         self.knows_volumes = True
         """Volumes and claims are seen; else nothing is known of them and nothing hangs on them."""

@@ -34,6 +34,7 @@ NAMES = frozenset(
         "eviction-limits",
         "extender",
         "network-topology-aware",
+        "numa-aware",
     }
 )
 
