@@ -138,3 +138,23 @@ async def test_a_score_that_never_ends_costs_a_second_attempt_and_nothing_else(
         decisions = await outside.until(topics.DECISIONS, at_least(2))
         assert await warned(health, "plugins") == "odd: left out: it did not answer in time"
     assert bound(decisions) == ["g1-w-0", "g1-w-1"]
+
+
+@pytest.mark.parametrize("point", ["add_standing", "add_gauges"])
+async def test_a_plugin_that_fails_over_what_is_told_has_failed_like_any_other(
+    outside: Outside, tmp_path: Path, point: str
+) -> None:
+    """Explanations and dashboards ask plugins as well: the service goes on without them."""
+
+    def register(within: session.Session) -> None:
+        within.add_job_enqueueable(lambda job: points.REJECT)
+        getattr(within, point)(failing)
+
+    at_the_door = builders.make_pod_group("g2", 1, phase="Pending", min_resources={"cpu": "1"})
+    await outside.see(builders.make_queue(), NODE, at_the_door)
+    await outside.sync()
+    async with serving(outside.bus, **with_odd(tmp_path, register)) as health:
+        assert await warned(health, "plugins") == "odd: left out: RuntimeError: odd"
+        told = await outside.until(topics.EXPLANATIONS, at_least(1))
+        assert health.is_ready
+    assert explained(told[0]).pod_group == "default/g2"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from stromboli.scheduler import instruments
 from stromboli.scheduler.core import plugins, policy, session, state, told
 from stromboli.scheduler.core.framework import cluster, configuration, isolation, opening, outside
 from stromboli.scheduler.core.framework import session as framework
@@ -19,6 +20,9 @@ from stromboli.shared.messages import log
 from stromboli.shared.messages import scheduling as messages
 
 FOLDED = (topics.SYNC, *state.FOLDED)
+GAUGE_EVERY = timedelta(seconds=1)
+"""How often plugins are asked for their gauges: dashboards look every 15 s or so, and asking costs
+milliseconds where there are a thousand queues."""
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 _session_seconds = telemetry.meter.create_histogram(
@@ -72,6 +76,7 @@ class Engine:
         find: opening.FindPlugin = plugins.find,
         watched: Callable[[isolation.Attempt], framework.Session] = isolation.at_once,
         ask: outside.Ask | None = None,
+        measures: instruments.Instruments | None = None,
     ) -> None:
         self.picture = state.State(by.scheduler_names)
         self._policy = by
@@ -89,6 +94,8 @@ class Engine:
         self._find = find
         self._watched = watched
         self._told = told.Told(ask=ask)
+        self._measures = instruments.Instruments() if measures is None else measures
+        self._gauged_at: datetime | None = None
         self._troubles = isolation.Troubles()
         self._failures: dict[str, str] = {}
 
@@ -205,6 +212,8 @@ class Engine:
             find=self._find,
             troubles=self._troubles,
             watched=self._watched,
+            timed=self._measures.timed,
+            with_gauges=self._gauged_at is None or now - self._gauged_at >= GAUGE_EVERY,
         )
         publication = Publication(
             tuple(self._decisions(decided, now)), dict(self._explanations(decided, now))
@@ -213,13 +222,14 @@ class Engine:
             self.picture.record_explanation(key, draft.message)
         self.picture.rest(is_throttled=decided.is_throttled)
         patient_until = now + session.PATIENCE if decided.is_awaiting else None
-        wakes = [at for at in (patient_until, decided.wake_at) if at is not None]
+        wakes = [at for at in (patient_until, decided.wake_at, self._gauge(decided, now)) if at]
         self._look_at = min(wakes, default=None)
         seconds = time.perf_counter() - started
         binds = sum(len(statement.binds) for statement in decided.decisions)
         self._complain(decided.complaints)
         self._show_failures(dict(decided.failures))
         _session_seconds.record(seconds)
+        self._measures.session(seconds)
         _binds.add(binds)
         if decided.record is not None:
             telemetry.log.info(
@@ -234,6 +244,14 @@ class Engine:
                 cause=decided.cause,
             )
         return publication
+
+    def _gauge(self, decided: session.Session, now: datetime) -> datetime | None:
+        """Show the gauges of a session that told them; else, when one is to tell them."""
+        if decided.gauges is None:
+            return None if self._gauged_at is None else self._gauged_at + GAUGE_EVERY
+        self._measures.tell(decided.gauges)
+        self._gauged_at = now
+        return None
 
     def _complain(self, complaints: tuple[str, ...]) -> None:
         """Say what is wrong once, not in every session."""
@@ -258,6 +276,9 @@ class Engine:
         for statement in decided.decisions:
             group = self.picture.snapshot.get(kinds.POD_GROUPS, statement.pod_group)
             parent = group.metadata.annotation(keys.TRACEPARENT) if group else None
+            created = group.metadata.creation_timestamp if group else None
+            waited_s = None if created is None else (now - created).total_seconds()
+            self._measures.decided(statement, waited_s)
             with telemetry.span(
                 "decide", parent or "", pod_group=statement.pod_group, binds=len(statement.binds)
             ) as traceparent:

@@ -17,6 +17,8 @@ from stromboli.scheduler.core.framework import (
     model,
     opening,
     outside,
+    points,
+    timing,
 )
 from stromboli.scheduler.core.framework import session as framework
 from stromboli.shared import keys
@@ -39,6 +41,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     record that called for the session. ``is_throttled``: what is in flight kept it from deciding
     more. ``is_awaiting``: pods of a young gang are still to come; should they not, a session after
     ``PATIENCE`` explains it. ``complaints``: what went wrong without stopping anything.
+    ``gauges``: what plugins tell for dashboards, None if they were not asked.
     ``failures``: plugin -> why the session went on without it, or holds gangs back for it.
     ``wake_at``: when another may decide otherwise although nothing happened.
     """
@@ -52,6 +55,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     is_awaiting: bool
     complaints: tuple[str, ...] = ()
     failures: Mapping[str, str] = {}
+    gauges: tuple[points.Gauge, ...] | None = None
     wake_at: datetime | None = None
 
 
@@ -64,9 +68,13 @@ def decide(
     find: opening.FindPlugin = plugins.find,
     troubles: isolation.Troubles | None = None,
     watched: Callable[[isolation.Attempt], framework.Session] = isolation.at_once,
+    timed: timing.Timed = timing.untimed,
+    *,
+    with_gauges: bool = False,
 ) -> Session:
     """Decide on all that waits. ``find``, ``troubles``, ``watched``: the plugins that there are,
-    those that have failed lately, and who stops one that does not answer."""
+    those that have failed lately, and who stops one that does not answer. ``timed``: who measures.
+    ``with_gauges``: ask plugins for theirs, which costs O(queues)."""
     allowance = given.allowance
     if allowance is None:
         allowance = picture.pace.most_unanswered(by.max_unanswered) - picture.unanswered()
@@ -84,17 +92,28 @@ def decide(
             seed=seed,
             allowance=allowance,
             conversation=conversation,
+            timed=timed,
         )
 
+    said = explain.Told({}, (), is_awaiting=False, is_throttled=False)
+    gauges: tuple[points.Gauge, ...] | None = None
+
+    def act(opened: framework.Session) -> None:
+        # What is told asks plugins, too: one that fails over it has failed like any other.
+        nonlocal said, gauges
+        simulate.act(opened)
+        said = explain.told(picture, opened, PATIENCE)
+        gauges = opened.gauges() if with_gauges else None
+
     known = isolation.Troubles() if troubles is None else troubles
-    closed = isolation.held(by.configured, open_with, simulate.act, find, now, known, watched)
+    closed = isolation.held(by.configured, open_with, act, find, now, known, watched)
     closed.complaints.extend(complaints)
     if measured is not None:
         closed.look_again(measured.at + MEASURED_FOR)
     try:
-        said = explain.told(picture, closed, PATIENCE)
         kept = told.answers(allowance, closed.outside, measured, known, picture.measured_at)
-        return _decided(picture, closed, said, by.configured, kept, known)
+        decided = _decided(picture, closed, said, by.configured, kept, known)
+        return msgspec.structs.replace(decided, gauges=gauges)
     finally:
         closed.take_back()
 

@@ -23,6 +23,7 @@ from stromboli.scheduler.core.framework import (
     opening,
     reading,
     session,
+    timing,
 )
 from stromboli.scheduler.core.plugins import sharding, volumes
 from stromboli.shared.api import core, meta, numa, resource, scheduling, shard, topology
@@ -119,7 +120,8 @@ def run(
 def act(opened: session.Session) -> None:
     """Run the actions that the session is configured with, and close it."""
     for name in opened.configuration.actions:
-        actions.find(name)(opened)
+        with opened.timed(timing.ACTION, name):
+            actions.find(name)(opened)
     opened.close()
 
 

@@ -5,7 +5,7 @@ decide whether and when it is heard.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -63,6 +63,10 @@ class Extensions:
     def add_standing(self, tell: points.Standings) -> None:
         """What a queue holds and may hold, for explanations."""
         self._add("standing", tell)
+
+    def add_gauges(self, tell: Callable[[], Iterable[points.Gauge]]) -> None:
+        """Numbers for people's dashboards; asked for now and then, at a session's end."""
+        self._add("gauges", tell)
 
     def add_queue_order(self, compare: points.Order[model.Queue]) -> None:
         """Which queue first."""
@@ -372,6 +376,10 @@ class Extensions:
         """The first objection."""
         answers = (test(job) for test in self.flat("job_valid", ""))
         return next((answer for answer in answers if answer is not None), None)
+
+    def gauges(self) -> tuple[points.Gauge, ...]:
+        """All that plugins tell."""
+        return tuple(gauge for tell in self.flat("gauges", "") for gauge in tell())
 
     def standing(self, queue: model.Queue) -> points.Standing | None:
         """What the queue holds and may hold; None if nobody keeps books."""

@@ -9,6 +9,7 @@ from stromboli.scheduler.core.framework import (
     outside,
     session,
     surroundings,
+    timing,
     world,
 )
 from stromboli.shared.api import meta
@@ -39,19 +40,21 @@ def open_on(
     seed: int = 0,
     allowance: int | None = None,
     conversation: outside.Conversation | None = None,
+    timed: timing.Timed = timing.untimed,
 ) -> session.Session:
     """A session on a world; take its changes back with ``Session.take_back``.
 
     ``given``: the time and answers from outside; its objects are not looked at. ``seed``,
-    ``allowance`` and ``conversation`` as in ``session.Session``.
+    ``allowance``, ``conversation`` and ``timed`` as in ``session.Session``.
     O(queues + jobs that wait + a few passes over the nodes' columns), and what changed.
     """
-    opened = session.Session(configured, kept, given, seed, allowance, conversation)
-    try:
-        opened.open_plugins(find)
-    except BaseException:
-        kept.changed.update(opened.waiting)  # the next attempt looks at them, too
-        raise
+    with timed(timing.OPENING, ""):
+        opened = session.Session(configured, kept, given, seed, allowance, conversation, timed)
+        try:
+            opened.open_plugins(find)
+        except BaseException:
+            kept.changed.update(opened.waiting)  # the next attempt looks at them, too
+            raise
     return opened
 
 

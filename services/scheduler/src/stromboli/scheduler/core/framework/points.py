@@ -84,6 +84,14 @@ class Standing(NamedTuple):
     capability: Sequence[int]
 
 
+class Gauge(NamedTuple):
+    """One number to be looked at, as it is at a session's end."""
+
+    name: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
 T = TypeVar("T")
 Order: TypeAlias = Callable[[T, T], int]
 """Negative: left first; zero: no opinion."""

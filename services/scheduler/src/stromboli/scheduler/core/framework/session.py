@@ -23,6 +23,7 @@ from stromboli.scheduler.core.framework import (
     outside,
     placing,
     statement,
+    timing,
     world,
 )
 
@@ -91,7 +92,7 @@ class Session(extensions.Extensions):
     a stand-in answers for it; ``opened``: plugins by name. ``events``: PodGroup -> texts for users.
     ``seed``: what chance there is hangs on it. ``allowance``: how many binds and evictions may be
     decided, None for any number; ``untried``: jobs left for another session for want of it.
-    ``outside``: whom plugins ask that judge elsewhere.
+    ``outside``: whom plugins ask that judge elsewhere. ``timed``: who measures.
     ``remember``: what plugins want to find in ``cluster.memory`` next time. ``wake_at``: when a
     session may decide otherwise although nothing happened; None: never.
     """
@@ -104,6 +105,7 @@ class Session(extensions.Extensions):
         seed: int = 0,
         allowance: int | None = None,
         conversation: outside.Conversation | None = None,
+        timed: timing.Timed = timing.untimed,
     ) -> None:
         super().__init__(configured.tiers)
         self.configuration = configured
@@ -114,6 +116,7 @@ class Session(extensions.Extensions):
         self.seed = seed
         self.allowance = allowance
         self.outside = outside.Conversation() if conversation is None else conversation
+        self.timed = timed
         self.untried: set[str] = set()
         self.resources = kept.resources
         self.nodes = kept.nodes
@@ -152,7 +155,8 @@ class Session(extensions.Extensions):
                 except LookupError as error:
                     self.complaints.append(f"plugin {options.name}: {error.args[0]}")
                     continue
-                with self.opening(tier, place):
+                opens = self.timed(timing.PLUGIN_OPENS, options.name)
+                with self.opening(tier, place), opens:
                     self.opened[options.name] = self.open_plugin(make, options)
 
     def open_plugin(
@@ -176,8 +180,9 @@ class Session(extensions.Extensions):
 
     def close(self) -> None:
         """Plugins write their last words."""
-        for plugin in self.opened.values():
-            plugin.close(self)
+        for name, plugin in self.opened.items():
+            with self.timed(timing.PLUGIN_CLOSES, name):
+                plugin.close(self)
 
     def take_back(self) -> None:
         """Leave the world as it was; the session is over. O(changes + jobs that wait)."""

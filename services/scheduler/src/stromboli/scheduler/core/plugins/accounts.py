@@ -4,7 +4,7 @@ A queue's account is opened from what its jobs hold and then follows what is pla
 back. Rows are changed in place; shares follow.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -77,6 +77,47 @@ def standing(account: Account | None) -> points.Standing | None:
     return points.Standing(
         account.allocated, account.inqueue, account.deserved, account.real_capability
     )
+
+
+def gauges(within: session.Session, books: Mapping[str, Account]) -> Iterator[points.Gauge]:
+    """What queues hold, deserve and may have, with the field's names. A queue without jobs holds
+    nothing; where nothing limits there is no number."""
+    for name in sorted(within.queues):
+        queue, account = within.queues[name], books.get(name)
+        labels = (("queue_name", name),)
+        yield points.Gauge("queue_weight", queue.weight, labels)
+        yield points.Gauge("queue_overused", within.overused(queue), labels)
+        yield points.Gauge("queue_share", account.share if account else 0.0, labels)
+        nothing = [0] * len(within.resources.names)
+        rows: dict[str, Sequence[float]] = {
+            "allocated": account.allocated if account else nothing,
+            "request": account.request if account else nothing,
+            "inqueue": account.inqueue if account else nothing,
+            "deserved": account.deserved if account else nothing,
+        }
+        if account is not None:
+            rows |= {"capacity": account.capability, "real_capacity": account.real_capability}
+        for what, row in rows.items():
+            yield from _amounts(within, f"queue_{what}", labels, row)
+
+
+_SUFFIXES = {"cpu": "milli_cpu", "memory": "memory_bytes"}
+
+
+def _amounts(
+    within: session.Session,
+    name: str,
+    labels: tuple[tuple[str, str], ...],
+    row: Sequence[float],
+) -> Iterator[points.Gauge]:
+    for resource, amount in zip(within.resources.names, row, strict=True):
+        if amount >= amounts.INFINITE:
+            continue
+        if resource in _SUFFIXES:
+            yield points.Gauge(f"{name}_{_SUFFIXES[resource]}", amount, labels)
+        else:
+            more = (*labels, ("resource", resource))
+            yield points.Gauge(f"{name}_scalar_resources", amount, more)
 
 
 def _named(within: session.Session, queue: model.Queue) -> frozenset[int]:

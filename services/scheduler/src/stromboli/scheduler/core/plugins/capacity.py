@@ -52,6 +52,7 @@ class Plugin:
             within, self._accounts, self._above, self._demands, self._level
         )
         within.add_queue_order(self._compare_queues)
+        within.add_gauges(lambda: accounts.gauges(within, self._accounts))
         within.add_standing(lambda queue: accounts.standing(self._accounts.get(queue.name)))
         within.add_allocatable(self._is_allocatable, self._room)
         within.add_preemptive(self._is_preemptive)

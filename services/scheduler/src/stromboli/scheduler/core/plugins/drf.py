@@ -6,7 +6,7 @@ goes first. With ``enableHierarchy`` queues are compared along their paths as we
 Ghodsi et al., Dominant Resource Fairness, NSDI 2011.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from stromboli.scheduler.core.framework import configuration, model, points, session
 from stromboli.scheduler.core.plugins import hdrf, shares
@@ -30,6 +30,7 @@ class Plugin:
         self._total: shares.Row = within.total.tolist()
         within.add_job_order(self._compare_jobs, self._share)
         within.add_preemptable(self._choose_preemptable)
+        within.add_gauges(self._gauges)
         within.add_event_handler(self._take, self._give_back)
         if self._is_hierarchical:
             self._tree = hdrf.Tree(within)
@@ -38,6 +39,14 @@ class Plugin:
 
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
+
+    def _gauges(self) -> Iterator[points.Gauge]:
+        """Shares of the jobs that wait: those of all would be a series for every job there is."""
+        for job in self._session.waiting_jobs():
+            if not job.count(model.Status.PENDING, model.Status.PIPELINED):
+                continue
+            labels = (("job_id", job.name), ("job_ns", job.namespace))
+            yield points.Gauge("job_share", self._share(job), labels)
 
     def _compare_jobs(self, left: model.Job, right: model.Job) -> int:
         first, second = self._share(left), self._share(right)

@@ -1,6 +1,6 @@
 """Gang: a job begins with its minimum or not at all (spec/plugins 1)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -24,6 +24,7 @@ class Plugin:
         def surplus(evictor: model.Task, candidates: Sequence[model.Task]) -> points.Victims:
             return _surplus(within, candidates)
 
+        within.add_gauges(lambda: _gauges(within))
         within.add_job_valid(_validity)
         within.add_preemptable(surplus)
         within.add_reclaimable(surplus)
@@ -58,6 +59,16 @@ class Plugin:
             if condition is not None:
                 job.is_unschedulable = condition.type == UNSCHEDULABLE
                 _put(job, condition)
+
+
+def _gauges(within: session.Session) -> Iterator[points.Gauge]:
+    """Jobs that lack places for their minimum, and how many."""
+    lacking = [job for job in within.waiting_jobs() if job.tasks and not job.is_ready]
+    yield points.Gauge("unschedule_job_count", len(lacking))
+    for job in lacking:
+        yield points.Gauge(
+            "unschedule_task_count", job.min_available - job.ready, (("job_id", job.name),)
+        )
 
 
 def _is_broken(job: model.Job) -> bool:

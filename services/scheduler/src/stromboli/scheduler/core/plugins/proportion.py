@@ -41,6 +41,7 @@ class Plugin:
         }
         _fill(list(self._accounts.values()), within.total.tolist())
         within.add_queue_order(self._compare_queues)
+        within.add_gauges(lambda: accounts.gauges(within, self._accounts))
         within.add_standing(lambda queue: accounts.standing(self._accounts.get(queue.name)))
         within.add_overused(self._is_overused)
         within.add_allocatable(self._is_allocatable, self._room)

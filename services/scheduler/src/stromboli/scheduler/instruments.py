@@ -1,0 +1,118 @@
+"""What is measured of sessions, with the names that dashboards of the field know; docs/metrics.md.
+
+Gauges are those of the newest session that told them: a series goes with its queue or job.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+
+from opentelemetry import metrics
+
+from stromboli.scheduler.core.framework import points, timing
+from stromboli.shared import telemetry
+from stromboli.shared.messages import scheduling as messages
+
+PREFIX = "volcano_"
+PREEMPTING = ("preempt", "gangpreempt")
+
+
+class Instruments:
+    """Of one meter."""
+
+    def __init__(
+        self,
+        meter: metrics.Meter = telemetry.meter,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        def histogram(name: str, description: str) -> metrics.Histogram:
+            return meter.create_histogram(f"{PREFIX}{name}_milliseconds", description=description)
+
+        self._meter = meter
+        self._clock = clock
+        self._session = histogram("e2e_scheduling_latency", "A session from its start to its end")
+        self._gang = histogram(
+            "e2e_job_scheduling_latency", "From a PodGroup's creation to the decision to bind it"
+        )
+        self._parts = {
+            timing.OPENING: histogram("open_session_duration", "Opening of a session"),
+            timing.ACTION: histogram("action_scheduling_latency", "An action in a session"),
+        }
+        self._plugins = histogram("plugin_scheduling_latency", "A plugin at a session's ends")
+        self._transactions = meter.create_counter(
+            f"{PREFIX}eviction_transactions", description="Statements that evict, by action"
+        )
+        # No counter: its name would be given another ending.
+        self._attempts = meter.create_up_down_counter(
+            f"{PREFIX}total_preemption_attempts", description="Statements that preempt"
+        )
+        self._victims = meter.create_gauge(
+            f"{PREFIX}pod_preemption_victims", description="Victims of the newest preemption"
+        )
+        self._told: dict[str, list[points.Gauge]] = {}
+
+    def timed(self, part: str, name: str) -> AbstractContextManager[None]:
+        """Measures a part of a session; see ``timing.Timed``."""
+        if part in (timing.PLUGIN_OPENS, timing.PLUGIN_CLOSES):
+            return _Stopwatch(self._plugins, self._clock, {"plugin": name, "OnSession": part})
+        labels = {"action": name} if part == timing.ACTION else {}
+        return _Stopwatch(self._parts[part], self._clock, labels)
+
+    def session(self, seconds: float) -> None:
+        """A session took so long."""
+        self._session.record(1000 * seconds)
+
+    def decided(self, statement: messages.StatementDecided, waited_s: float | None) -> None:
+        """A statement was decided, so long after its PodGroup was created."""
+        if statement.binds and waited_s is not None:
+            self._gang.record(1000 * waited_s)
+        if statement.evictions:
+            self._transactions.add(1, {"action": statement.reason})
+            if statement.reason in PREEMPTING:
+                self._attempts.add(1)
+                self._victims.set(len(statement.evictions))
+
+    def tell(self, gauges: Iterable[points.Gauge]) -> None:
+        """These are the gauges from now on, and no others."""
+        told: dict[str, list[points.Gauge]] = defaultdict(list)
+        for gauge in gauges:
+            told[gauge.name].append(gauge)
+        for name in told.keys() - self._told.keys():
+            self._meter.create_observable_gauge(f"{PREFIX}{name}", [self._observer(name)])
+        # One that is told no more stays, without a series: it is not made a second time.
+        self._told = {name: [] for name in self._told} | dict(told)
+
+    def _observer(
+        self, name: str
+    ) -> Callable[[metrics.CallbackOptions], Sequence[metrics.Observation]]:
+        def observe(options: metrics.CallbackOptions) -> Sequence[metrics.Observation]:
+            return [
+                metrics.Observation(gauge.value, dict(gauge.labels))
+                for gauge in self._told.get(name, ())
+            ]
+
+        return observe
+
+
+class _Stopwatch(AbstractContextManager[None]):
+    """Records milliseconds, also of what raises."""
+
+    def __init__(
+        self, into: metrics.Histogram, clock: Callable[[], float], labels: dict[str, str]
+    ) -> None:
+        self._into = into
+        self._clock = clock
+        self._labels = labels
+
+    def __enter__(self) -> None:
+        self._started = self._clock()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._into.record(1000 * (self._clock() - self._started), self._labels)
