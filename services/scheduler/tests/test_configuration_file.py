@@ -104,7 +104,8 @@ def test_without_a_file_the_fields_own_default_holds() -> None:
         ),
         (
             of_plugin("- name: deviceshare"),
-            "c.yaml:4: tiers[0].plugins[0].name: the plugin deviceshare of Volcano is not here yet;",
+            "c.yaml:4: tiers[0].plugins[0].name: "
+            "the plugin deviceshare of Volcano is not here yet;",
         ),
         (
             of_plugin("- name: gang", "- name: gang"),
