@@ -8,7 +8,14 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+)
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,11 +29,38 @@ from stromboli.admission.door import Door
 from stromboli.admission.settings import DoorSettings
 from stromboli.cli import main
 from stromboli.local.cluster import EmbeddedCluster, Hook
-from stromboli.shared import envelope, http, runtime
+from stromboli.shared import envelope, http, keys, runtime
 from stromboli.shared.api import batch, kinds, meta
+from stromboli.shared.cluster import port
 from stromboli.testkit import builders
 
 T = TypeVar("T")
+
+
+class Node:
+    """A node whose containers wrote what tests say; following ends with what is there."""
+
+    def __init__(self) -> None:
+        self.written: dict[tuple[str, str], bytes] = {}
+
+    @contextlib.asynccontextmanager
+    async def logs(
+        self, uid: str, query: port.LogQuery
+    ) -> AsyncIterator[AsyncGenerator[bytes, None]]:
+        """As the port has it."""
+        text = self.written.get((uid, query.container), b"")
+        if query.tail_lines is not None:
+            lines = text.splitlines(keepends=True)
+            text = b"".join(lines[len(lines) - query.tail_lines :])
+
+        async def chunks() -> AsyncGenerator[bytes, None]:
+            for at in range(0, len(text), 7):  # no chunk is a line
+                yield text[at : at + 7]
+
+        yield chunks()
+
+
+NODE = "node"
 
 
 class House:
@@ -36,6 +70,7 @@ class House:
         self.url = url
         self.health = runtime.Health("admission")
         self.loop = loop
+        self.node = Node()
         self._cluster = cluster
         self._door = door
         self._then: dict[str, Callable[[], Awaitable[object]]] = {}
@@ -87,6 +122,23 @@ class House:
             patch_type="merge",
             subresource="status",
         )
+
+    def start_pod(self, job: str, index: int, text: bytes, *, phase: str = "Running") -> None:
+        """A pod of a job's task, on a node, that wrote this."""
+        name = f"{job}-w-{index}"
+        labels = {keys.JOB_NAME: job, keys.TASK_INDEX: str(index)}
+        pod = builders.make_pod(name, labels=labels, task="w", index=index)
+        self.create(kinds.PODS, pod)
+        made = kinds.metadata_of(self.do(self._cluster.get(kinds.PODS, "default", name)))
+        self.do(self._cluster.bind("default", name, uid=made.uid, node=NODE, annotations={}))
+        status = msgspec.json.encode({"status": {"phase": phase}})
+        self.do(
+            self._cluster.patch(
+                kinds.PODS, "default", name, status, patch_type="merge", subresource="status"
+            )
+        )
+        for container in pod.spec.containers:
+            self.node.written[made.uid, container.name] = text
 
     def label(self, name: str, **labels: str) -> None:
         """What a user would write on a job."""
@@ -147,11 +199,15 @@ def house(tmp_path: Path) -> Iterator[House]:
             )
             for kind, way, operations in webhooks.RULES
         ]
-        cluster = EmbeddedCluster(tmp_path / "cluster.db", clock=runtime.utc_now, hooks=hooks)
+        node = Node()
+        cluster = EmbeddedCluster(
+            tmp_path / "cluster.db", clock=runtime.utc_now, hooks=hooks, kubelets={NODE: node}
+        )
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(cluster)
             doors.append(Door(DoorSettings(), cluster, runtime.utc_now))
             one = House(asyncio.get_running_loop(), "", cluster, doors[0])
+            one.node = node
             app = rest.app([*http.health_routes([one.health]), *rest.routes(doors[0], cluster)])
             app.asgi_handler = one.watching(app.asgi_handler)
             serving = http.serving(app, http.listen("127.0.0.1", 0))

@@ -134,6 +134,14 @@ class Client:
         with self._told():
             return self._client.send(call)
 
+    @contextlib.contextmanager
+    def stream(self, call: calls.Call[Any]) -> Iterator[Iterator[bytes]]:
+        """The answer to a call in chunks. Entering raises CommandError."""
+        with contextlib.ExitStack() as stack:
+            with self._told():
+                chunks = stack.enter_context(self._client.stream(call))
+            yield chunks
+
     def decode(self, kind: Kind[O], raw: bytes | msgspec.Raw) -> O:
         """Our reading of an object. Raises CommandError if the server sent something else."""
         try:

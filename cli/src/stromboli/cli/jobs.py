@@ -5,11 +5,22 @@ from typing import Annotated
 
 import typer
 
-from stromboli.cli import changes, job_view, job_wait, options, output, run, selectors, waiting
+from stromboli.cli import (
+    changes,
+    job_exec,
+    job_logs,
+    job_view,
+    job_wait,
+    options,
+    output,
+    run,
+    selectors,
+    waiting,
+)
 from stromboli.shared.api import kinds
 
 app = typer.Typer(cls=options.Group, help="Run jobs, look at them, and change them.")
-app.command("run", cls=run.WithCommand)(run.run)
+app.command("run", cls=run.Run)(run.run)
 
 
 @app.command("list")
@@ -77,6 +88,8 @@ def view(
     output.show_lines(job_view.waits(explanation))
 
 
+app.command("logs")(job_logs.logs)
+app.command("exec", cls=run.WithCommand)(job_exec.exec_in)
 app.command("wait")(job_wait.wait)
 app.command("suspend")(changes.suspend)
 app.command("resume")(changes.resume)

@@ -108,6 +108,19 @@ QueueFilter = Annotated[
         autocompletion=queue_names,
     ),
 ]
+Task = Annotated[
+    str | None, typer.Option("--task", "-t", metavar="NAME", help="Only pods of this task.")
+]
+Index = Annotated[
+    int | None,
+    typer.Option("--index", "-i", min=0, help="Only the pod of this number in its task."),
+]
+Container = Annotated[
+    str | None,
+    typer.Option(
+        "--container", "-c", metavar="NAME", help="Which container, if there are several."
+    ),
+]
 Files = Annotated[
     list[str],
     typer.Option(

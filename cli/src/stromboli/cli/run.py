@@ -26,26 +26,37 @@ OF_THE_CALL = {
 
 class WithCommand(TyperCommand):
     """A command that takes another one behind ``--``, so that its first word is no argument of
-    ours; or a script, whose ``#STROM`` lines are read as if they stood before the command line's
-    own options."""
+    ours."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Keep what stands behind ``--`` aside, and put the script's options first."""
+        """Keep what stands behind ``--`` aside."""
         before, after = args, list[str]()
         if "--" in args:
             at = args.index("--")
             before, after = args[:at], args[at + 1 :]
         ctx.meta[_COMMAND] = tuple(after)
-        if not ctx.resilient_parsing and (path := self._script(ctx, before)):
-            found = _read_script(path)
-            ctx.meta[_SCRIPT] = found
-            lines = [word for line in found.lines for word in self._checked(ctx, path, line)]
-            before = [*lines, *before]
         return super().parse_args(ctx, before)
 
     def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Show it in the usage line."""
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND [ARG]...]"]
+
+
+class Run(WithCommand):
+    """It takes a script, too, whose ``#STROM`` lines are read as if they stood before the command
+    line's own options."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Put the script's options first."""
+        before = args[: args.index("--")] if "--" in args else args
+        if not ctx.resilient_parsing and (path := self._script(ctx, before)):
+            found = _read_script(path)
+            ctx.meta[_SCRIPT] = found
+            args = [
+                *(word for line in found.lines for word in self._checked(ctx, path, line)),
+                *args,
+            ]
+        return super().parse_args(ctx, args)
 
     def _script(self, ctx: typer.Context, args: Sequence[str]) -> str | None:
         try:
@@ -79,6 +90,12 @@ class WithCommand(TyperCommand):
             option = "--" + strange[0].removesuffix("_format").replace("_", "-")
             raise UsageError(place, f"{option} is no option of a job", "use it on the command line")
         return line.words
+
+
+def command_of(ctx: typer.Context) -> tuple[str, ...]:
+    """What stood behind the two dashes of a command of class ``WithCommand``."""
+    found: tuple[str, ...] = ctx.meta[_COMMAND]
+    return found
 
 
 def run(

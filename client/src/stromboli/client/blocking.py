@@ -64,6 +64,24 @@ class Client:
         except server.TROUBLE as error:
             raise server.unreachable(self.url, error, within_s) from None
 
+    @contextlib.contextmanager
+    def stream(self, call: calls.Call[Any]) -> Iterator[Iterator[bytes]]:
+        """The answer in chunks, for as long as it goes on; a break just ends it.
+
+        Entering raises ClientError.
+        """
+        timeout = httpx.Timeout(self.answer_within_s, read=None)
+        with contextlib.ExitStack() as stack:
+            try:
+                opened = self._http.stream(**server.request(call), timeout=timeout)
+                response = stack.enter_context(opened)
+                if not response.is_success:
+                    kind = response.headers.get("content-type", "")
+                    calls.answer(call, response.status_code, kind, response.read())
+            except server.TROUBLE as error:
+                raise server.unreachable(self.url, error, self.answer_within_s) from None
+            yield _chunks(response)
+
     # --- jobs ------------------------------------------------------------------------------
 
     def submit(
@@ -179,3 +197,8 @@ class Client:
                 if (job := awaited.seen(change)) is not None:
                     return job
         raise awaited.late(timeout_s or 0.0)
+
+
+def _chunks(response: httpx.Response) -> Iterator[bytes]:
+    with contextlib.suppress(*server.TROUBLE):
+        yield from response.iter_raw()

@@ -146,6 +146,29 @@ def command(namespace: str, name: str, action: str) -> Call[bytes]:
     return _of_job("POST", namespace, name, "/commands", bytes, body)
 
 
+def log(
+    namespace: str,
+    pod: str,
+    container: str = "",
+    *,
+    follow: bool = False,
+    previous: bool = False,
+    tail_lines: int | None = None,
+) -> Call[bytes]:
+    """What a pod's container wrote, as a stream; the container may be left out if there is one."""
+    query = {"container": container} if container else {}
+    query |= {"follow": "true"} if follow else {}
+    query |= {"previous": "true"} if previous else {}
+    query |= {} if tail_lines is None else {"tailLines": str(tail_lines)}
+    return Call(
+        method="GET",
+        path=f"/v1/namespaces/{_part(namespace)}/pods/{_part(pod)}/log",
+        what=f"pod {namespace}/{pod}",
+        read=bytes,
+        query=query,
+    )
+
+
 # --- queues and the cluster ----------------------------------------------------------------
 
 

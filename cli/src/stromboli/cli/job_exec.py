@@ -1,0 +1,63 @@
+"""``strom job exec``: a command in a running container of a job, with kubectl and its rights.
+
+Our server does not relay it: it would then be the server's account, not the caller's, that may run
+commands in everybody's pods.
+"""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from stromboli.cli import log_lines, options, pod_status, run
+from stromboli.cli.errors import CommandError
+
+KUBECTL = "kubectl"
+
+
+def exec_in(
+    ctx: typer.Context,
+    name: options.JobName,
+    task: options.Task = None,
+    index: options.Index = None,
+    container: options.Container = None,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Run a command in a running pod of a job: strom job exec train -- nvidia-smi
+
+    The first running pod, or the one of --task and --index; without a command, a shell.
+    """
+    program = shutil.which(KUBECTL)
+    if program is None:
+        raise CommandError(
+            f"job {namespace}/{name}",
+            "a command in a pod needs kubectl and your own rights, and there is no kubectl here",
+            "install kubectl, with a kubeconfig for the cluster",
+        )
+    with options.client(server) as client:
+        client.job(namespace, name)
+        pods = [pod_status.decode(raw) for raw in client.pods(namespace, name)]
+    running = [pod for pod in pods if pod.status.phase == "Running"]
+    found = log_lines.sources(log_lines.chosen(running, task, index), name, container)
+    if not found:
+        raise CommandError(
+            f"job {namespace}/{name}",
+            "no such pod of it runs",
+            f"see what there is: strom pod list -n {namespace} --job {name}",
+        )
+    words = arguments(
+        found[0], namespace, run.command_of(ctx) or ("sh",), is_terminal=sys.stdin.isatty()
+    )
+    raise typer.Exit(subprocess.run([program, *words], check=False).returncode)
+
+
+def arguments(
+    source: log_lines.Source, namespace: str, command: Sequence[str], *, is_terminal: bool
+) -> list[str]:
+    """What kubectl is called with. Pure."""
+    terminal = ["--tty"] if is_terminal else []
+    place = ["--namespace", namespace, source.pod, "--container", source.container]
+    return ["exec", "--stdin", *terminal, *place, "--", *command]

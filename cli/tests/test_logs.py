@@ -1,0 +1,118 @@
+"""Rules of ``strom job logs`` and ``exec``."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stromboli.cli import job_exec, log_lines
+
+FAKE = """#!/bin/sh
+printf '%s\\n' "$@" > kubectl.called
+exit 7
+"""
+
+
+@pytest.fixture
+def job(house: Any, strom: Any) -> None:
+    """A job whose two pods have written something."""
+    strom("job", "run", "a", "--replicas", "2")
+    house.start_pod("a", 10, b"ten one\nten two", phase="Succeeded")
+    house.start_pod("a", 2, b"two one\nbad \xff\n")
+
+
+@pytest.mark.usefixtures("job")
+def test_lines_come_by_pod_in_order_and_say_whose_they_are(strom: Any) -> None:
+    shown = strom("job", "logs", "a")
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert shown.stdout.splitlines() == [
+        "w-2  | two one",
+        "w-2  | bad \\xff",
+        "w-10 | ten one",
+        "w-10 | ten two",
+    ]
+
+
+@pytest.mark.usefixtures("job")
+def test_only_what_is_chosen_is_shown(strom: Any) -> None:
+    plain = strom("job", "logs", "a", "--index", "10", "--no-prefix", "--tail", "1")
+    assert plain.stdout == "ten two\n"
+    assert strom("job", "logs", "a", "--task", "other").stderr == (
+        "No pod has started yet; wait for one with --follow.\n"
+    )
+    assert strom("job", "logs", "absent").exit_code == 1
+
+
+@pytest.mark.usefixtures("job")
+def test_a_log_that_cannot_be_read_is_said_after_the_others(strom: Any) -> None:
+    refused = strom("job", "logs", "a", "--container", "none")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("strom: pod default/a-w-2: ")
+
+
+@pytest.mark.usefixtures("job")
+def test_following_shows_each_line_once_and_ends_with_the_job(house: Any, strom: Any) -> None:
+    """Streams that break are taken up again behind what was shown."""
+    house.set_status("a", "Completed")
+    shown = strom("job", "logs", "a", "--follow")
+    assert shown.exit_code == 0
+    assert sorted(shown.stdout.splitlines()) == [
+        "w-10 | ten one",
+        "w-10 | ten two",
+        "w-2  | bad \\xff",
+        "w-2  | two one",
+    ]
+
+
+def test_following_a_job_that_never_started_a_pod_ends_with_it(house: Any, strom: Any) -> None:
+    strom("job", "run", "a")
+    house.set_status("a", "Aborted")
+    assert (strom("job", "logs", "a", "-f").exit_code) == 0
+
+
+@given(st.lists(st.binary(max_size=5), max_size=10))
+def test_lines_do_not_depend_on_where_chunks_are_cut(chunks: list[bytes]) -> None:
+    def lines(parts: list[bytes]) -> list[str]:
+        cut = log_lines.Lines()
+        return [line for part in parts for line in cut.feed(part)] + list(cut.end())
+
+    assert lines(chunks) == lines([b"".join(chunks)])
+
+
+@pytest.mark.usefixtures("job")
+def test_exec_calls_kubectl_with_the_pod_and_ends_as_it_does(
+    strom: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = Path("bin/kubectl")
+    fake.parent.mkdir()
+    fake.write_text(FAKE)
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent.absolute()}{os.pathsep}{os.environ['PATH']}")
+    ran = strom("job", "exec", "a", "--", "nvidia-smi", "-L")
+    assert ran.exit_code == 7
+    called = Path("kubectl.called").read_text().splitlines()
+    assert called == [
+        "exec", "--stdin", "--namespace", "default", "a-w-2", "--container", called[6],
+        "--", "nvidia-smi", "-L",
+    ]  # fmt: skip
+    none = strom("job", "exec", "a", "--index", "10")
+    assert none.exit_code == 1
+    assert none.stderr.startswith("strom: job default/a: no such pod of it runs\n")
+
+
+def test_exec_without_kubectl_says_what_is_needed(
+    strom: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    refused = strom("job", "exec", "a")
+    assert refused.exit_code == 1
+    assert "needs kubectl and your own rights" in refused.stderr
+
+
+def test_a_terminal_is_passed_on() -> None:
+    source = log_lines.Source(pod="p", uid="u", container="c", label="l", colour="red")
+    words = job_exec.arguments(source, "n", ("sh",), is_terminal=True)
+    assert words[:3] == ["exec", "--stdin", "--tty"]
