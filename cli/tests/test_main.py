@@ -47,7 +47,7 @@ def test_completion_knows_commands_and_those_of_others() -> None:
         asked = {"_STROM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "2"}
         return str(call(env=asked).stdout).split()
 
-    assert completed("strom job l") == ["list"]
+    assert completed("strom job li") == ["list"]
     assert completed("strom queue ") == [
         "create", "list", "get", "operate", "update", "delete",
     ]  # fmt: skip

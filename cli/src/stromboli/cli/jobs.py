@@ -7,6 +7,7 @@ import typer
 
 from stromboli.cli import (
     changes,
+    job_describe,
     job_exec,
     job_logs,
     job_view,
@@ -88,6 +89,7 @@ def view(
     output.show_lines(job_view.waits(explanation))
 
 
+app.command("describe")(job_describe.describe)
 app.command("logs")(job_logs.logs)
 app.command("exec", cls=run.WithCommand)(job_exec.exec_in)
 app.command("wait")(job_wait.wait)

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import apply, cluster, explain, jobs, options, others, output, pods, queues
+from stromboli.cli import apply, cluster, explain, jobs, options, others, output, pods, queues, top
 from stromboli.cli.errors import CommandError, UnreachableError
 
 TRACEBACK = "STROM_TRACEBACK"
@@ -102,6 +102,7 @@ app.add_typer(pods.app, name="pod")
 app.add_typer(cluster.app, name="cluster")
 app.command("apply")(apply.apply)
 app.command("explain")(explain.explain)
+app.command("top")(top.top)
 
 
 @app.command("version")

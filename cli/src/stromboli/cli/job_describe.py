@@ -1,0 +1,36 @@
+"""``strom job describe``: a job in full, with all that happened to it."""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from stromboli.cli import job_view, options, output, pod_status, timeline
+from stromboli.shared.api import kinds
+
+
+def describe(
+    name: options.JobName,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Show a job in full: what it is, its pods, why it waits, and what happened when."""
+    with options.client(server) as client:
+        job = client.decode(kinds.JOBS, client.job(namespace, name))
+        raws = client.pods(namespace, name)
+        events = [
+            msgspec.json.decode(raw, type=timeline.Event) for raw in client.events(namespace, name)
+        ]
+        explanation = client.explanation(namespace, name)
+    now = datetime.now(UTC)
+    output.show_lines([*job_view.facts(job, now), ""])
+    output.show_table(job_view.TASK_HEADERS, job_view.task_rows(job))
+    if raws:
+        output.show_lines([""])
+        output.show_table(
+            job_view.POD_HEADERS, job_view.pod_rows([kinds.PODS.decode(raw) for raw in raws], now)
+        )
+    output.show_lines(job_view.waits(explanation))
+    found = timeline.entries(job, [pod_status.decode(raw) for raw in raws], events)
+    if found:
+        output.show_lines([""])
+        output.show_table(timeline.HEADERS, timeline.rows(found))

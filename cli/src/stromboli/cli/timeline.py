@@ -1,0 +1,135 @@
+"""What happened to a job, in the order of time, from its status, its pods and Kubernetes' Events.
+Pure.
+
+What happened to many pods within one second is one line.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from stromboli.cli import log_lines, output, pod_status
+from stromboli.shared import keys
+from stromboli.shared.api import batch
+from stromboli.shared.api.meta import ObjectMeta, Part
+
+HEADERS = ("TIME", "AFTER", "WHO", "WHAT")
+NAMES_SHOWN = 4
+
+
+class Involved(Part, frozen=True, kw_only=True):
+    """Whom an event is about."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class Event(Part, frozen=True, kw_only=True):
+    """A Kubernetes Event."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    involved_object: Involved = Involved()
+    reason: str = ""
+    message: str = ""
+    count: int = 0
+    event_time: datetime | None = None
+    first_timestamp: datetime | None = None
+    last_timestamp: datetime | None = None
+
+    @property
+    def at(self) -> datetime | None:
+        """When it was seen last."""
+        return self.last_timestamp or self.event_time or self.metadata.creation_timestamp
+
+
+class Entry(msgspec.Struct, frozen=True, order=True):
+    """One thing that happened. ``who``: the job, a pod by its short name, or pods in number."""
+
+    at: datetime
+    who: str
+    what: str
+
+
+def entries(job: batch.Job, pods: Sequence[pod_status.Pod], events: Iterable[Event]) -> list[Entry]:
+    """All that is known, the earliest first."""
+    name = job.metadata.name
+    of_pods = [entry for pod in pods for entry in _of_pod(pod, name)]
+    found = [*_of_job(job), *_together(of_pods), *_of_events(events, name)]
+    return sorted(found, key=lambda entry: entry.at)
+
+
+def rows(found: Sequence[Entry]) -> list[tuple[str, ...]]:
+    """Under ``HEADERS``; AFTER is the time since the first entry."""
+    first = found[0].at if found else datetime.min.replace(tzinfo=UTC)
+    return [
+        (
+            f"{entry.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
+            output.age(first, entry.at),
+            entry.who,
+            entry.what,
+        )
+        for entry in found
+    ]
+
+
+def _of_job(job: batch.Job) -> Iterator[Entry]:
+    created = job.metadata.creation_timestamp
+    user = job.metadata.annotation(keys.USER)
+    if created is not None:
+        yield Entry(created, "job", "submitted" + (f" by {user}" if user else ""))
+    for condition in job.status.conditions:
+        if condition.last_transition_time is not None:
+            yield Entry(condition.last_transition_time, "job", condition.status)
+    state = job.status.state
+    told = {(one.status, one.last_transition_time) for one in job.status.conditions}
+    if state.last_transition_time and (state.phase, state.last_transition_time) not in told:
+        why = ": ".join(filter(None, (state.reason, state.message)))
+        text = state.phase + (f" ({why})" if why else "")
+        yield Entry(state.last_transition_time, "job", text)
+
+
+def _of_pod(pod: pod_status.Pod, job: str) -> Iterator[Entry]:
+    who = log_lines.short_name(pod, job)
+    if pod.metadata.creation_timestamp is not None:
+        yield Entry(pod.metadata.creation_timestamp, who, "made")
+    for condition in pod.status.conditions:
+        at = condition.last_transition_time
+        if condition.type == "PodScheduled" and condition.status == "True" and at is not None:
+            yield Entry(at, who, f"bound to {pod.spec.node_name}")
+    for one in pod.status.container_statuses:
+        for state in (one.last_state, one.state):
+            if state.running and state.running.started_at:
+                yield Entry(state.running.started_at, who, "runs")
+            if state.terminated and state.terminated.finished_at:
+                ended = state.terminated
+                reason = f" ({ended.reason})" if ended.reason else ""
+                yield Entry(
+                    state.terminated.finished_at, who, f"ended with {ended.exit_code}{reason}"
+                )
+
+
+def _together(found: Iterable[Entry]) -> Iterator[Entry]:
+    groups: dict[tuple[datetime, str], list[Entry]] = {}
+    for entry in found:
+        groups.setdefault((entry.at.replace(microsecond=0), entry.what), []).append(entry)
+    for (_, what), members in groups.items():
+        names = list(dict.fromkeys(entry.who for entry in members))
+        at = min(entry.at for entry in members)
+        if len(names) <= NAMES_SHOWN:
+            yield Entry(at, ", ".join(names), what)
+        else:
+            listed = ", ".join(names[: NAMES_SHOWN - 1])
+            yield Entry(at, f"{listed} and {len(names) - NAMES_SHOWN + 1} more", what)
+
+
+def _of_events(events: Iterable[Event], job: str) -> Iterator[Entry]:
+    for event in events:
+        if event.at is None:
+            continue
+        about = event.involved_object
+        who = "job" if about.kind != "Pod" else about.name.removeprefix(f"{job}-")
+        often = ""
+        if event.count > 1 and event.first_timestamp is not None:
+            often = f" ({event.count} times in {output.age(event.first_timestamp, event.at)})"
+        yield Entry(event.at, who, f"{event.reason}: {event.message.strip()}{often}")

@@ -1,0 +1,126 @@
+"""Rules of ``strom job describe``: what happened to a job, and when."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from stromboli.cli import pod_status, timeline
+from stromboli.shared import keys
+from stromboli.shared.api import batch, kinds, meta
+
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def job(**status: Any) -> batch.Job:
+    metadata = meta.ObjectMeta(name="a", creation_timestamp=START, annotations={keys.USER: "ada"})
+    return batch.Job(metadata=metadata, status=batch.JobStatus(**status))
+
+
+def pod(index: int, made: float, **status: Any) -> pod_status.Pod:
+    document = {
+        "metadata": {"name": f"a-w-{index}", "creationTimestamp": at(made).isoformat()},
+        "spec": {"nodeName": "n1", "containers": [{"name": "c"}]},
+        "status": status,
+    }
+    return pod_status.decode(msgspec.json.encode(document))
+
+
+def event(reason: str, seconds: float, **more: Any) -> timeline.Event:
+    return timeline.Event(
+        reason=reason, message="text", last_timestamp=at(seconds), count=1, **more
+    )
+
+
+def told(*arguments: Any) -> list[tuple[float, str, str]]:
+    return [
+        ((entry.at - START).total_seconds(), entry.who, entry.what)
+        for entry in timeline.entries(*arguments)
+    ]
+
+
+def test_phases_pods_and_events_stand_in_the_order_of_time() -> None:
+    phases = (
+        batch.JobCondition(status="Pending", last_transition_time=at(1)),
+        batch.JobCondition(status="Running", last_transition_time=at(6)),
+    )
+    state = batch.JobState(
+        phase="Failed", reason="Why", message="it did", last_transition_time=at(20)
+    )
+    seen = pod(
+        0,
+        2,
+        conditions=[
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(4).isoformat()}
+        ],
+        containerStatuses=[
+            {
+                "name": "c",
+                "state": {
+                    "terminated": {
+                        "exitCode": 137,
+                        "reason": "OOMKilled",
+                        "finishedAt": at(19).isoformat(),
+                    }
+                },
+                "lastState": {"running": {"startedAt": at(5).isoformat()}},
+            }
+        ],
+    )
+    assert told(job(conditions=phases, state=state), [seen], [event("PodGroupPending", 3)]) == [
+        (0, "job", "submitted by ada"),
+        (1, "job", "Pending"),
+        (2, "w-0", "made"),
+        (3, "job", "PodGroupPending: text"),
+        (4, "w-0", "bound to n1"),
+        (5, "w-0", "runs"),
+        (6, "job", "Running"),
+        (19, "w-0", "ended with 137 (OOMKilled)"),
+        (20, "job", "Failed (Why: it did)"),
+    ]
+
+
+def test_what_happens_to_many_pods_at_once_is_one_line() -> None:
+    pods = [pod(index, 1 + index / 100) for index in range(6)]
+    assert told(job(), pods[:4], [])[1:] == [(1, "w-0, w-1, w-2, w-3", "made")]
+    assert told(job(), pods, [])[1:] == [(1, "w-0, w-1, w-2 and 3 more", "made")]
+
+
+def test_an_event_says_how_often_and_of_which_pod_it_was() -> None:
+    repeated = msgspec.structs.replace(
+        event("Failed", 60, involved_object=timeline.Involved(kind="Pod", name="a-w-3")),
+        count=4,
+        first_timestamp=at(30),
+    )
+    assert told(job(), [], [repeated])[1:] == [(60, "w-3", "Failed: text (4 times in 30s)")]
+
+
+def test_the_phase_is_told_once_though_it_stands_twice() -> None:
+    phase = batch.JobCondition(status="Running", last_transition_time=at(6))
+    state = batch.JobState(phase="Running", last_transition_time=at(6))
+    assert told(job(conditions=(phase,), state=state), [], []) == [
+        (0, "job", "submitted by ada"),
+        (6, "job", "Running"),
+    ]
+
+
+def test_describe_shows_the_job_its_pods_and_the_timeline(house: Any, strom: Any) -> None:
+    strom("job", "run", "a", "--replicas", "2")
+    house.start_pod("a", 0, b"")
+    uid = house.job("a").metadata.uid
+    involved = {"kind": "Job", "name": "a", "namespace": "default", "uid": uid}
+    told = {"reason": "Told", "message": "it is", "involvedObject": involved}
+    house.create(kinds.EVENTS, {"metadata": {"name": "a.1", "namespace": "default"}, **told})
+    shown = strom("job", "describe", "a")
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    lines = shown.stdout.splitlines()
+    assert "gang      2 of 2 pods start together" in lines
+    table = lines[next(at for at, line in enumerate(lines) if line.startswith("TIME")) :]
+    assert any("submitted by" in line for line in table)
+    assert any(line.endswith("Told: it is") for line in table)
+    assert any(line.split()[-2:] == ["w-0", "made"] for line in table)
+    assert strom("job", "describe", "absent").exit_code == 1

@@ -1,0 +1,110 @@
+"""Rules of ``strom top``: who uses how much."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from stromboli.cli import usage
+from stromboli.shared.api import core, kinds, meta, scheduling
+from stromboli.testkit import builders
+
+GPUS = {usage.GPU: "8"}
+
+
+def seen(*pods: core.Pod) -> usage.Seen:
+    return usage.Seen(
+        nodes=(builders.make_node("n1", cpu="8", memory="16Gi", extra=GPUS),),
+        queues=(
+            builders.make_queue("default"),
+            scheduling.Queue(
+                metadata=meta.ObjectMeta(name="research"),
+                spec=scheduling.QueueSpec(capability={"cpu": "6", usage.GPU: "4"}),
+            ),
+        ),
+        groups=(
+            builders.make_pod_group("big", queue="research", phase="Running"),
+            builders.make_pod_group("small", queue="research", phase="Inqueue"),
+            builders.make_pod_group("over", queue="research", phase="Completed"),
+        ),
+        pods=pods,
+    )
+
+
+def pod(name: str, group: str, node: str = "n1", **more: Any) -> core.Pod:
+    return builders.make_pod(name, group, node=node, memory="1Gi", extra={usage.GPU: "1"}, **more)
+
+
+PICTURE = seen(
+    pod("b0", "big", phase="Running"),
+    pod("b1", "big", phase="Running"),
+    pod("s0", "small", node=""),
+    pod("o0", "over", phase="Succeeded"),
+    builders.make_pod("stranger", node="n1", cpu="2", memory="1Gi", phase="Running"),
+)
+
+
+def test_queues_show_what_their_running_pods_hold_of_what_they_may() -> None:
+    headers, rows = usage.queues(PICTURE)
+    assert headers == ("QUEUE", "JOBS", "WAITING", "PODS", "PENDING", "CPU", "MEMORY", "GPU")
+    assert rows == [
+        ("default", "0", "0", "0", "0", "0", "0", "0"),
+        ("research", "1", "1", "2", "1", "2/6", "2Gi", "2/4"),
+    ]
+
+
+def test_jobs_come_with_the_largest_first_and_without_those_that_are_over() -> None:
+    _, rows = usage.jobs(PICTURE, builders.NOON + timedelta(minutes=5))
+    assert rows == [
+        ("default/big", "research", "Running", "2", "0", "2", "2Gi", "2", "5m"),
+        ("default/small", "research", "Inqueue", "0", "1", "0", "0", "0", "5m"),
+    ]
+
+
+def test_nodes_count_strangers_too() -> None:
+    _, rows = usage.nodes(PICTURE)
+    assert rows == [("n1", "3", "4/8", "3Gi/16Gi", "2/8", "[#####-----]  50%")]
+    assert usage.headline(PICTURE) == (
+        "1 nodes, 3 pods run, 1 wait   CPU [#####-----]  50%   memory [##--------]  19%   "
+        "GPU [##--------]  25%"
+    )
+
+
+def test_a_pod_holds_the_most_that_it_may_need_at_once() -> None:
+    def container(cpu: str, policy: str | None = None) -> core.Container:
+        wanted = core.ResourceRequirements(requests={"cpu": cpu})
+        return core.Container(name=cpu, resources=wanted, restart_policy=policy)
+
+    made = builders.make_pod(
+        containers=[container("1"), container("2")],
+        init_containers=[container("5"), container("1", "Always")],
+        overhead={"cpu": "100m"},
+    )
+    assert usage.request(made) == {"cpu": 6100}
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "shown"),
+    [
+        (0, 0, "[----------]   0%"),
+        (1, 2, "[#####-----]  50%"),
+        (3, 2, "[##########] 150%"),
+    ],
+)
+def test_a_bar_never_leaves_its_frame(part: int, whole: int, shown: str) -> None:
+    assert usage.bar(part, whole) == shown
+
+
+@pytest.mark.parametrize(
+    ("what", "first"), [("queues", "QUEUE"), ("jobs", "JOB"), ("nodes", "NODE")]
+)
+def test_top_is_a_table_where_there_is_no_terminal(
+    house: Any, strom: Any, what: str, first: str
+) -> None:
+    house.create(kinds.NODES, builders.make_node("n1"))
+    shown = strom("top", what)
+    assert shown.exit_code == 0
+    headline, empty, header, *_ = shown.stdout.splitlines()
+    assert headline.startswith("1 nodes, 0 pods run, 0 wait   CPU [----------]   0%")
+    assert (empty, header.split()[0]) == ("", first)
+    assert strom("top", "nothing").exit_code == 2
