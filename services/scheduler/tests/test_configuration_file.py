@@ -103,9 +103,9 @@ def test_without_a_file_the_fields_own_default_holds() -> None:
             "c.yaml:4: tiers[0].plugins[0].name: 'gangs' is not a known plugin; did you mean gang?",
         ),
         (
-            of_plugin("- name: deviceshare"),
+            of_plugin("- name: task-topology"),
             "c.yaml:4: tiers[0].plugins[0].name: "
-            "the plugin deviceshare of Volcano is not here yet;",
+            "the plugin task-topology of Volcano is not here yet;",
         ),
         (
             of_plugin("- name: gang", "- name: gang"),

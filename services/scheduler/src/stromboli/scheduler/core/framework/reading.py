@@ -38,7 +38,7 @@ DEFAULT: Mapping[str, Any] = {
 """What decides where nothing is configured: what the field's chart installs, and so what its users
 know, rather than what its binary falls back to (which has no binpack)."""
 
-LATER = frozenset({"deviceshare", "task-topology"})
+LATER = frozenset({"task-topology"})
 """Plugins that the field has and we do not."""
 
 _PLUGIN_KEYS = ("name", "arguments", *configuration.FLAGS)

@@ -1,6 +1,6 @@
 """The rules by which a node and a GPU are chosen, by name."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -79,6 +79,11 @@ def mix(nodes: trace.Nodes, pods: trace.Pods, popular_percent: int) -> Mix:
         for model, kinds in enumerate(found):
             if shape.gpus and shape.models >> model & 1:
                 kinds[shape[:4]] = kinds.get(shape[:4], 0) + int(counts[row])
+    return mixed(found, int(counts[kept].sum()))
+
+
+def mixed(found: Sequence[Mapping[tuple[int, ...], int]], total: int) -> Mix:
+    """A mix of ``total`` pods from kinds with their pods, by model."""
     width = max(1, *map(len, found))
     table = np.zeros((len(found), width, 4), np.int64)
     weights = np.zeros((len(found), width), np.int64)
@@ -86,7 +91,6 @@ def mix(nodes: trace.Nodes, pods: trace.Pods, popular_percent: int) -> Mix:
         if kinds:
             table[model, : len(kinds)] = list(kinds)
             weights[model, : len(kinds)] = list(kinds.values())
-    total = int(counts[kept].sum())
     return Mix(table, weights, total - weights.sum(axis=1), total)
 
 

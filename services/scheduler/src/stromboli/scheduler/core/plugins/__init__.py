@@ -35,6 +35,7 @@ NAMES = frozenset(
         "extender",
         "network-topology-aware",
         "numa-aware",
+        "deviceshare",
     }
 )
 

@@ -1,0 +1,165 @@
+"""The cards of a session's nodes, and which tasks have what of them.
+
+Read from nodes and the pods on them when the first task asks. From then on it follows what the
+session places and takes back: a trial that is discarded leaves every card as it was, and a task
+that was to be evicted and stays has what it had.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from stromboli.scheduler.core import shapes
+from stromboli.scheduler.core.framework import model, session
+from stromboli.scheduler.core.plugins import card_words, cards
+
+Choose = Callable[
+    [int, list[cards.Card], cards.Wish, cards.Owner, int, model.Task], "Answer | None"
+]
+"""(row, cards to be changed, wish, owner, tasks like it that come there before, task) -> what it
+gets. Below 0: so many of those that are counted there already are this one and what follows it."""
+
+
+_Question = tuple[int, cards.Wish, str, int, int, int]
+"""Row, wish, job, tasks before; cpu and memory that are idle, which a choice may look at."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a task would be given on a node, and what that is worth."""
+
+    given: cards.Given
+    worth: float
+
+
+class _Held(msgspec.Struct, frozen=True):
+    row: int
+    given: cards.Given
+
+
+class Stock:
+    """Cards by row of the session's nodes."""
+
+    def __init__(
+        self, within: session.Session, dialect: card_words.Dialect, choose: Choose
+    ) -> None:
+        self._session = within
+        self._dialect = dialect
+        self._choose = choose
+        self._wishes: dict[str, cards.Wish | None] = {}
+        self.cards: dict[int, list[cards.Card]] = {}
+        self.problems: dict[int, str] = {}
+        """Row -> what there cannot be read; nothing is given there."""
+        self._held: dict[str, _Held] = {}
+        self._first: dict[str, _Held] = {}
+        """What tasks had when the session began."""
+        self.given_here: dict[int, set[str]] = {}
+        """Row -> tasks that this session gave something."""
+        self._answers: dict[_Question, Answer | None] = {}
+        self._asked: dict[int, list[_Question]] = {}
+        for row, node in enumerate(within.nodes.objects):
+            self._read_node(row, node.metadata.name)
+        for row in self.cards:
+            for task in within.nodes.tasks[row].values():
+                self._read_task(row, task)
+        self._first = dict(self._held)
+        self.problems_told = [
+            f"cards of node {within.nodes.names[row]}: {why}"
+            for row, why in sorted(self.problems.items())
+        ]
+
+    def _read_node(self, row: int, name: str) -> None:
+        try:
+            found = self._dialect.cards_of(self._session.nodes.objects[row])
+        except ValueError as error:
+            self.problems[row] = str(error)
+            return
+        if found:
+            self.cards[row] = found
+
+    def _read_task(self, row: int, task: model.Task) -> None:
+        try:
+            given = self._dialect.given_to(task.pod) if self._dialect.wish_of(task.pod) else None
+        except ValueError as error:
+            self.problems[row] = f"pod {task.key}: {error}"
+            return
+        if given is not None:
+            self._hold(task, _Held(row, given))
+
+    def wish_of(self, task: model.Task) -> cards.Wish | None:
+        """What the task wants; None if nothing. Raises ValueError."""
+        if task.uid not in self._wishes:
+            self._wishes[task.uid] = self._dialect.wish_of(task.pod)
+        return self._wishes[task.uid]
+
+    def answer(self, task: model.Task, row: int, before: int) -> Answer | None:
+        """What the task would be given on the node after ``before`` like it; None if not enough."""
+        wish = self.wish_of(task)
+        if wish is None or row not in self.cards or row in self.problems:
+            return None
+        cpu, memory = self._session.nodes.idle[: shapes.PODS, row].tolist()
+        key = (row, wish, task.job, before, cpu, memory)
+        if key not in self._answers:
+            self._asked.setdefault(row, []).append(key)
+            trial = cards.copied(self.cards[row])
+            found = None
+            for earlier in range(before + 1):
+                found = self._tried(task, row, trial, earlier, f"{task.uid}+{earlier}")
+                if found is None:
+                    break
+            self._answers[key] = found
+        return self._answers[key]
+
+    def _tried(
+        self, task: model.Task, row: int, trial: list[cards.Card], before: int, uid: str
+    ) -> Answer | None:
+        wish = self.wish_of(task)
+        if wish is None:
+            return None
+        owner = cards.Owner(uid, task.job, wish.rules)
+        return self._choose(row, trial, wish, owner, before, task)
+
+    def put(self, task: model.Task, following: int) -> None:
+        """The task was placed or promised, or stays after all; ``following``: tasks like it that
+        were so together with it on the same node and are told of later."""
+        row = self._session.nodes.rows.get(task.node)
+        if row is None or task.uid in self._held or row not in self.cards:
+            return
+        had = self._first.get(task.uid)
+        if had is not None and had.row == row:
+            self._hold(task, had)
+            return
+        trial = cards.copied(self.cards[row])
+        found = self._tried(task, row, trial, -1 - following, task.uid)
+        if found is not None:
+            self._hold(task, _Held(row, found.given))
+            self.given_here.setdefault(row, set()).add(task.uid)
+
+    def take(self, task: model.Task) -> None:
+        """The task goes."""
+        held = self._held.pop(task.uid, None)
+        if held is None:
+            return
+        for card in self.cards[held.row]:
+            card.drop(task.uid)
+        self.given_here.get(held.row, set()).discard(task.uid)
+        self._forget(held.row)
+
+    def given_to(self, task: model.Task) -> cards.Given | None:
+        """What this session gave the task."""
+        held = self._held.get(task.uid)
+        return None if held is None or task.uid in self._first else held.given
+
+    def _hold(self, task: model.Task, held: _Held) -> None:
+        wish = self.wish_of(task)
+        owner = cards.Owner(task.uid, task.job, wish.rules if wish else frozenset())
+        by_id = {card.uuid: card for card in self.cards[held.row]}
+        for shares in held.given:
+            for share in shares:
+                if share.uuid in by_id:  # one that is gone cannot be given to others either
+                    by_id[share.uuid].put(owner, share)
+        self._held[task.uid] = held
+        self._forget(held.row)
+
+    def _forget(self, row: int) -> None:
+        for key in self._asked.pop(row, ()):
+            del self._answers[key]
