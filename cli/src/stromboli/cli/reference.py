@@ -1,0 +1,105 @@
+"""The command line's reference, docs/cli.md, from the commands themselves.
+
+    python -m stromboli.cli.reference [--check]
+
+With ``--check`` nothing is written, and the exit status is 1 if the file is not what would be.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from stromboli.cli import main, others, output
+
+FILE = Path(__file__).parents[4] / "docs" / "cli.md"
+OURS = "stromboli"
+"""Commands of other distributions are here if the distribution's name begins so."""
+_HEAD = """# The command line
+
+Written from the code by `python -m stromboli.cli.reference`; [cli/README.md](../cli/README.md) says
+which server is meant, what exit codes mean, and how scripts with `#STROM` lines are written.
+"""
+
+
+def rendered() -> str:
+    """The whole page."""
+    root = typer.main.get_command(main.app)
+    context = typer.Context(root, info_name="strom")
+    found = list(_commands(root, context))
+    lines = [_HEAD, "| command | what it does |", "|---|---|"]
+    lines += [f"| [`{path}`](#{_anchor(path)}) | {_first(one)} |" for path, one, _ in found]
+    for path, one, inner in found:
+        lines += ["", *_section(path, one, inner)]
+    return "\n".join(lines) + "\n"
+
+
+def _commands(group: Any, context: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Every command that is no group, with its path, in the order of ``--help``."""
+    listed = {entry.name: entry for entry in others.entries()}
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, others.Listed):
+            distribution = listed[name].dist
+            if distribution is None or not distribution.name.startswith(OURS):
+                continue
+            command = command.load(None)
+        inner = typer.Context(command, info_name=name, parent=context)
+        if isinstance(command, TyperGroup):
+            yield from _commands(command, inner)
+        else:
+            yield inner.command_path, command, inner
+
+
+def _section(path: str, command: Any, context: Any) -> Iterator[str]:
+    pieces = " ".join(command.collect_usage_pieces(context))
+    yield f"## {path}"
+    yield ""
+    yield f"`{path} {pieces}`".replace("  ", " ")
+    yield ""
+    yield from _paragraphs(command.help or "")
+    rows = [
+        record
+        for parameter in command.get_params(context)
+        if parameter.name != "help" and (record := parameter.get_help_record(context)) is not None
+    ]
+    if rows:
+        yield ""
+        yield "| | |"
+        yield "|---|---|"
+        for names, text in rows:
+            yield f"| `{_cell(names)}` | {_cell(text)} |"
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """As the docstring has them: one that is a call stands in a block of its own."""
+    parts = [" ".join(part.split()) for part in text.strip().split("\n\n")]
+    for place, part in enumerate(parts):
+        if place:
+            yield ""
+        yield f"    {part}" if part.startswith("strom ") else part
+
+
+def _first(command: Any) -> str:
+    return _cell(" ".join((command.help or "").strip().split("\n\n")[0].split()))
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _anchor(path: str) -> str:
+    return path.replace(" ", "-")
+
+
+if __name__ == "__main__":
+    text = rendered()
+    if sys.argv[1:] == ["--check"]:
+        if not FILE.is_file() or FILE.read_text(encoding="utf-8") != text:
+            sys.exit("docs/cli.md is not up to date; run python -m stromboli.cli.reference")
+    else:
+        FILE.write_text(text, encoding="utf-8")
+        output.show_lines([f"wrote {FILE}"])

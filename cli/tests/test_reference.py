@@ -1,0 +1,63 @@
+"""Rules of help texts, of the reference made from them, and of what the shell completes."""
+
+from typing import Any
+
+import pytest
+import typer
+
+from stromboli.cli import main, reference
+
+
+def commands() -> list[Any]:
+    root = typer.main.get_command(main.app)
+    found = list(reference._commands(root, typer.Context(root, info_name="strom")))
+    return [pytest.param(command, context, id=path) for path, command, context in found]
+
+
+@pytest.mark.parametrize(("command", "context"), commands())
+def test_every_command_and_option_says_what_it_is_for(command: Any, context: Any) -> None:
+    assert command.help
+    silent = [
+        parameter.name
+        for parameter in command.get_params(context)
+        if not getattr(parameter, "hidden", False) and not getattr(parameter, "help", None)
+    ]
+    assert silent == []
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    """Else run: python -m stromboli.cli.reference"""
+    assert reference.FILE.read_text(encoding="utf-8") == reference.rendered()
+
+
+def test_the_reference_does_not_hang_on_where_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = reference.rendered()
+    for name, value in (("COLUMNS", "30"), ("STROM_NAMESPACE", "x"), ("STROM_SERVER", "http://a")):
+        monkeypatch.setenv(name, value)
+    assert reference.rendered() == before
+
+
+def completed(strom: Any, words: str, **env: str) -> list[str]:
+    asked = {
+        "_STROM_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    return str(strom(env={**asked, **env}).stdout).split()
+
+
+def test_the_shell_completes_names_of_jobs_and_queues(house: Any, strom: Any) -> None:
+    strom("queue", "create", "research")
+    for name in ("train-1", "train-2", "other"):
+        strom("job", "run", name)
+    house.create_namespace("mine")
+    strom("job", "run", "train-3", "-n", "mine")
+    assert completed(strom, "strom job view tr") == ["train-1", "train-2"]
+    assert completed(strom, "strom job logs -n mine tr") == ["train-3"]
+    assert completed(strom, "strom queue get r") == ["research", "root"]
+    assert completed(strom, "strom job run --queue d") == ["default"]
+
+
+def test_the_shell_completes_nothing_where_no_server_answers(strom: Any) -> None:
+    assert completed(strom, "strom job view tr", STROM_SERVER="http://127.0.0.1:1") == []
+    assert completed(strom, "strom job view tr", STROM_SERVER="nonsense") == []
