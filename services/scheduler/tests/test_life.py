@@ -8,12 +8,12 @@ session of the life, run again from its record and the log, decides the same byt
 import os
 
 import msgspec
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from services.scheduler.tests.cell import POLICY, Cell, draft, fold
-from stromboli.scheduler.core import replay, session, state
+from stromboli.scheduler.core import parking, replay, session, state
 from stromboli.scheduler.core.framework import amounts
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import core, scheduling
@@ -109,7 +109,10 @@ class Life(RuleBasedStateMachine):
 
     @rule(twice=st.booleans())
     def session(self, twice: bool) -> None:
+        expected = session.decide(fold(self.cell.log.records), builders.NOON, POLICY)
         decided = self.cell.session()
+        event(f"gangs parked: {min(len(self.cell.picture.parking.jobs), 2)}")
+        assert by_content(decided) == by_content(expected)
         for statement in decided.decisions:
             group = self.groups[statement.pod_group]
             assert self.members_with_place(group) >= group.spec.min_member or not statement.binds
@@ -179,8 +182,9 @@ class Life(RuleBasedStateMachine):
         restarted = fold(topic_log.interleaved(remembered(records), self.mix))
         assert seen_in(mixed) == seen_in(lived)
         assert seen_in(restarted) == seen_in(lived)
-        assert decided_on(mixed) == decided_on(lived)
-        assert decided_on(restarted) == decided_on(lived)
+        decided = decided_on(lived)
+        assert decided_on(mixed) == decided
+        assert decided_on(restarted) == decided
         again = list(replay.run(records, [POLICY.configured], POLICY))
         assert [each for each in again if not each.is_same] == []
 
@@ -290,9 +294,13 @@ def seen_in(picture: state.State) -> dict[str, object]:
 
 
 def decided_on(picture: state.State) -> tuple[object, ...]:
-    decided = session.decide(picture, builders.NOON, POLICY)
-    statements = [msgspec.structs.replace(known, session=0) for known in decided.decisions]
-    return (statements, decided.explanations, decided.orders)
+    """When everybody is looked at anew."""
+    decided = session.decide(picture, builders.NOON + parking.FULL_LOOK, POLICY)
+    return (by_content(decided), decided.explanations, decided.orders)
+
+
+def by_content(decided: session.Session) -> list[messages.StatementDecided]:
+    return [msgspec.structs.replace(known, session=0) for known in decided.decisions]
 
 
 TestLife = Life.TestCase

@@ -52,6 +52,10 @@ def told(picture: state.State, closed: session.Session, patience: timedelta) -> 
         if job is None:
             now[key] = _unreadable(picture, key)
             continue
+        if key in closed.world.aside:
+            now[key] = picture.explained.get(key)
+            lines.setdefault(job.queue, []).append(job)
+            continue
         why = _why(picture, closed, job)
         if why is None:
             continue

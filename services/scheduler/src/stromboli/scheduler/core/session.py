@@ -81,6 +81,7 @@ def decide(
     measured, complaints = _measurements(given.measured, now, by.configured)
     usage = {} if measured is None else measured.nodes
     seen = cluster.Cluster(now=now, memory=picture.memory, usage=usage)
+    picture.parking.leave_aside(picture.world, by.configured, now)
 
     def open_with(how: configuration.Configuration, which: opening.FindPlugin) -> framework.Session:
         conversation = outside.Conversation(given.ask)
@@ -111,6 +112,7 @@ def decide(
     if measured is not None:
         closed.look_again(measured.at + MEASURED_FOR)
     try:
+        picture.parking.note(closed)
         kept = told.answers(allowance, closed.outside, measured, known, picture.measured_at)
         decided = _decided(picture, closed, said, by.configured, kept, known)
         return msgspec.structs.replace(decided, gauges=gauges)

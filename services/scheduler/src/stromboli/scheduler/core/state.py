@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.scheduler.core import decided, pace, told, waking
+from stromboli.scheduler.core import decided, pace, parking, told, waking
 from stromboli.scheduler.core.framework import jobs, world
 from stromboli.shared import envelope, errors, snapshot, topics
 from stromboli.shared.api import core, kinds, scheduling
@@ -62,6 +62,7 @@ class State:
         self.world.surroundings.knows_volumes = False
         self.decided = decided.Decided()
         self.pace = pace.Pace()
+        self.parking = parking.Parking()
         self.explained: dict[str, messages.PodGroupExplained] = {}
         self.ordered: dict[str, messages.QueueOrdered] = {}
         self.memory: dict[str, str] = {}

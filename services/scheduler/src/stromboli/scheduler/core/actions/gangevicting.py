@@ -41,14 +41,16 @@ def serve(
     if not waiting:
         return
     need: amounts.Vector = np.sum([task.request for task in waiting], axis=0)
-    willing = _willing(within, candidates)
+    rows = within.nodes.rows
+    # One whose node is gone makes room nowhere.
+    willing = [task for task in _willing(within, candidates) if task.node in rows]
     for domain in _tried(within, job, waiting):
         inside = within.nearness.tree.mask(domain)
         offered = bundles.bundles(
             within,
             action,
             job,
-            [task for task in willing if inside[within.nodes.rows[task.node]]],
+            [task for task in willing if inside[rows[task.node]]],
             need,
             whole_allowed=whole_allowed,
         )

@@ -59,6 +59,12 @@ class World:
         self.census = census.Census()
         self.books = holdings.Books(len(self.resources.names))
         self.changed: set[str] = set()
+        self.aside: frozenset[str] = frozenset()
+        """Jobs that wait in vain, which sessions need not look at."""
+        self.renewed: set[str] = set()
+        """Nodes that were written anew; who follows them empties it."""
+        self.epoch = 0
+        """Counts changes that may concern any job: of queues, priorities, namespaces, classes."""
         self.problems: dict[tuple[str, str], str] = {}
         """(kind, key) -> what is wrong with the object."""
         self.tasks: dict[str, model.Task] = {}
@@ -105,9 +111,9 @@ class World:
 
     def take_waiting(self) -> list[str]:
         """Settle; the jobs that a session looks at: those with something to do, and those that
-        changed since the last time. In the order of keys."""
+        changed since the last time, but not those ``aside``. In the order of keys."""
         self.settle()
-        found = sorted((self._waiting | self.changed) & self.jobs.keys())
+        found = sorted((self._waiting | self.changed) & self.jobs.keys() - self.aside)
         self.changed.clear()
         return found
 
@@ -144,6 +150,7 @@ class World:
         with contextlib.suppress(ValueError):  # the table says what is wrong with it
             self.resources.amounts(shapes.checked(node.status.allocatable or {}, ""))
         self._widen()
+        self.renewed.add(node.metadata.name)
         self.nodes.put(node)
 
     def unread_node(self, name: str, reason: str) -> None:
@@ -173,6 +180,7 @@ class World:
         new = self._classes.select(pod)
         if not new:
             return
+        self.epoch += 1
         for task in list(self.tasks.values()):
             if not new.isdisjoint(task.pod.metadata.labels or ()):
                 row = self.nodes.rows.get(task.node) if task.status in model.ON_NODE else None
@@ -297,6 +305,7 @@ class World:
 
     def _settle_block(self, node: str) -> None:
         row = self.nodes.rows.get(node)
+        self.renewed.add(node)
         if row is not None:
             self.nodes.labelled.block(row, is_blocked=bool(self._blocking.get(node)))
         if not self._blocking.get(node):
@@ -374,6 +383,7 @@ class World:
 
     def label_namespaces(self, labels: Mapping[str, Mapping[str, str]]) -> None:
         """Namespaces and their labels as they are now."""
+        self.epoch += 1
         self.surroundings.namespace_labels = dict(labels)
         self.census.label_namespaces(self.surroundings.namespace_labels)
 
@@ -382,6 +392,7 @@ class World:
     def put_queue(self, queue: scheduling.Queue) -> None:
         """A queue as it is now."""
         name = queue.metadata.name
+        self.epoch += 1
         self.problems.pop(("queue", name), None)
         try:
             found = jobs.queue(queue)
@@ -404,6 +415,7 @@ class World:
 
     def remove_queue(self, name: str) -> None:
         """The queue is gone."""
+        self.epoch += 1
         self.problems.pop(("queue", name), None)
         if self.queues.pop(name, None) is not None:
             self._move(name, self.jobs, self.outside)
@@ -431,6 +443,7 @@ class World:
         if queue == self._default_queue:
             return
         self._default_queue = queue
+        self.epoch += 1
         for found in [*self.jobs.values(), *self.outside.values()]:
             if not found.pod_group.spec.queue:
                 phase = found.phase
@@ -439,6 +452,7 @@ class World:
                 self.jobs.get(found.key, found).phase = phase
 
     def _rank(self) -> None:
+        self.epoch += 1
         for found in (*self.jobs.values(), *self.outside.values()):
             name = found.pod_group.spec.priority_class_name
             found.priority = jobs.priority(name, self._priorities)
@@ -457,6 +471,7 @@ class World:
         if width == self._width:
             return
         self._width = width
+        self.epoch += 1
         self.nodes.widen()
         self.books.widen(width)
         self._requests.clear()

@@ -1,0 +1,123 @@
+"""Who waits in vain is left aside until something may help him. That it decides nothing is shown
+by ``test_life``: every session there decides as one that looks at everybody."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from services.scheduler.tests import sessions
+from services.scheduler.tests.cell import POLICY, Cell
+from stromboli.scheduler.core import parking, session
+from stromboli.shared.api import core
+from stromboli.testkit import builders
+
+NODE = builders.make_node("n1", cpu="4", labels={"zone": "a"})
+
+
+def gang(name: str, cpu: str, size: int = 2, **more: object) -> list[core.Pod]:
+    return [builders.make_pod(f"{name}-w-{at}", name, cpu=cpu, **more) for at in range(size)]  # type: ignore[arg-type] # the builder's own arguments
+
+
+@pytest.fixture
+def cell() -> Cell:
+    """A node of 4 cores, of which a running pod has 3; two gangs wait that do not fit."""
+    made = Cell()
+    made.see(builders.make_queue(), NODE)
+    made.see(builders.make_pod_group("runs", 1, phase="Running"))
+    made.see(builders.make_pod("runs-0", "runs", cpu="3", node="n1", phase="Running"))
+    made.see(builders.make_pod_group("small", 2), *gang("small", "1"))
+    made.see(builders.make_pod_group("big", 2), *gang("big", "4"))
+    made.session()
+    return made
+
+
+def aside(cell: Cell, later: timedelta = timedelta()) -> set[str]:
+    """Whom the next session leaves aside."""
+    now = builders.NOON + later
+    cell.picture.parking.leave_aside(cell.picture.world, POLICY.configured, now)
+    return {key.partition("/")[2] for key in cell.picture.world.aside}
+
+
+def test_who_was_tried_in_vain_is_left_aside(cell: Cell) -> None:
+    assert aside(cell) == {"small", "big"}
+
+
+def test_a_gang_that_comes_calls_nobody_back(cell: Cell) -> None:
+    cell.see(builders.make_pod_group("new", 1), *gang("new", "500m", 1))
+    assert aside(cell) == {"small", "big"}
+
+
+def test_room_calls_back_whom_it_holds(cell: Cell) -> None:
+    """The other gang's pods do not fit there either."""
+    cell.apply(*cell.log.lose(builders.make_pod("runs-0", "runs", cpu="3", node="n1")))
+    cell.see(builders.make_pod("other-0", cpu="2", node="n1", scheduler="other", phase="Running"))
+    assert aside(cell) == {"big"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        builders.make_node("n1", cpu="4", labels={"zone": "b"}, version=2),
+        builders.make_node("n2", cpu="8"),
+        builders.make_queue(weight=2, version=2),
+        builders.make_priority_class("high", 10),
+        builders.make_pod_group("small", 1, version=2),
+    ],
+    ids=["labels", "node", "queue", "priority", "group"],
+)
+def test_what_may_concern_a_gang_calls_it_back(cell: Cell, changed: core.Node) -> None:
+    cell.see(changed)
+    assert "small" not in aside(cell)
+
+
+def test_a_decision_that_is_refused_calls_back(cell: Cell) -> None:
+    """The room that it held is there again."""
+    cell.see(builders.make_pod_group("last", 1), *gang("last", "1", 1))
+    assert cell.session().decisions
+    cell.see(builders.make_pod_group("next", 1), *gang("next", "1", 1))
+    cell.session()
+    assert "next" in aside(cell)
+    cell.answer("refused", "last-w-0")
+    assert "next" not in aside(cell)
+
+
+def test_a_gang_of_unlike_tasks_is_left_aside_only_if_one_it_needs_fits_nowhere(cell: Cell) -> None:
+    """Else another order of its tasks might find room."""
+    pods = [*gang("either", "800m", 1), builders.make_pod("either-x-0", "either", cpu="900m")]
+    cell.see(builders.make_pod_group("either", 2), *pods)
+    pods = [*gang("never", "800m", 1), builders.make_pod("never-x-0", "never", cpu="5")]
+    cell.see(builders.make_pod_group("never", 2), *pods)
+    cell.session()
+    assert aside(cell) == {"small", "big", "never"}
+
+
+def test_whose_refusal_hangs_on_other_pods_is_always_tried(cell: Cell) -> None:
+    near = core.Affinity(
+        pod_affinity=core.PodAffinity(
+            required_during_scheduling_ignored_during_execution=(
+                core.PodAffinityTerm(
+                    topology_key="zone",
+                    label_selector=core.LabelSelector(match_labels={"app": "none"}),
+                ),
+            )
+        )
+    )
+    cell.see(builders.make_pod_group("near", 1), *gang("near", "500m", 1, affinity=near))
+    cell.session()
+    assert aside(cell) == {"small", "big"}
+
+
+def test_all_are_looked_at_anew_after_a_while_for_their_numbers(cell: Cell) -> None:
+    assert aside(cell, parking.FULL_LOOK - timedelta(seconds=1)) == {"small", "big"}
+    decided = session.decide(cell.picture, builders.NOON + timedelta(seconds=5), POLICY)
+    assert decided.wake_at == builders.NOON + parking.FULL_LOOK
+    assert aside(cell, parking.FULL_LOOK) == set()
+
+
+def test_where_somebody_may_be_evicted_nobody_is_left_aside(cell: Cell) -> None:
+    tiers = [[sessions.plugin(name) for name in ("priority", "gang", "predicates")]]
+    evicting = sessions.configured(*tiers, run="enqueue, allocate, preempt")
+    policy = msgspec.structs.replace(POLICY, configured=evicting)
+    session.decide(cell.picture, builders.NOON, policy)
+    assert cell.picture.parking.jobs == frozenset()
