@@ -151,7 +151,7 @@ class House:
 
     def create(self, kind: kinds.Kind[Any], document: meta.Object | dict[str, Any]) -> None:
         """What another service would create."""
-        builtin = msgspec.to_builtins(document)
+        builtin = msgspec.json.decode(msgspec.json.encode(document))
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **builtin}
         namespace = body["metadata"].get("namespace", "")
         for own in ("uid", "resourceVersion", "creationTimestamp"):

@@ -172,6 +172,11 @@ def test_what_is_no_schedule_is_refused_with_its_text(text: str) -> None:
         schedule(text)
 
 
+def test_a_time_zone_that_is_not_known_is_refused_with_its_name() -> None:
+    with pytest.raises(ValueError, match="Mars/Base"):
+        schedule("@daily", "Mars/Base")
+
+
 def test_times_in_a_zone_are_instants() -> None:
     noon = schedule("0 12 * * *", "Asia/Kathmandu").next_after(NEW_YEAR)
     assert noon == datetime(2026, 1, 1, 12, tzinfo=ZoneInfo("Asia/Kathmandu"))

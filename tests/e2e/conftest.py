@@ -1,6 +1,7 @@
 """Three worlds for the same scenarios: one process, one process in disorder, the real parts.
 
-A world is a running system that a test knows by its REST address alone, as a user does.
+A world is a running system that a test knows by its REST address alone, as a user does; an
+operator can also kill its controller.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -24,26 +26,94 @@ SEED = int(os.environ.get("STROM_DISORDER", "20261121"))
 READY_WITHIN_S, STOP_WITHIN_S, LOOK_EVERY_S = 30, 15, 0.05
 
 
-@contextlib.contextmanager
-def _embedded(state: Path, *options: str) -> Iterator[str]:
-    arguments = ["up", "--state", str(state), "--port", "0", "--nodes", str(NODES)]
-    log = state / "up.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [Path(sys.executable).with_name("strom"), *arguments, "--cpu", str(CPUS), *options],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        yield _address(process, log)
-    finally:
-        process.send_signal(signal.SIGTERM)
+class System(Protocol):
+    """A running system, as an operator has it."""
+
+    @property
+    def url(self) -> str:
+        """The REST address."""
+        ...
+
+    def kill_controller(self) -> None:
+        """``kill -9`` of the controller (embedded: of all there is), and a new one."""
+        ...
+
+
+class Embedded:
+    """``strom up`` on a port that it keeps."""
+
+    def __init__(self, state: Path, *options: str) -> None:
+        self._state, self._options = state, options
+        self._port = "0"
+        self._starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+
+    def start(self) -> None:
+        """Start, and wait for REST."""
+        self._starts += 1
+        log = self._state / f"up-{self._starts}.log"
+        arguments = ["up", "--state", str(self._state), "--port", self._port, "--nodes", str(NODES)]
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [
+                    Path(sys.executable).with_name("strom"),
+                    *arguments,
+                    "--cpu",
+                    str(CPUS),
+                    *self._options,
+                ],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.url = _address(self._process, log)
+        self._port = self.url.rpartition(":")[2]
+
+    def stop(self) -> None:
+        """Stop as Ctrl-C does."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
         try:
-            process.wait(STOP_WITHIN_S)
+            self._process.wait(STOP_WITHIN_S)
         finally:
-            process.kill()
-        assert process.returncode == 0
+            self._process.kill()
+        assert self._process.returncode == 0
+
+    def kill_controller(self) -> None:
+        """It lives in one process with all the others."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self.start()
+
+
+class Real:
+    """The four services on the real parts."""
+
+    def __init__(self, system: RealSystem, runner: asyncio.Runner) -> None:
+        self._system, self._runner = system, runner
+
+    @property
+    def url(self) -> str:
+        """Admission's."""
+        return self._system.url
+
+    def kill_controller(self) -> None:
+        """This one process."""
+        controller = self._system.services["controller"]
+        self._runner.run(controller.kill())
+        self._runner.run(controller.start())
+
+
+@contextlib.contextmanager
+def _embedded(state: Path, *options: str) -> Iterator[System]:
+    system = Embedded(state, *options)
+    system.start()
+    try:
+        yield system
+    finally:
+        system.stop()
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
@@ -57,14 +127,14 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 @contextlib.contextmanager
-def _real(state: Path) -> Iterator[str]:
+def _real(state: Path) -> Iterator[System]:
     with asyncio.Runner() as runner:
         system = RealSystem(
             state, simulated_nodes=NODES, node_options=("--cpu", str(CPUS), "--memory", "16Gi")
         )
         runner.run(system.start())
         try:
-            yield system.url
+            yield Real(system, runner)
         finally:
             runner.run(system.stop())
 
@@ -72,10 +142,10 @@ def _real(state: Path) -> Iterator[str]:
 @pytest.fixture(
     scope="session", params=["embedded", "disordered", pytest.param("real", marks=pytest.mark.real)]
 )
-def world(
+def system(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """The REST address of a running system."""
+) -> Iterator[System]:
+    """A running system."""
     state = tmp_path_factory.mktemp(request.param)
     if request.param == "real":
         request.getfixturevalue("real_tools")
@@ -84,5 +154,11 @@ def world(
         opened = _embedded(state, "--disorder", str(SEED))
     else:
         opened = _embedded(state)
-    with opened as url:
-        yield url
+    with opened as running:
+        yield running
+
+
+@pytest.fixture
+def world(system: System) -> str:
+    """The REST address of a running system."""
+    return system.url

@@ -100,6 +100,10 @@ class Client:
         """Kubernetes' Events about a job, its PodGroup and its pods. Raises NotFoundError."""
         return self.send(calls.job_events(namespace, name)).items
 
+    def makers(self, kind: Kind[Any], namespace: str | None) -> tuple[msgspec.Raw, ...]:
+        """The flows, templates or crons of a namespace, or all."""
+        return self.send(calls.makers(kind, namespace or "")).items
+
     def create_queue(self, document: Document) -> bytes:
         """A new queue as stored. Raises RefusedError."""
         return self.send(calls.create_queue(document))

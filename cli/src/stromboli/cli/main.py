@@ -11,7 +11,19 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import apply, cluster, explain, jobs, options, others, output, pods, queues, top
+from stromboli.cli import (
+    apply,
+    cluster,
+    explain,
+    jobs,
+    makers,
+    options,
+    others,
+    output,
+    pods,
+    queues,
+    top,
+)
 from stromboli.cli.errors import CommandError, UnreachableError
 
 TRACEBACK = "STROM_TRACEBACK"
@@ -99,6 +111,9 @@ app = typer.Typer(
 app.add_typer(jobs.app, name="job")
 app.add_typer(queues.app, name="queue")
 app.add_typer(pods.app, name="pod")
+app.add_typer(makers.flows, name="flow")
+app.add_typer(makers.templates, name="template")
+app.add_typer(makers.crons, name="cron")
 app.add_typer(cluster.app, name="cluster")
 app.command("apply")(apply.apply)
 app.command("explain")(explain.explain)

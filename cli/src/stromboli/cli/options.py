@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -31,6 +31,16 @@ def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
 def queue_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of queues that begin so, for the shell."""
     return _names(ctx, incomplete, lambda client: client.queues())
+
+
+def maker_names(kind: "kinds.Kind[Any]") -> Callable[[typer.Context, str], list[str]]:
+    """Names of flows, templates or crons that begin so, for the shell."""
+
+    def names(ctx: typer.Context, incomplete: str) -> list[str]:
+        namespace = ctx.params.get("namespace") or DEFAULT_NAMESPACE
+        return _names(ctx, incomplete, lambda client: client.makers(kind, namespace))
+
+    return names
 
 
 def _names(

@@ -13,6 +13,7 @@ import msgspec
 from stromboli.client import errors
 from stromboli.client.answers import Applied, Explanation, Page, Problem, SchedulingInput
 from stromboli.shared.api import batch, core, kinds, scheduling
+from stromboli.shared.api.kinds import Kind
 
 T = TypeVar("T")
 Document = Mapping[str, Any]
@@ -169,6 +170,37 @@ def log(
     )
 
 
+# --- what makes jobs -----------------------------------------------------------------------
+
+MAKERS: Mapping[Kind[Any], str] = {
+    kinds.JOB_FLOWS: "flow",
+    kinds.JOB_TEMPLATES: "template",
+    kinds.CRON_JOBS: "cron",
+}
+"""Kinds of objects that make jobs, with the word for one. They are created with ``apply``."""
+
+
+def makers(kind: Kind[Any], namespace: str = "") -> Call[Page]:
+    """The flows, templates or crons of a namespace, or all."""
+    path = _makers(kind, namespace) if namespace else f"/v1/{kind.plural}"
+    return _listed(path, f"{MAKERS[kind]}s", {})
+
+
+def maker(kind: Kind[Any], namespace: str, name: str) -> Call[bytes]:
+    """One flow, template or cron."""
+    return _of_maker("GET", kind, namespace, name, "", bytes)
+
+
+def maker_events(kind: Kind[Any], namespace: str, name: str) -> Call[Page]:
+    """Kubernetes' Events about a flow, template or cron."""
+    return _of_maker("GET", kind, namespace, name, "/events", _PAGE)
+
+
+def delete_maker(kind: Kind[Any], namespace: str, name: str) -> Call[None]:
+    """Delete a flow, template or cron with all that is its own."""
+    return _of_maker("DELETE", kind, namespace, name, "", _nothing)
+
+
 # --- queues and the cluster ----------------------------------------------------------------
 
 
@@ -311,6 +343,21 @@ def _of_job(
         read=read,
         body=body,
     )
+
+
+def _of_maker(
+    method: str, kind: Kind[Any], namespace: str, name: str, below: str, read: Callable[[bytes], T]
+) -> Call[T]:
+    return Call(
+        method=method,
+        path=f"{_makers(kind, namespace)}/{_part(name)}{below}",
+        what=f"{MAKERS[kind]} {namespace}/{name}",
+        read=read,
+    )
+
+
+def _makers(kind: Kind[Any], namespace: str) -> str:
+    return f"/v1/namespaces/{_part(namespace)}/{kind.plural}"
 
 
 def _jobs(namespace: str) -> str:

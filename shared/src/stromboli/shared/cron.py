@@ -77,14 +77,18 @@ def problem(text: str) -> str | None:
 
 
 class Schedule:
-    """The times of one schedule. Raises ValueError for one that cannot be read or never comes."""
+    """The times of one schedule. Raises ValueError for one that cannot be read or never comes, or
+    for a time zone that is not known here."""
 
     def __init__(self, text: str, time_zone: str | None, anchor: datetime) -> None:
         wrong = problem(text)
         if wrong is not None:
             raise ValueError(f"the schedule {wrong}")
         self._anchor = anchor.astimezone(UTC).replace(microsecond=0)
-        self._zone = zoneinfo.ZoneInfo(time_zone or "UTC")
+        try:
+            self._zone = zoneinfo.ZoneInfo(time_zone or "UTC")
+        except (zoneinfo.ZoneInfoNotFoundError, OSError):
+            raise ValueError(f"there is no time zone {time_zone!r}") from None
         self._every = _interval(text)
         self._fields = ""
         if self._every is None:

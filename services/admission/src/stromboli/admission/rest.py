@@ -11,7 +11,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ControllerRouterHandler
 
-from stromboli.admission import bulk, logs, problems, rest_jobs, rest_pods, rest_watch
+from stromboli.admission import bulk, logs, problems, rest_jobs, rest_makers, rest_pods, rest_watch
 from stromboli.admission.creating import USER, Creator, Document, Key
 from stromboli.admission.door import Applied, Door
 from stromboli.admission.listing import Continue, Items, Limit, listed
@@ -118,6 +118,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         scheduling_input,
         logs.route(cluster),
         *rest_pods.routes(cluster),
+        *rest_makers.routes(cluster),
         *rest_watch.routes(door, cluster),
     ]
 

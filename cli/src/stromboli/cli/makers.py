@@ -1,0 +1,185 @@
+"""``strom flow``, ``strom template``, ``strom cron``: objects that make jobs.
+
+They are made and changed with ``strom apply``, as they are too rich for options.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from stromboli.cli import maker_view, options, output, selectors
+from stromboli.client import calls
+from stromboli.shared.api import kinds
+
+
+class Maker(msgspec.Struct, frozen=True):
+    """A kind of them, and how people see it."""
+
+    kind: kinds.Kind[Any]
+    headers: tuple[str, ...]
+    row: Callable[[Any, datetime], tuple[str, ...]]
+    facts: Callable[[Any, datetime], list[str]]
+    rows: Callable[[Any, datetime], Sequence[tuple[str, ...]]] | None = None
+    """Its jobs, if it has a list of them."""
+    row_headers: tuple[str, ...] = ()
+
+
+FLOWS = Maker(
+    kinds.JOB_FLOWS,
+    maker_view.FLOW_HEADERS,
+    maker_view.flow_row,
+    maker_view.flow_facts,
+    maker_view.flow_jobs,
+    maker_view.FLOW_JOB_HEADERS,
+)
+TEMPLATES = Maker(
+    kinds.JOB_TEMPLATES,
+    maker_view.TEMPLATE_HEADERS,
+    maker_view.template_row,
+    maker_view.template_facts,
+)
+CRONS = Maker(kinds.CRON_JOBS, maker_view.CRON_HEADERS, maker_view.cron_row, maker_view.cron_facts)
+
+
+def _app(maker: Maker, text: str) -> typer.Typer:
+    """The commands that all of them have."""
+    word = calls.MAKERS[maker.kind]
+    app = typer.Typer(cls=options.Group, help=text)
+    complete = options.maker_names(maker.kind)
+    one = typer.Argument(metavar=word.upper(), help="Its name.", autocompletion=complete)
+    several = typer.Argument(
+        metavar=f"{word.upper()}...", help="Their names.", autocompletion=complete
+    )
+
+    @app.command("list", help=f"List {word}s.")
+    def list_all(
+        namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+        all_namespaces: options.AllNamespaces = False,
+        selector: options.Selector = "",
+        output_format: options.Output = output.Format.TABLE,
+        server: options.Server = None,
+    ) -> None:
+        _list(maker, None if all_namespaces else namespace, selector, output_format, server)
+
+    @app.command("get", help=f"Show a {word}, and what was last said of it.")
+    def get(
+        name: Annotated[str, one],
+        namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+        output_format: options.Output = output.Format.TABLE,
+        server: options.Server = None,
+    ) -> None:
+        _get(maker, namespace, name, output_format, server)
+
+    @app.command("delete", help=f"Delete {word}s and all that is their own.")
+    def delete(
+        names: Annotated[list[str], several],
+        namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+        server: options.Server = None,
+    ) -> None:
+        with options.client(server) as client:
+            for name in names:
+                client.send(calls.delete_maker(maker.kind, namespace, name))
+                output.show_lines([f"{output.title(maker.kind, name)} deleted"])
+
+    return app
+
+
+def _list(
+    maker: Maker,
+    namespace: str | None,
+    selector: str,
+    output_format: output.Format,
+    server: str | None,
+) -> None:
+    wanted = options.selector(selector)
+    with options.client(server) as client:
+        raws = client.makers(maker.kind, namespace)
+        read = [(client.decode(maker.kind, raw), raw) for raw in raws]
+    found = [
+        (each, raw)
+        for each, raw in sorted(read, key=lambda pair: pair[0].metadata.key)
+        if selectors.matches(wanted, each.metadata.labels)
+    ]
+    if not output_format.is_table:
+        output.show_objects(output_format, maker.kind, [raw for _, raw in found], many=True)
+        return
+    if not found:
+        output.show_note(f"No {calls.MAKERS[maker.kind]}s found.")
+        return
+    now, headers = datetime.now(UTC), maker.headers
+    rows = [maker.row(each, now) for each, _ in found]
+    if namespace is None:
+        headers = ("NAMESPACE", *headers)
+        rows = [(each.metadata.namespace, *row) for (each, _), row in zip(found, rows, strict=True)]
+    output.show_table(headers, rows)
+
+
+def _get(
+    maker: Maker, namespace: str, name: str, output_format: output.Format, server: str | None
+) -> None:
+    with options.client(server) as client:
+        raw = client.send(calls.maker(maker.kind, namespace, name))
+        if not output_format.is_table:
+            output.show_objects(output_format, maker.kind, [raw])
+            return
+        found = client.decode(maker.kind, raw)
+        events = client.send(calls.maker_events(maker.kind, namespace, name)).items
+    now = datetime.now(UTC)
+    output.show_lines(maker.facts(found, now))
+    if maker.rows is not None:
+        output.show_lines([""])
+        output.show_table(maker.row_headers, maker.rows(found, now))
+    if events:
+        output.show_lines([""])
+        output.show_table(maker_view.EVENT_HEADERS, maker_view.event_rows(events, now))
+
+
+def _suspend(name: str, namespace: str, server: str | None, *, is_suspended: bool) -> None:
+    document = {
+        "apiVersion": kinds.CRON_JOBS.api_version,
+        "kind": kinds.CRON_JOBS.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"suspend": is_suspended},
+    }
+    with options.client(server) as client:
+        # Applied to one that is not there it would be a new one, and a bad one.
+        client.send(calls.maker(kinds.CRON_JOBS, namespace, name))
+        client.apply([document])
+    said = "suspended" if is_suspended else "resumed"
+    output.show_lines([f"{output.title(kinds.CRON_JOBS, name)} {said}"])
+
+
+flows = _app(FLOWS, "Look at flows: jobs from templates that follow one another.")
+templates = _app(TEMPLATES, "Look at templates: jobs that flows make.")
+crons = _app(CRONS, "Look at crons: jobs at the times of a schedule; suspend and resume them.")
+CronName = Annotated[
+    str,
+    typer.Argument(
+        metavar="CRON",
+        help="Its name.",
+        autocompletion=options.maker_names(kinds.CRON_JOBS),
+    ),
+]
+
+
+@crons.command("suspend")
+def suspend(
+    name: CronName,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Start no more jobs; those that run go on."""
+    _suspend(name, namespace, server, is_suspended=True)
+
+
+@crons.command("resume")
+def resume(
+    name: CronName,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Start jobs again; of the times that passed meanwhile, the last one is served."""
+    _suspend(name, namespace, server, is_suspended=False)
