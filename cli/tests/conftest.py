@@ -29,9 +29,10 @@ from stromboli.admission.door import Door
 from stromboli.admission.settings import DoorSettings
 from stromboli.cli import main
 from stromboli.local.cluster import EmbeddedCluster, Hook
-from stromboli.shared import envelope, http, keys, runtime
+from stromboli.shared import envelope, http, keys, runtime, topics
 from stromboli.shared.api import batch, kinds, meta
 from stromboli.shared.cluster import port
+from stromboli.shared.messages import batch as messages
 from stromboli.testkit import builders
 
 T = TypeVar("T")
@@ -169,6 +170,26 @@ class House:
             self._door.fold(record)
 
         self.do(fold())
+
+    def tell_tasks(self, job: str, uid: str, *states: str, attempt: int) -> None:
+        """What the controller would tell of the pods of index 0."""
+        for state in states:
+            told = messages.TaskChanged(
+                job=job,
+                uid=uid,
+                task="w",
+                index=0,
+                pod=f"p{attempt}",
+                pod_uid=f"uid-{attempt}",
+                before="",
+                after=state,
+                at=builders.NOON,
+                attempt=attempt,
+            )
+            draft = envelope.Draft(
+                topic=topics.BATCH_EVENTS, key=job, message=told, time=builders.NOON
+            )
+            self._door.histories.fold(builders.make_record(draft))
 
 
 Strom = Callable[..., Result]

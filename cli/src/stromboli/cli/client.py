@@ -18,6 +18,7 @@ from stromboli.client import errors as client_errors
 from stromboli.client.answers import Applied, Explanation, SchedulingInput
 from stromboli.shared.api import meta
 from stromboli.shared.api.kinds import Kind
+from stromboli.shared.api.task_history import TaskHistory
 from stromboli.shared.messages.admission import Violation
 
 T = TypeVar("T")
@@ -83,6 +84,10 @@ class Client:
     def explanation(self, namespace: str, name: str) -> Explanation:
         """Why a job waits. Raises NotFoundError."""
         return self.send(calls.explanation(namespace, name))
+
+    def tasks(self, namespace: str, name: str) -> TaskHistory:
+        """Every attempt of a job's tasks, also of one that is gone. Raises NotFoundError."""
+        return self.send(calls.tasks(namespace, name))
 
     def delete_job(self, namespace: str, name: str) -> None:
         """Delete a job and all that is its own. Raises NotFoundError."""

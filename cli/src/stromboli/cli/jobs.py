@@ -7,6 +7,7 @@ import typer
 
 from stromboli.cli import (
     changes,
+    history,
     job_describe,
     job_exec,
     job_logs,
@@ -92,6 +93,7 @@ def view(
 app.command("describe")(job_describe.describe)
 app.command("logs")(job_logs.logs)
 app.command("exec", cls=run.WithCommand)(job_exec.exec_in)
+app.command("history")(history.history)
 app.command("wait")(job_wait.wait)
 app.command("suspend")(changes.suspend)
 app.command("resume")(changes.resume)

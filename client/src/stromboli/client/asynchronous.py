@@ -13,6 +13,7 @@ from stromboli.client import calls, server, watching
 from stromboli.client.answers import Applied, Explanation
 from stromboli.client.events import Change
 from stromboli.shared.api import batch, core, kinds, scheduling
+from stromboli.shared.api.task_history import TaskHistory
 
 T = TypeVar("T")
 
@@ -108,6 +109,10 @@ class AsyncClient:
         """A job's pods. Raises NotFoundError."""
         page = await self.send(calls.job_pods(namespace, name))
         return [kinds.PODS.decode(item) for item in page.items]
+
+    async def tasks(self, name: str, namespace: str = "default") -> TaskHistory:
+        """Every attempt of a job's tasks, also of a job that is gone. Raises NotFoundError."""
+        return await self.send(calls.tasks(namespace, name))
 
     async def explanation(self, name: str, namespace: str = "default") -> Explanation:
         """Why a job waits. Raises NotFoundError."""

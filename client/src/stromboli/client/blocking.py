@@ -12,6 +12,7 @@ from stromboli.client import calls, server, watching
 from stromboli.client.answers import Applied, Explanation
 from stromboli.client.events import Change
 from stromboli.shared.api import batch, core, kinds, scheduling
+from stromboli.shared.api.task_history import TaskHistory
 
 T = TypeVar("T")
 
@@ -122,6 +123,10 @@ class Client:
         """A job's pods. Raises NotFoundError."""
         page = self.send(calls.job_pods(namespace, name))
         return [kinds.PODS.decode(item) for item in page.items]
+
+    def tasks(self, name: str, namespace: str = "default") -> TaskHistory:
+        """Every attempt of a job's tasks, also of a job that is gone. Raises NotFoundError."""
+        return self.send(calls.tasks(namespace, name))
 
     def explanation(self, name: str, namespace: str = "default") -> Explanation:
         """Why a job waits. Raises NotFoundError."""

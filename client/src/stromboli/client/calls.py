@@ -14,6 +14,7 @@ from stromboli.client import errors
 from stromboli.client.answers import Applied, Explanation, Page, Problem, SchedulingInput
 from stromboli.shared.api import batch, core, kinds, scheduling
 from stromboli.shared.api.kinds import Kind
+from stromboli.shared.api.task_history import TaskHistory
 
 T = TypeVar("T")
 Document = Mapping[str, Any]
@@ -134,6 +135,12 @@ def job_pods(namespace: str, name: str) -> Call[Page]:
 def job_events(namespace: str, name: str) -> Call[Page]:
     """Kubernetes' Events about a job, its PodGroup and its pods."""
     return _of_job("GET", namespace, name, "/events", _PAGE)
+
+
+def tasks(namespace: str, name: str) -> Call[TaskHistory]:
+    """Every attempt of a job's tasks, also of a job that is gone."""
+    call = _of_job("GET", namespace, name, "/tasks", msgspec.json.Decoder(TaskHistory).decode)
+    return msgspec.structs.replace(call, query={"history": "true"})
 
 
 def explanation(namespace: str, name: str) -> Call[Explanation]:

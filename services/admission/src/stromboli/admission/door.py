@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from stromboli.admission import feeds, once, resource_groups
-from stromboli.admission.core import wire
+from stromboli.admission.core import task_history, wire
 from stromboli.admission.settings import DoorSettings
 from stromboli.shared import envelope, errors, job_plugins, runtime, snapshot, telemetry, topics
 from stromboli.shared.admission import patch, review
@@ -91,6 +91,7 @@ class Door:
         )
         self.once = once.Once(clock)
         self.feeds = feeds.Feeds(cluster, settings.watch_alive_every_s)
+        self.histories = task_history.Histories(settings.attempts_kept)
         self._groups = resource_groups.File(settings.resource_groups_file)
 
     def fold(self, record: envelope.Record) -> None:

@@ -11,7 +11,16 @@ from litestar.openapi import OpenAPIConfig
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ControllerRouterHandler
 
-from stromboli.admission import bulk, logs, problems, rest_jobs, rest_makers, rest_pods, rest_watch
+from stromboli.admission import (
+    bulk,
+    logs,
+    problems,
+    rest_history,
+    rest_jobs,
+    rest_makers,
+    rest_pods,
+    rest_watch,
+)
 from stromboli.admission.creating import USER, Creator, Document, Key
 from stromboli.admission.door import Applied, Door
 from stromboli.admission.listing import Continue, Items, Limit, listed
@@ -120,6 +129,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         *rest_pods.routes(cluster),
         *rest_makers.routes(cluster),
         *rest_watch.routes(door, cluster),
+        *rest_history.routes(door, cluster),
     ]
 
 

@@ -51,6 +51,7 @@ async def serve(
     async with asyncio.TaskGroup() as group:
         group.create_task(watch_age())
         group.create_task(_record(door, writer, health))
+        group.create_task(_read_history(door, bus))
         async with contextlib.aclosing(bus.fold(FOLDED)) as batches:
             async for batch in batches:
                 for record in batch.records:
@@ -59,6 +60,27 @@ async def serve(
                 if batch.caught_up and not folded.is_set():
                     folded.set()
                     door.once.open(writer)
+
+
+async def _read_history(door: Door, bus: bus_port.Bus) -> None:
+    """Follow what is told of tasks, beside all else: two weeks of it may take a while."""
+    positions: dict[str, int] = {}
+    backoff = runtime.Backoff()
+    while True:
+        try:
+            async with contextlib.aclosing(bus.fold((topics.BATCH_EVENTS,), positions)) as batches:
+                async for batch in batches:
+                    for record in batch.records:
+                        # The controller, whose topic it is, says what cannot be read of it.
+                        with contextlib.suppress(errors.UndecodableError):
+                            door.histories.fold(record)
+                    positions = dict(batch.positions)
+                    door.histories.is_complete |= batch.caught_up
+                    backoff.reset()
+                    await asyncio.sleep(0)
+        except errors.TransientError as error:
+            telemetry.log.warning("history", error=str(error))
+            await asyncio.sleep(backoff.next_s(error.retry_after_s))
 
 
 async def _record(door: Door, writer: bus_port.Writer, health: runtime.Health) -> None:

@@ -19,6 +19,8 @@ class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """YAML of resource groups: where pods are sent. Read again when it changes; none by default."""
     watch_alive_every_s: float = 15.0
     """How often a stream of events says something: below the minute after which proxies hang up."""
+    attempts_kept: int = 100_000
+    """Attempts of tasks that can be asked for, of all jobs together: about 50 MB."""
     sync_max_age_s: float = 60.0
     """How old the newest sign of life of the monitor may be before we say *not ready*."""
 

@@ -1,0 +1,68 @@
+"""``strom job history``: every attempt of a job's tasks, also of a job that is gone."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+import typer
+
+from stromboli.cli import options, output
+from stromboli.shared.api.task_history import TaskAttempt, TaskHistory
+
+HEADERS = ("TASK", "INDEX", "ATTEMPT", "STATE", "REASON", "EXIT", "NODE", "WAITED", "RAN", "AGE")
+
+
+def history(
+    name: options.JobName,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    task: Annotated[
+        str | None, typer.Option("--task", "-t", metavar="NAME", help="Only this task.")
+    ] = None,
+    last: Annotated[
+        bool, typer.Option("--last", help="Only the last attempt of every index.")
+    ] = False,
+    output_format: Annotated[
+        output.Shape, typer.Option("--output", "-o", help="How to show it.")
+    ] = output.Shape.TABLE,
+    server: options.Server = None,
+) -> None:
+    """Show what became of a job's tasks: every attempt with its node, its end and its times.
+
+    It is kept as long as the log is, two weeks by default, also when the job is gone.
+    """
+    with options.client(server) as client:
+        found = client.tasks(namespace, name)
+    attempts = found.latest if last else found.tasks
+    attempts = tuple(it for it in attempts if task in (None, it.task))
+    if not found.complete:
+        output.show_note("The log is still being read: earlier attempts may be missing.")
+    if output_format is not output.Shape.TABLE:
+        output.show_document(output_format, _document(found, attempts))
+        return
+    if not attempts:
+        output.show_note("No attempts found.")
+        return
+    now = datetime.now(UTC)
+    output.show_table(HEADERS, [row(attempt, now) for attempt in attempts])
+
+
+def row(attempt: TaskAttempt, now: datetime) -> tuple[str, ...]:
+    """An attempt as a row under ``HEADERS``. A pod that ended before it ran waited until then."""
+    began = attempt.running_at or attempt.ended_at or now
+    return (
+        attempt.task,
+        str(attempt.index),
+        str(attempt.attempt or ""),
+        attempt.state,
+        attempt.reason,
+        "" if attempt.exit_code is None else str(attempt.exit_code),
+        attempt.node,
+        output.age(attempt.created_at, began),
+        output.age(attempt.running_at, attempt.ended_at or now),
+        output.age(attempt.created_at or attempt.bound_at, now),
+    )
+
+
+def _document(found: TaskHistory, attempts: tuple[TaskAttempt, ...]) -> dict[str, object]:
+    built: dict[str, object] = msgspec.to_builtins(found)
+    return {**built, "tasks": msgspec.to_builtins(attempts)}

@@ -1,0 +1,50 @@
+"""Rules of ``strom job history``."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from stromboli.cli import history
+from stromboli.shared.api.task_history import TaskAttempt
+from stromboli.testkit.builders import NOON
+
+
+def test_an_attempt_says_how_long_it_waited_and_ran() -> None:
+    minute = msgspec.structs.replace(
+        TaskAttempt(task="w", index=3, attempt=2, pod="p", pod_uid="u", state="Failed"),
+        node="n1",
+        reason="OOMKilled",
+        exit_code=137,
+        created_at=NOON,
+        running_at=NOON.replace(minute=1),
+        ended_at=NOON.replace(minute=3),
+    )
+    cells = dict(zip(history.HEADERS, history.row(minute, NOON.replace(minute=5)), strict=True))
+    assert (cells["STATE"], cells["EXIT"], cells["REASON"]) == ("Failed", "137", "OOMKilled")
+    assert (cells["WAITED"], cells["RAN"], cells["AGE"]) == ("60s", "2m", "5m")
+
+
+def test_what_never_ran_has_waited_until_now() -> None:
+    waiting = TaskAttempt(
+        task="w", index=0, attempt=1, pod="p", pod_uid="u", state="Pending", created_at=NOON
+    )
+    cells = dict(zip(history.HEADERS, history.row(waiting, NOON.replace(minute=5)), strict=True))
+    assert (cells["WAITED"], cells["RAN"]) == ("5m", "-")
+
+
+def test_every_attempt_is_listed_and_for_programs_as_json(house: Any, strom: Any) -> None:
+    strom("job", "run", "a")
+    assert strom("job", "history", "a").stderr.endswith("No attempts found.\n")
+    uid = house.job("a").metadata.uid
+    house.tell_tasks("default/a", uid, "Pending", "Running", "Failed", attempt=1)
+    house.tell_tasks("default/a", uid, "Pending", attempt=2)
+    shown = strom("job", "history", "a")
+    rows = [line.split()[:4] for line in shown.stdout.splitlines()]
+    assert rows[1:] == [["w", "0", "1", "Failed"], ["w", "0", "2", "Pending"]]
+    last = strom("job", "history", "a", "--last", "-o", "json")
+    assert [it["attempt"] for it in json.loads(last.stdout)["tasks"]] == [2]
+    assert strom("job", "history", "a", "--task", "other").stdout == ""
+    absent = strom("job", "history", "none")
+    assert absent.exit_code == 1
+    assert "there is none of this name" in absent.stderr

@@ -1,0 +1,162 @@
+"""What is kept of tasks: every attempt, whatever comes twice, within a bound."""
+
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stromboli.admission import rest
+from stromboli.admission.core.task_history import Histories
+from stromboli.admission.door import Door
+from stromboli.admission.settings import DoorSettings
+from stromboli.local.cluster import EmbeddedCluster
+from stromboli.shared import envelope, runtime, topics
+from stromboli.shared.messages import batch
+from stromboli.testkit import builders
+from stromboli.testkit.builders import NOON
+
+J = "default/j1"
+LIVES = (("Pending", "Bound", "Running", "Succeeded"), ("Pending", "Terminating", "Gone"))
+
+
+def at(second: int) -> Any:
+    return NOON + timedelta(seconds=second)
+
+
+def told(after: str, second: int, pod: str = "p1", **fields: Any) -> batch.TaskChanged:
+    known: dict[str, Any] = {
+        "job": J,
+        "uid": "u1",
+        "task": "w",
+        "index": 0,
+        "attempt": 1,
+        "before": "",
+    }
+    known |= {"pod": pod, "pod_uid": f"{pod}-uid", "after": after, "at": at(second)}
+    return batch.TaskChanged(**(known | fields))
+
+
+def record(message: Any) -> envelope.Record:
+    draft = envelope.Draft(
+        topic=topics.BATCH_EVENTS, key=message.job, message=message, time=message.at
+    )
+    return builders.make_record(draft)
+
+
+def fold(*messages: Any, most: int = 1000) -> Histories:
+    made = Histories(most)
+    for message in messages:
+        made.fold(record(message))
+    return made
+
+
+FIRST = (
+    told("Pending", 0),
+    told("Bound", 2, node="n1"),
+    told("Running", 3, node="n1"),
+    told("Failed", 9, node="n1", exit_code=137, reason="OOMKilled"),
+)
+SECOND = (
+    told("Pending", 10, "p2", attempt=2, retry_count=1),
+    told("Running", 12, "p2", attempt=2, retry_count=1, node="n2"),
+)
+
+
+def test_an_attempt_has_its_node_its_end_and_its_times() -> None:
+    found = fold(*FIRST).of(J)
+    assert found is not None
+    (attempt,) = found.tasks
+    assert (attempt.state, attempt.node, attempt.exit_code) == ("Failed", "n1", 137)
+    assert attempt.reason == "OOMKilled"
+    times = (attempt.created_at, attempt.bound_at, attempt.running_at, attempt.ended_at)
+    assert times == (at(0), at(2), at(3), at(9))
+
+
+def test_attempts_stand_in_their_order_and_the_last_is_the_present_one() -> None:
+    found = fold(*SECOND, *FIRST).of(J)
+    assert found is not None
+    assert [it.attempt for it in found.tasks] == [1, 2]
+    assert [(it.attempt, it.state) for it in found.latest] == [(2, "Running")]
+
+
+@given(life=st.sampled_from(LIVES), repeats=st.lists(st.integers(0, 3)), data=st.data())
+def test_what_comes_again_changes_nothing(life: Any, repeats: Any, data: Any) -> None:
+    """A log that is read again repeats what came last, in its order."""
+    messages = [told(state, second) for second, state in enumerate(life)]
+    once, twice = fold(*messages), Histories(1000)
+    for position, message in enumerate(messages):
+        twice.fold(record(message))
+        for again in messages[data.draw(st.integers(0, position)) : position + 1]:
+            twice.fold(record(again))
+    assert once.of(J) == twice.of(J)
+
+
+def test_a_job_that_is_gone_is_remembered_until_another_takes_its_name() -> None:
+    gone = batch.JobDeleted(job=J, uid="u1", at=at(20))
+    kept = fold(*FIRST, gone, told("Gone", 21))
+    found = kept.of(J)
+    assert found is not None
+    assert (found.deleted_at, len(found.tasks)) == (at(20), 1)
+    kept.fold(record(told("Pending", 30, "p9", uid="u2")))
+    found = kept.of(J)
+    assert found is not None
+    assert (found.uid, found.deleted_at, [it.pod for it in found.tasks]) == ("u2", None, ["p9"])
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 8), st.booleans()), min_size=1, max_size=60
+    )
+)
+def test_no_more_is_kept_than_allowed_and_the_living_stay_longest(steps: Any) -> None:
+    kept = Histories(6)
+    gone: set[str] = set()
+    for number, pod, is_deletion in steps:
+        job = f"default/j{number}"
+        if job in gone:
+            continue
+        if is_deletion:
+            gone.add(job)
+            kept.fold(record(batch.JobDeleted(job=job, uid="u1", at=NOON)))
+        else:
+            kept.fold(record(told("Pending", 0, f"{number}-{pod}", job=job)))
+            assert kept.of(job) is not None, "what was just told is kept"
+        found = [kept.of(f"default/j{each}") for each in range(6)]
+        total = sum(len(it.tasks) for it in found if it is not None)
+        assert total <= 6 or sum(it is not None for it in found) == 1
+
+
+@pytest.fixture
+async def door(cluster: EmbeddedCluster) -> Door:
+    return Door(DoorSettings(), cluster, runtime.utc_now)
+
+
+async def test_rest_says_the_present_and_on_request_the_past(
+    door: Door, cluster: EmbeddedCluster, client: httpx.AsyncClient
+) -> None:
+    task = {"template": {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}}
+    job = {"metadata": {"name": "j1"}, "spec": {"tasks": [{"name": "w", "replicas": 1, **task}]}}
+    made = (await client.post("/v1/namespaces/default/jobs", json=job)).json()
+    app = rest.app(rest.routes(door, cluster))
+    transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types
+    path = "/v1/namespaces/default/jobs/j1/tasks"
+    async with httpx.AsyncClient(transport=transport, base_url="http://door") as asked:
+        young = (await asked.get(path)).json()
+        assert (young["tasks"], young["complete"]) == ([], False)
+        for message in (*FIRST, *SECOND):
+            fields = {"uid": made["metadata"]["uid"]}
+            door.histories.fold(record(msgspec.structs.replace(message, **fields)))
+        door.histories.is_complete = True
+        now = (await asked.get(path)).json()
+        assert [it["attempt"] for it in now["tasks"]] == [2]
+        for query in ("?history", "?history=true"):
+            past = (await asked.get(path + query)).json()
+            assert [(it["attempt"], it["node"]) for it in past["tasks"]] == [(1, "n1"), (2, "n2")]
+        await client.delete("/v1/namespaces/default/jobs/j1")
+        assert len((await asked.get(path + "?history")).json()["tasks"]) == 2
+        absent = await asked.get("/v1/namespaces/default/jobs/none/tasks")
+        assert absent.status_code == 404

@@ -1,0 +1,52 @@
+"""What became of a job's tasks, as REST answers it: every attempt, not only the present ones."""
+
+from datetime import datetime
+
+import msgspec
+
+
+class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One pod of a task's index.
+
+    ``state``: Pending, Bound, Running, Unknown, Terminating, Succeeded, Failed or Gone (it went
+    without an end of its own). ``reason``: why it ends, as in ``batch.events``. Times are None
+    until it came so far, and where nobody saw it. ``attempt`` counts from 1, 0 if it is not known.
+    """
+
+    task: str
+    index: int
+    attempt: int
+    pod: str
+    pod_uid: str
+    state: str
+    node: str = ""
+    reason: str = ""
+    exit_code: int | None = None
+    retry_count: int = 0
+    created_at: datetime | None = None
+    bound_at: datetime | None = None
+    running_at: datetime | None = None
+    terminating_at: datetime | None = None
+    ended_at: datetime | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing follows."""
+        return self.ended_at is not None
+
+
+class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A job's tasks by name and index, each with its attempts in order; of the last job of this
+    name, also when it is gone. ``complete``: everything that the log keeps has been read."""
+
+    job: str
+    uid: str
+    deleted_at: datetime | None = None
+    complete: bool = True
+    tasks: tuple[TaskAttempt, ...] = ()
+
+    @property
+    def latest(self) -> tuple[TaskAttempt, ...]:
+        """The last attempt of every index."""
+        last = {(it.task, it.index): it for it in self.tasks}
+        return tuple(last.values())
