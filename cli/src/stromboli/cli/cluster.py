@@ -16,9 +16,11 @@ def _group() -> None:
 
 @app.command("dump")
 def dump(server: options.Server = None) -> None:
-    """Print nodes, queues, PodGroups and pods as `strom simulate session --objects` takes them.
+    """Print what the scheduler sees as `strom simulate session --objects` takes it.
 
-    Only what scheduling looks at: no secrets, environments, commands or foreign annotations.
+    Nodes with their topology, namespaces, priority classes, queues, quotas, disruption budgets,
+    PodGroups and pods, with nothing that scheduling does not look at: no secrets, environments,
+    commands or foreign annotations. Volumes and resource claims the running scheduler does not see.
     """
     with options.client(server) as client:
         seen = client.scheduling_input()

@@ -79,6 +79,8 @@ JOB_FLOWS = _snapshot("jobflows", flow.JobFlow)
 CRON_JOBS = _snapshot("cronjobs", flow.CronJob)
 HYPER_NODES = _snapshot("hypernodes", topology.HyperNode, key="name")
 NUMA_TOPOLOGIES = _snapshot("numatopologies", numa.Numatopology, key="name")
+RESOURCE_QUOTAS = _snapshot("resourcequotas", core.ResourceQuota)
+DISRUPTION_BUDGETS = _snapshot("poddisruptionbudgets", core.PodDisruptionBudget)
 SYNC = Topic(
     "cluster.sync",
     "plural of the kind",
@@ -145,6 +147,8 @@ SNAPSHOTS: Mapping[kinds.Kind, Topic] = {  # type: ignore[type-arg]  # kinds of 
     kinds.QUEUES: QUEUES,
     kinds.HYPER_NODES: HYPER_NODES,
     kinds.NUMA_TOPOLOGIES: NUMA_TOPOLOGIES,
+    kinds.RESOURCE_QUOTAS: RESOURCE_QUOTAS,
+    kinds.DISRUPTION_BUDGETS: DISRUPTION_BUDGETS,
     kinds.JOB_TEMPLATES: JOB_TEMPLATES,
     kinds.JOB_FLOWS: JOB_FLOWS,
     kinds.CRON_JOBS: CRON_JOBS,

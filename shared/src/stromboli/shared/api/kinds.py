@@ -95,6 +95,10 @@ NUMA_TOPOLOGIES = Kind(
     namespaced=False,
     status_subresource=False,
 )
+RESOURCE_QUOTAS = Kind("", "v1", "ResourceQuota", "resourcequotas", core.ResourceQuota)
+DISRUPTION_BUDGETS = Kind(
+    "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", core.PodDisruptionBudget
+)
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", core.Namespace, namespaced=False)
 SECRETS = Kind("", "v1", "Secret", "secrets", meta.Object, status_subresource=False)
 CONFIG_MAPS = Kind("", "v1", "ConfigMap", "configmaps", meta.Object, status_subresource=False)
@@ -125,6 +129,8 @@ WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind i
     QUEUES,
     HYPER_NODES,
     NUMA_TOPOLOGIES,
+    RESOURCE_QUOTAS,
+    DISRUPTION_BUDGETS,
     JOB_TEMPLATES,
     JOB_FLOWS,
     CRON_JOBS,

@@ -20,6 +20,8 @@ KINDS: tuple[Kind[meta.Object], ...] = (
     kinds.QUEUES,
     kinds.HYPER_NODES,
     kinds.NUMA_TOPOLOGIES,
+    kinds.RESOURCE_QUOTAS,
+    kinds.DISRUPTION_BUDGETS,
     kinds.POD_GROUPS,
     kinds.PODS,
 )

@@ -23,6 +23,8 @@ register("stromboli.cluster.job_flow_observed.v1")(flow.JobFlow)
 register("stromboli.cluster.cron_job_observed.v1")(flow.CronJob)
 register("stromboli.cluster.hyper_node_observed.v1")(topology.HyperNode)
 register("stromboli.cluster.numa_topology_observed.v1")(numa.Numatopology)
+register("stromboli.cluster.resource_quota_observed.v1")(core.ResourceQuota)
+register("stromboli.cluster.pod_disruption_budget_observed.v1")(core.PodDisruptionBudget)
 
 GONE = "stromboli.cluster.object_gone.v1"
 """Type of a tombstone."""

@@ -32,6 +32,8 @@ FOLDED: tuple[topics.Topic, ...] = (
     topics.PRIORITY_CLASSES,
     topics.HYPER_NODES,
     topics.NUMA_TOPOLOGIES,
+    topics.RESOURCE_QUOTAS,
+    topics.DISRUPTION_BUDGETS,
     topics.DECISIONS,
     topics.OUTCOMES,
     topics.EXPLANATIONS,
@@ -47,6 +49,8 @@ KINDS = (
     kinds.PRIORITY_CLASSES,
     kinds.HYPER_NODES,
     kinds.NUMA_TOPOLOGIES,
+    kinds.RESOURCE_QUOTAS,
+    kinds.DISRUPTION_BUDGETS,
 )
 """What the monitor must have seen before anything is decided."""
 
@@ -215,7 +219,12 @@ class State:
             case kinds.PRIORITY_CLASSES:
                 self._apply_to_world(change, "priority_class")
                 self._review_all()
-            case kinds.HYPER_NODES | kinds.NUMA_TOPOLOGIES:
+            case (
+                kinds.HYPER_NODES
+                | kinds.NUMA_TOPOLOGIES
+                | kinds.RESOURCE_QUOTAS
+                | kinds.DISRUPTION_BUDGETS
+            ):
                 self._surround(change)
             case kinds.NAMESPACES:
                 found = self.snapshot.objects(kinds.NAMESPACES)

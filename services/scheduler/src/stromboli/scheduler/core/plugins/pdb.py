@@ -13,9 +13,17 @@ class Plugin:
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._budgets: dict[str, list[_Budget]] = {}
+        self._unread: set[str] = set()
 
     def open(self, within: session.Session) -> None:
-        """Take from every list of victims those whose budget is used up."""
+        """Take from every list of victims those whose budget is used up; of a namespace with a
+        budget that cannot be read, all."""
+        unread = within.world.surroundings.unread["disruption_budgets"]
+        self._unread = {key.partition("/")[0] for key in unread}
+        within.complaints.extend(
+            f"PodDisruptionBudget {key} cannot be read: {why}; nothing of its namespace is evicted"
+            for key, why in sorted(unread.items())
+        )
         for budget in sorted(within.cluster.disruption_budgets, key=lambda each: each.metadata.key):
             selector = terms.selector(budget.spec.selector, {})
             # An empty selector would mean every pod; the field reads it as none.
@@ -33,7 +41,13 @@ class Plugin:
         """The first candidates that budgets allow; a pod without labels is never a victim."""
         left: dict[str, int] = {}
         return points.Victims(
-            [task for task in candidates if task.pod.metadata.labels and self._allows(task, left)]
+            [
+                task
+                for task in candidates
+                if task.pod.metadata.labels
+                and task.namespace not in self._unread
+                and self._allows(task, left)
+            ]
         )
 
     def _allows(self, task: model.Task, left: dict[str, int]) -> bool:

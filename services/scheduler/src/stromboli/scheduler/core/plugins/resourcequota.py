@@ -17,10 +17,17 @@ class Plugin:
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._quotas: dict[str, list[tuple[units.Amounts, units.Amounts]]] = {}
         self._admitted: dict[str, units.Amounts] = {}
+        self._unread: dict[str, str] = {}
 
     def open(self, within: session.Session) -> None:
-        """Read quotas and register. A limit that cannot be read lets nobody in who names it."""
+        """Read quotas and register. A limit that cannot be read lets nobody in who names it, a
+        quota that cannot be read nobody of its namespace."""
         self._session = within
+        self._unread = {
+            key.partition("/")[0]: f"ResourceQuota {key} cannot be read: {why}"
+            for key, why in sorted(within.world.surroundings.unread["resource_quotas"].items())
+        }
+        within.complaints.extend(self._unread.values())
         for quota in sorted(within.cluster.resource_quotas, key=lambda each: each.metadata.key):
             self._quotas.setdefault(quota.metadata.namespace, []).append(_read(within, quota))
         within.add_job_enqueueable(self._vote)
@@ -30,6 +37,9 @@ class Plugin:
         """Nothing stays."""
 
     def _vote(self, job: model.Job) -> int:
+        if job.namespace in self._unread:
+            self._session.tell_user(job, self._unread[job.namespace])
+            return points.REJECT
         request = self._requested(job)
         admitted = self._admitted.get(job.namespace, {})
         for hard, used in self._quotas.get(job.namespace, ()):

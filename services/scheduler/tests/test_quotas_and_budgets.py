@@ -1,0 +1,134 @@
+"""Quotas and disruption budgets of the cluster in the running service: they come by the log."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.scheduler.tests import usual
+from services.scheduler.tests.running import SETTINGS, Outside, at_least, serving
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import core, meta
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders
+
+TIERS = """
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: pdb
+  - name: resourcequota
+  - name: predicates
+"""
+NODES = [builders.make_node("n1", cpu="4")]
+DOOR = builders.make_pod_group("door", 1, phase="Pending", min_resources={"cpu": "2"})
+
+
+def quota(hard: str, used: str = "0", version: int = 1) -> core.ResourceQuota:
+    return core.ResourceQuota(
+        metadata=builders.make_meta("quota", "team", "default", version=version),
+        spec=core.ResourceQuotaSpec(hard={"cpu": hard}),
+        status=core.ResourceQuotaStatus(hard={"cpu": hard}, used={"cpu": used}),
+    )
+
+
+def budget(allowed: int, version: int = 1) -> core.PodDisruptionBudget:
+    return core.PodDisruptionBudget(
+        metadata=builders.make_meta("pdb", "keep", "default", version=version),
+        spec=core.PodDisruptionBudgetSpec(selector=core.LabelSelector(match_labels={"app": "low"})),
+        status=core.PodDisruptionBudgetStatus(disruptions_allowed=allowed),
+    )
+
+
+def configured(tmp_path: Path, actions: str) -> Any:
+    path = tmp_path / "c.yaml"
+    path.write_text(f'actions: "{actions}"{TIERS}')
+    return msgspec.structs.replace(SETTINGS, configuration=str(path))
+
+
+async def explained(outside: Outside, number: int = 1) -> messages.PodGroupExplained:
+    told = await outside.until(
+        topics.EXPLANATIONS,
+        lambda found: sum(record.key == "default/door" for record in found) >= number,
+    )
+    message = envelope.decode([record for record in told if record.key == "default/door"][-1])
+    assert isinstance(message, messages.PodGroupExplained)
+    return message
+
+
+async def test_a_full_quota_keeps_a_job_outside_until_it_has_room(
+    outside: Outside, tmp_path: Path
+) -> None:
+    await outside.see(builders.make_queue(), *NODES, quota("4", used="3"), DOOR)
+    await outside.sync()
+    async with serving(outside.bus, configured(tmp_path, "enqueue, allocate")):
+        why = await explained(outside)
+        assert (why.tier, "resource quota insufficient" in why.message) == ("enqueue", True)
+        await outside.see(quota("4", used="1", version=2))
+        decisions = await outside.until(topics.DECISIONS, at_least(1))
+    statement = envelope.decode(decisions[0])
+    assert isinstance(statement, messages.StatementDecided)
+    assert statement.enqueue
+
+
+async def test_a_quota_that_cannot_be_read_lets_nobody_of_its_namespace_in(
+    outside: Outside, tmp_path: Path
+) -> None:
+    """Another namespace goes on."""
+    other = builders.make_pod_group(
+        "free", 1, namespace="other", phase="Pending", min_resources={"cpu": "1"}
+    )
+    await outside.see(builders.make_queue(), *NODES, DOOR, other)
+    await outside.garble(topics.RESOURCE_QUOTAS, "default/team")
+    await outside.sync()
+    async with serving(outside.bus, configured(tmp_path, "enqueue, allocate")):
+        why = await explained(outside)
+        decisions = await outside.until(topics.DECISIONS, at_least(1))
+    assert "ResourceQuota default/team cannot be read" in why.message
+    assert decisions[0].key == "other/free"
+
+
+@pytest.mark.parametrize(("allowed", "goes"), [(0, 0), (1, 1)])
+async def test_a_budget_protects_pods_from_eviction(
+    outside: Outside, tmp_path: Path, allowed: int, goes: int
+) -> None:
+    await outside.see(*preempting(), budget(allowed))
+    await outside.sync()
+    async with serving(outside.bus, configured(tmp_path, "allocate, preempt")):
+        assert len(await evicted(outside, goes)) == goes
+
+
+async def test_a_budget_that_cannot_be_read_protects_all_of_its_namespace(
+    outside: Outside, tmp_path: Path
+) -> None:
+    await outside.see(*preempting())
+    await outside.garble(topics.DISRUPTION_BUDGETS, "default/keep")
+    await outside.sync()
+    async with serving(outside.bus, configured(tmp_path, "allocate, preempt")):
+        assert await evicted(outside, 0) == []
+
+
+def preempting() -> list[meta.Object]:
+    """A node full of pods that a gang of higher priority could have."""
+    return [
+        builders.make_queue(),
+        *NODES,
+        builders.make_priority_class("urgent", 100),
+        *usual.gang("low", 4, node="n1", min_member=1, labels={"app": "low"}),
+        builders.make_pod_group("door", 1, priority_class="urgent"),
+        builders.make_pod("door-0", "door", cpu="1"),
+    ]
+
+
+async def evicted(outside: Outside, number: int) -> list[str]:
+    """Pods that the first session evicts; where it evicts none, it has explained why it waits."""
+    if not number:
+        await explained(outside)
+        return []
+    (first, *_) = await outside.until(topics.DECISIONS, at_least(1))
+    statement = envelope.decode(first)
+    assert isinstance(statement, messages.StatementDecided)
+    return [eviction.pod for eviction in statement.evictions]

@@ -1,0 +1,90 @@
+"""A dump of a running system, tried elsewhere by the same configuration, decides as the system."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from stromboli.cli import main
+from stromboli.local import simulate
+from stromboli.scheduler.core.simulate import Outcome
+from stromboli.shared.api import kinds
+from stromboli.testkit import objects
+from tests.e2e import cell as cells
+
+TIERS = """
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: resourcequota
+  - name: drf
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+QUEUE = objects.make(kinds.QUEUES, "batch", spec={"weight": 3})
+QUOTA = objects.make(
+    kinds.RESOURCE_QUOTAS, "team", {"namespace": "default"}, spec={"hard": {"cpu": "99"}}
+)
+FULL = "enqueue, allocate, backfill"
+
+
+def pod_group(items: list[dict[str, Any]], job: str) -> str:
+    """The name of a job's PodGroup."""
+    names = [each["metadata"]["name"] for each in items if each["kind"] == "PodGroup"]
+    (found,) = [name for name in names if name.startswith(f"{job}-")]
+    return str(found)
+
+
+async def groups(cell: cells.Cell) -> list[bytes]:
+    return list((await cell.cluster.list(kinds.POD_GROUPS)).items)
+
+
+async def strom(cell: cells.Cell, *words: str) -> Result:
+    command = [*words, "--server", cell.url]
+    return await asyncio.to_thread(CliRunner().invoke, main.app, command)
+
+
+async def dumped(cell: cells.Cell, folder: Path) -> tuple[Path, list[dict[str, Any]]]:
+    """What ``strom cluster dump`` prints, in a file."""
+    shown = await strom(cell, "cluster", "dump")
+    assert shown.exit_code == 0, shown.output
+    file = folder / "dump.json"
+    file.write_text(shown.stdout)
+    return file, json.loads(shown.stdout)["items"]
+
+
+async def test_what_is_simulated_on_a_dump_is_what_the_system_does_next(tmp_path: Path) -> None:
+    """Gangs in two queues beside one that runs, and one that there is no room for: every pod goes
+    to the node that was told, and no other."""
+    async with cells.running(tmp_path, FULL, TIERS) as cell:
+        await cell.cluster.create(kinds.QUEUES, "", QUEUE)
+        await cell.cluster.create(kinds.RESOURCE_QUOTAS, "default", QUOTA)
+        await cell.submit("runs", 3)
+        await cell.nodes_of("runs", 3)
+        cell.configure(
+            "enqueue", TIERS.replace("name: gang", "name: gang\n    arguments: {seen: 1}")
+        )
+        await cell.until(cell.warnings, lambda told: "seen" in told)
+        for name, pods, queue in (("a", 5, "default"), ("b", 4, "batch"), ("c", 2, "batch")):
+            await cell.submit(name, pods, queue)
+        await cell.submit("wide", 9)
+        waiting = await cell.until(cell.places, lambda places: len(places) == 3 + 11)
+        await cell.until(lambda: groups(cell), lambda found: len(found) == 5)
+        file, items = await dumped(cell, tmp_path)
+        kinds_there = {each["kind"] for each in items}
+        assert {"Node", "Queue", "PodGroup", "Pod", "Namespace", "ResourceQuota"} <= kinds_there
+        cell.configure(FULL, TIERS)
+        told = simulate.decide_on([str(file)], tmp_path / "scheduler.yaml", None)
+        assert isinstance(told, Outcome)
+        assert len(told.binds) == 5 + 4 + 2
+        assert told.pod_group_phases["default/" + pod_group(items, "wide")] == "Pending"
+        await cell.until(cell.places, lambda places: sum(map(bool, places.values())) == 3 + 11)
+        assert await cell.places() == waiting | told.binds
