@@ -1,0 +1,140 @@
+"""Which GPUs of a node to take together, by how they are linked (spec/topology 7).
+
+Two GPUs score by the way between them (one board 60 down to across sockets 10) and 100 for each
+NVLink. The best set for n has the highest sum over its pairs; of equals, the one that leaves the
+best linked rest, so that large cliques stay whole, then the one on the fewest NUMA nodes, then that
+of the lowest numbers. One GPU alone is therefore the one that the others miss least. The search is
+exact for up to ``MOST_EXACT`` free GPUs.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+WAYS: Mapping[str, int] = {
+    "INTERNAL": 60,
+    "PIX": 50,
+    "PXB": 40,
+    "PHB": 30,
+    "NODE": 20,
+    "SYS": 10,
+}
+"""Score of the way between two GPUs, by nvidia-smi's name of it; INTERNAL: one board."""
+NVLINK = 100
+"""Score of each NVLink between them."""
+MOST_EXACT = 16
+"""All sets of 8 among 16 are 12,870: a few milliseconds."""
+
+Scores = npt.NDArray[np.int64]
+"""``gpus x gpus``, symmetric, zero on the diagonal."""
+
+
+def scores(
+    ways: Sequence[Sequence[str]], nvlinks: Sequence[Sequence[int]], switched: Sequence[int] = ()
+) -> Scores:
+    """Pair scores. ``ways``: between each two, in nvidia-smi's names; ``nvlinks``: direct ones;
+    ``switched``: each GPU's links to an NVSwitch, through which two have as many as the lesser has.
+
+    What the two ends of a pair say differently counts as the lesser. Raises ValueError for tables
+    of different sizes and a way that nobody knows.
+    """
+    size = len(ways)
+    if any(len(line) != size for line in (*ways, *nvlinks)) or len(nvlinks) != size:
+        raise ValueError(f"ways and NVLinks of {size} GPUs are tables of {size} x {size}")
+    if switched and len(switched) != size:
+        raise ValueError(f"{len(switched)} GPUs have links to a switch, there are {size}")
+    found = np.zeros((size, size), np.int64)
+    for one, other in combinations(range(size), 2):
+        links = min(nvlinks[one][other], nvlinks[other][one])
+        if switched:
+            links += min(switched[one], switched[other])
+        way = min(_way(ways[one][other]), _way(ways[other][one]))
+        found[one, other] = found[other, one] = way + NVLINK * links
+    return found
+
+
+def _way(name: str) -> int:
+    if name not in WAYS:
+        raise ValueError(f"{name!r} is none of {', '.join(WAYS)}")
+    return WAYS[name]
+
+
+def best(
+    pairs: Scores, free: Collection[int], count: int, cells: Sequence[int] = ()
+) -> tuple[int, ...] | None:
+    """The best ``count`` of the free GPUs, ascending; None if there are fewer.
+
+    ``cells``: each GPU's NUMA node, -1 where it is unknown; empty if none is known. Exact for up to
+    ``MOST_EXACT`` free GPUs in O(sets * free^2); above, each GPU in turn is grown into a set by the
+    best addition, and the best of those sets improved by exchanges, in O(free^2 * count^2).
+    """
+    given = sorted(set(free))
+    if count > len(given) or count < 0:
+        return None
+    if len(given) <= MOST_EXACT:
+        tried = _all_sets(len(given), count)
+    else:
+        tried = _grown(pairs[np.ix_(given, given)], count)
+    chosen = _ranked(pairs[np.ix_(given, given)], tried, [cells[at] for at in given if cells])
+    return tuple(given[at] for at in chosen)
+
+
+def _ranked(pairs: Scores, tried: npt.NDArray[np.bool_], cells: Sequence[int]) -> list[int]:
+    """The best of the sets (``sets x gpus``), which come in the order of their numbers."""
+    inside = tried.astype(np.int64)
+    own = ((inside @ pairs) * inside).sum(axis=1) // 2
+    outside = 1 - inside
+    rest = ((outside @ pairs) * outside).sum(axis=1) // 2
+    spread = np.zeros(len(tried), np.int64)
+    for cell in sorted(set(cells) - {-1}):
+        spread += tried[:, np.array(cells) == cell].any(axis=1)
+    # lexsort is stable and takes the last key first.
+    order = np.lexsort((spread, -rest, -own))
+    found: list[int] = np.flatnonzero(tried[order[0]]).tolist()
+    return found
+
+
+@cache
+def _all_sets(size: int, count: int) -> npt.NDArray[np.bool_]:
+    return _sets(size, combinations(range(size), count))
+
+
+def _sets(size: int, members: Iterable[Sequence[int]]) -> npt.NDArray[np.bool_]:
+    chosen = list(members)
+    found = np.zeros((len(chosen), size), np.bool_)
+    for at, some in enumerate(chosen):
+        found[at, list(some)] = True
+    return found
+
+
+def _grown(pairs: Scores, count: int) -> npt.NDArray[np.bool_]:
+    """A set from each GPU on, improved as long as one exchange helps."""
+    size = len(pairs)
+    found = set()
+    for first in range(size) if count else ():
+        some = [first]
+        while len(some) < count:
+            gain = pairs[some].sum(axis=0)
+            gain[some] = -1
+            some.append(int(gain.argmax()))
+        found.add(tuple(sorted(_exchanged(pairs, some))))
+    return _sets(size, sorted(found) or [()])
+
+
+def _exchanged(pairs: Scores, some: list[int]) -> list[int]:
+    chosen = list(some)
+    while True:
+        gain = pairs[chosen].sum(axis=0)
+        others = [at for at in range(len(pairs)) if at not in chosen]
+        better = [
+            (int(gain[new] - pairs[new, old] - gain[old]), -old, -new)
+            for old in chosen
+            for new in others
+        ]
+        most = max(better, default=(0, 0, 0))
+        if most[0] <= 0:
+            return chosen
+        chosen[chosen.index(-most[1])] = -most[2]
