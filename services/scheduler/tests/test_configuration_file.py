@@ -103,11 +103,6 @@ def test_without_a_file_the_fields_own_default_holds() -> None:
             "c.yaml:4: tiers[0].plugins[0].name: 'gangs' is not a known plugin; did you mean gang?",
         ),
         (
-            of_plugin("- name: task-topology"),
-            "c.yaml:4: tiers[0].plugins[0].name: "
-            "the plugin task-topology of Volcano is not here yet;",
-        ),
-        (
             of_plugin("- name: gang", "- name: gang"),
             "c.yaml:5: tiers[0].plugins[1].name: gang stands twice, first at tiers[0].plugins[0]",
         ),

@@ -38,9 +38,6 @@ DEFAULT: Mapping[str, Any] = {
 """What decides where nothing is configured: what the field's chart installs, and so what its users
 know, rather than what its binary falls back to (which has no binpack)."""
 
-LATER = frozenset({"task-topology"})
-"""Plugins that the field has and we do not."""
-
 _PLUGIN_KEYS = ("name", "arguments", *configuration.FLAGS)
 _METRICS_KEYS = ("type", "address", "interval", "tls.insecureSkipVerify")
 _METRICS_TYPES_LATER = ("prometheus_adaptor", "elasticsearch")
@@ -133,13 +130,7 @@ class _Reader:
         plugin = self._mapping(given, place)
         self._known(plugin, _PLUGIN_KEYS, place)
         name = self._text(plugin.get("name"), f"{place}.name")
-        if name in LATER and name not in self._plugins:
-            self._note(
-                f"{place}.name",
-                f"the plugin {name} of Volcano is not here yet",
-                "leave it out: without it nothing of what it promises is kept",
-            )
-        elif name and name not in self._plugins:
+        if name and name not in self._plugins:
             self._unknown(f"{place}.name", name, "plugin", self._plugins)
         elif name in self._seen:
             first = self._seen[name]

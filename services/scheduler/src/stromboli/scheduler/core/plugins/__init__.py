@@ -36,6 +36,7 @@ NAMES = frozenset(
         "network-topology-aware",
         "numa-aware",
         "deviceshare",
+        "task-topology",
     }
 )
 
