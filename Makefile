@@ -13,7 +13,7 @@ PROJECTS := $(wildcard */pyproject.toml services/*/pyproject.toml tests/*/pyproj
 BIN := .venv/bin
 # Checks of generated files, each by the module that generates it.
 GENERATORS := stromboli.shared.asyncapi stromboli.shared.crds stromboli.shared.policies \
-	stromboli.controller.lifecycle_diagram \
+	stromboli.controller.lifecycle_diagram stromboli.admission.openapi \
 	stromboli.cli.reference
 
 NODES ?= 100

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 from litestar import Litestar, Request, Response, delete, get, post
-from litestar.openapi import OpenAPIConfig
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ControllerRouterHandler
 
 from stromboli.admission import (
     bulk,
     logs,
+    openapi,
     problems,
     rest_history,
     rest_jobs,
@@ -24,6 +24,8 @@ from stromboli.admission import (
 from stromboli.admission.creating import USER, Creator, Document, Key
 from stromboli.admission.door import Applied, Door
 from stromboli.admission.listing import Continue, Items, Limit, listed
+from stromboli.admission.settings import DoorSettings
+from stromboli.shared import runtime
 from stromboli.shared.api import kinds, seen
 from stromboli.shared.cluster import port as cluster_port
 
@@ -138,7 +140,13 @@ def app(handlers: list[ControllerRouterHandler]) -> Litestar:
     return Litestar(
         handlers,
         exception_handlers=problems.HANDLERS,
-        openapi_config=OpenAPIConfig(title="Stromboli", version="v1"),
+        openapi_config=openapi.CONFIG,
         request_max_body_size=BODY_LIMIT_BYTES,
         logging_config=None,
     )
+
+
+def described() -> Litestar:
+    """The application that is only asked for its description: there is nothing behind it."""
+    nobody: Any = None
+    return app(routes(Door(DoorSettings(), nobody, runtime.utc_now), nobody))

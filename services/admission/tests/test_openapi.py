@@ -1,0 +1,111 @@
+"""Requests of every kind against the API's own description: no failure of ours, no silence."""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from litestar import Litestar
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi import checks
+
+from stromboli.admission import openapi, rest, webhooks
+from stromboli.admission.door import Door
+from stromboli.admission.settings import DoorSettings
+from stromboli.local.bus import EmbeddedBus
+from stromboli.local.cluster import EmbeddedCluster
+from stromboli.shared import http, runtime
+
+ANSWER_WITHIN_S = 10
+EXAMPLES = 6
+"""Of each operation, of which there are about forty."""
+CHECKS = [
+    not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+]
+
+
+async def _serve(
+    folder: Path, started: "concurrent.futures.Future[str]", stop: asyncio.Event
+) -> None:
+    async with EmbeddedBus(folder / "log.db") as bus, EmbeddedCluster(folder / "c.db") as cluster:
+        door = Door(DoorSettings(), cluster, runtime.utc_now)
+        door.once.open(await bus.open_writer("admission", "test"))
+        app = rest.app(rest.routes(door, cluster))
+        async with http.serving(app, http.listen("127.0.0.1", 0)) as port, door.feeds:
+            started.set_result(f"http://127.0.0.1:{port}")
+            await stop.wait()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server in a thread, since its callers block."""
+    started: concurrent.futures.Future[str] = concurrent.futures.Future()
+    stop = asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(_serve(tmp_path_factory.mktemp("served"), started, stop))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    yield started.result(timeout=30)
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(timeout=30)
+
+
+SCHEMA = schemathesis.openapi.from_path(openapi.FILE)
+OPERATIONS: list[Any] = [
+    found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok)
+]
+MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
+def test_whatever_is_asked_the_answer_is_one_that_is_described(url: str, operation: Any) -> None:
+    """Never a failure of ours, never silence; and never another shape than the document says."""
+
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(data=st.data(), mode=st.sampled_from(MODES))
+    def ask(data: st.DataObject, mode: GenerationMode) -> None:
+        try:
+            case = data.draw(operation.as_strategy(generation_mode=mode))
+        except schemathesis.errors.SchemathesisError:
+            return  # nothing of this kind can be asked there
+        if case.path.startswith("/v1/watch"):
+            case.query = {**(case.query or {}), "timeoutSeconds": "0.02"}
+        response = case.call(base_url=url, timeout=ANSWER_WITHIN_S)
+        case.validate_response(response, checks=CHECKS)
+
+    ask()
+
+
+def test_the_description_is_served_as_it_is_committed(url: str) -> None:
+    """``python -m stromboli.admission.openapi`` writes it."""
+    served = schemathesis.openapi.from_url(f"{url}/schema/openapi.json").raw_schema
+    committed = schemathesis.openapi.from_path(openapi.FILE).raw_schema
+    assert served == committed
+
+
+def test_every_example_is_taken() -> None:
+    """And every body has one."""
+    described: Litestar = rest.described()
+    document = openapi.completed(described.openapi_schema.to_schema())
+    posted = {
+        path
+        for path, operations in document["paths"].items()
+        if "requestBody" in operations.get("post", {})
+    }
+    assert posted == {*openapi.BODIES, "/v1/bulk"}
+    assert webhooks.BODY_LIMIT_BYTES == rest.BODY_LIMIT_BYTES
