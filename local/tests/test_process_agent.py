@@ -282,8 +282,7 @@ async def test_a_deleted_pod_is_killed_after_its_grace_with_all_of_its_children(
 
 
 def marked(pod: Document) -> list[int]:
-    mark = f"{launched.MARK}={pod['metadata']['uid']}".encode()
-    return [pid for pid in launched._pids() if mark in launched._environment(pid)]
+    return launched.processes_of(pod["metadata"]["uid"])
 
 
 async def test_a_pre_stop_command_comes_before_the_signal(room: Room) -> None:

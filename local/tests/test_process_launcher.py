@@ -76,8 +76,7 @@ class Place:
 
     def alive(self) -> list[int]:
         """Processes that carry the mark, seen from outside."""
-        mark = f"{launched.MARK}={self.uid}".encode()
-        return [pid for pid in launched._pids() if mark in launched._environment(pid)]
+        return launched.processes_of(self.uid)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -53,16 +53,10 @@ class Embedded:
         """Start, and wait for REST."""
         self._starts += 1
         log = self._state / f"up-{self._starts}.log"
-        arguments = ["up", "--state", str(self._state), "--port", self._port, "--nodes", str(NODES)]
+        arguments = ["up", "--state", str(self._state), "--port", self._port, *self._options]
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [
-                    Path(sys.executable).with_name("strom"),
-                    *arguments,
-                    "--cpu",
-                    str(CPUS),
-                    *self._options,
-                ],
+                [Path(sys.executable).with_name("strom"), *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -127,11 +121,9 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 @contextlib.contextmanager
-def _real(state: Path) -> Iterator[System]:
+def _real(state: Path, **nodes: Any) -> Iterator[System]:
     with asyncio.Runner() as runner:
-        system = RealSystem(
-            state, simulated_nodes=NODES, node_options=("--cpu", str(CPUS), "--memory", "16Gi")
-        )
+        system = RealSystem(state, **nodes)
         runner.run(system.start())
         try:
             yield Real(system, runner)
@@ -147,13 +139,15 @@ def system(
 ) -> Iterator[System]:
     """A running system."""
     state = tmp_path_factory.mktemp(request.param)
+    room = ("--nodes", str(NODES), "--cpu", str(CPUS))
     if request.param == "real":
         request.getfixturevalue("real_tools")
-        opened = _real(state)
+        options = ("--cpu", str(CPUS), "--memory", "16Gi")
+        opened = _real(state, simulated_nodes=NODES, node_options=options)
     elif request.param == "disordered":
-        opened = _embedded(state, "--disorder", str(SEED))
+        opened = _embedded(state, *room, "--disorder", str(SEED))
     else:
-        opened = _embedded(state)
+        opened = _embedded(state, *room)
     with opened as running:
         yield running
 
@@ -162,3 +156,21 @@ def system(
 def world(system: System) -> str:
     """The REST address of a running system."""
     return system.url
+
+
+@pytest.fixture(
+    scope="module", params=["embedded", "disordered", pytest.param("real", marks=pytest.mark.real)]
+)
+def working_world(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The same with two nodes that run commands as processes, and no others."""
+    state = tmp_path_factory.mktemp(f"working-{request.param}")
+    if request.param == "real":
+        request.getfixturevalue("real_tools")
+        opened = _real(state, process_nodes=2, node_options=("--cpu", str(CPUS)))
+    else:
+        disorder = ("--disorder", str(SEED)) if request.param == "disordered" else ()
+        opened = _embedded(state, "--process-nodes", "2", "--cpu", str(CPUS), *disorder)
+    with opened as running:
+        yield running.url

@@ -62,6 +62,8 @@ class Agent:
         self._named: dict[str, names.Named] = {}
         self._stale: set[str] = set()
         self._has_stale = asyncio.Event()
+        self.endpoint: Mapping[str, Any] = {}
+        """Where a real API server reaches the node, as the node's status has it."""
 
     @property
     def nodes(self) -> list[str]:
@@ -72,6 +74,7 @@ class Agent:
         """Serve until cancelled; then all processes of all pods are killed."""
         for name, document in self._documents.items():
             await self._open(name, document)
+        telemetry.log.info("process nodes are up", nodes=len(self._documents))
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._rename())
@@ -104,20 +107,31 @@ class Agent:
         async with contextlib.aclosing(chunks):
             yield chunks
 
+    def uid_of(self, namespace: str, name: str) -> str:
+        """The uid of a pod of ours, empty if there is none of this name."""
+        for uid, each in self._workers.items():
+            if (each.pod.metadata.namespace, each.pod.metadata.name) == (namespace, name):
+                return uid
+        return ""
+
     # --- pods ------------------------------------------------------------------------------
 
     def _see(self, pod: pods.Pod, document: pods.Document, group: asyncio.TaskGroup) -> None:
         uid = pod.metadata.uid
         known = self._workers.get(uid)
         if known is None and pod.spec.node_name in self._documents:
-            taken = {named.address for named in self._named.values()}
+            taken = {each.address for each in self._workers.values()}
+            taken |= {each.address for each in self._named.values()}
             address = pod.status.pod_ip or names.address(uid, taken)
             known = self._workers[uid] = worker.Worker(pod, document, address, self._around)
-            self._name(uid, worker.named(pod, address))
             if pod.status.phase not in FINISHED or pod.metadata.deletion_timestamp:
                 self._tasks[uid] = group.create_task(self._serve(known))
-        elif known is None and pod.status.pod_ip and pod.status.phase not in FINISHED:
-            self._name(uid, worker.named(pod, pod.status.pod_ip))
+        address = known.address if known is not None else pod.status.pod_ip
+        is_going = pod.status.phase in FINISHED or pod.metadata.deletion_timestamp is not None
+        if address and not is_going:
+            self._name(uid, worker.named(pod, address))
+        else:
+            self._forget(uid)
         if known is not None:
             known.see(pod)
 
@@ -130,10 +144,7 @@ class Agent:
     def _vanished(self, pod: pods.Pod) -> None:
         """The object is gone: nobody will be told anything any more."""
         uid = pod.metadata.uid
-        named = self._named.pop(uid, None)
-        if named is not None:
-            self._stale.add(named.namespace)
-            self._has_stale.set()
+        self._forget(uid)
         gone = self._workers.pop(uid, None)
         task = self._tasks.get(uid)
         if gone is None:
@@ -164,6 +175,13 @@ class Agent:
             self._stale.add(named.namespace)
             self._has_stale.set()
 
+    def _forget(self, uid: str) -> None:
+        """A pod that goes is found no more: another of the same name may be on its way."""
+        named = self._named.pop(uid, None)
+        if named is not None:
+            self._stale.add(named.namespace)
+            self._has_stale.set()
+
     def _hosts(self, pod: pods.Pod, address: str) -> str:
         own = worker.named(pod, address)
         return names.hosts(own, self._named.values(), pod.spec.host_aliases, machine.hosts())
@@ -187,7 +205,9 @@ class Agent:
         )
         with contextlib.suppress(errors.AlreadyExistsError):
             await runtime.persist(create, "cluster", self._health)
-        await self._state_of(name, "True", "ProcessNode", document["status"])
+        status = document["status"]
+        more = {**status, **self.endpoint} if isinstance(status, dict) else {}
+        await self._state_of(name, "True", "ProcessNode", more)
 
     async def _close(self) -> None:
         """Say that the nodes are away, if anybody hears it."""
@@ -196,8 +216,7 @@ class Agent:
                 for name in self._documents:
                     await self._state_of(name, "False", "Stopped", {})
 
-    async def _state_of(self, name: str, ready: str, reason: str, status: object) -> None:
-        more = status if isinstance(status, dict) else {}
+    async def _state_of(self, name: str, ready: str, reason: str, more: Mapping[str, Any]) -> None:
         patch = functools.partial(
             _say_ready, self._cluster, name, ready, reason, more, self._clock()
         )

@@ -171,15 +171,11 @@ async def launch(spec: launcher.Spec, output: Output, uid: str) -> Launched:
 
 
 def sweep(uid: str) -> None:
-    """Kill all processes of a pod whose launcher is gone: they carry its uid in their environment.
+    """Kill all processes of a pod whose launcher is gone.
 
     In a process namespace the kernel has done so already.
     """
-    mark = f"{MARK}={uid}".encode()
-    while True:
-        found = [pid for pid in _pids() if mark in _environment(pid)]
-        if not found:
-            return
+    while found := processes_of(uid):
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -187,11 +183,15 @@ def sweep(uid: str) -> None:
                 os.waitpid(pid, os.WNOHANG)
 
 
-def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+def processes_of(uid: str) -> list[int]:
+    """The pids of all processes that carry a pod's mark, as far as they are ours to see."""
+    mark = f"{MARK}={uid}".encode()
+    return [
+        int(name) for name in os.listdir("/proc") if name.isdecimal() and mark in _variables(name)
+    ]
 
 
-def _environment(pid: int) -> list[bytes]:
+def _variables(pid: str) -> list[bytes]:
     """Nothing of others' processes, nor of those that are over."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

@@ -78,11 +78,31 @@ class SimulatedNodes(Part):
         return "simulated nodes are up" in self.process.logged()
 
 
+class ProcessNodes(Part):
+    """Nodes that run pods' commands as processes of this machine."""
+
+    name = "process-nodes"
+    port_count = 0
+
+    def __init__(self, state: Path, count: int, kubeconfig: Path, *options: str) -> None:
+        super().__init__(state)
+        folders = ["--kubeconfig", str(kubeconfig), "--state", str(state / "files")]
+        self._arguments = ["--nodes", str(count), *folders, *options]
+
+    def command(self) -> list[str]:
+        """The agent's command."""
+        return [sys.executable, "-m", "stromboli.local.processes", *self._arguments]
+
+    async def is_ready(self) -> bool:
+        """Whether all nodes are there."""
+        return "process nodes are up" in self.process.logged()
+
+
 class RealSystem:
     """Real parts, services, webhooks: started on entry, stopped on exit.
 
-    ``fake_nodes`` are KWOK's, on which pods run for ever; ``simulated_nodes`` are ours. Measured:
-    ready after about 15 s on two cores.
+    ``fake_nodes`` are KWOK's, on which pods run for ever; ``simulated_nodes`` and ``process_nodes``
+    are ours. Measured: ready after about 15 s on two cores.
     """
 
     def __init__(
@@ -91,6 +111,7 @@ class RealSystem:
         *,
         fake_nodes: int = 0,
         simulated_nodes: int = 0,
+        process_nodes: int = 0,
         node_options: tuple[str, ...] = (),
         fsync: bool = False,
         environment: Mapping[str, str] | None = None,
@@ -101,11 +122,13 @@ class RealSystem:
         )
         self._state = state
         self._simulated = simulated_nodes
+        self._processes = process_nodes
         self._node_options = node_options
         self._authority = trustme.CA()
         self._further = dict(environment or {})
         self.services: dict[str, Service] = {}
         self.nodes: SimulatedNodes | None = None
+        self.process_nodes: ProcessNodes | None = None
 
     @property
     def url(self) -> str:
@@ -139,6 +162,13 @@ class RealSystem:
                     self.parts.kubeconfig,
                     *self._node_options,
                 )
+            if self._processes:
+                self.process_nodes = ProcessNodes(
+                    self._state / "process-nodes",
+                    self._processes,
+                    self.parts.kubeconfig,
+                    *self._node_options,
+                )
             async with asyncio.TaskGroup() as group:
                 for part in self._ours():
                     group.create_task(part.start())
@@ -148,7 +178,8 @@ class RealSystem:
             raise
 
     def _ours(self) -> list[Part]:
-        return [*self.services.values(), *([self.nodes] if self.nodes else [])]
+        nodes = (self.nodes, self.process_nodes)
+        return [*self.services.values(), *(part for part in nodes if part is not None)]
 
     async def _register_webhooks(self) -> None:
         url = f"https://{LOOPBACK}:{self.services['admission'].ports[1]}"
