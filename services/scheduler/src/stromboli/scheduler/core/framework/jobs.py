@@ -192,3 +192,16 @@ def _task_priority(pod: core.Pod) -> int:
         except ValueError:
             pass
     return 1 if pod.spec.priority is None else pod.spec.priority
+
+
+def is_as_before(before: scheduling.PodGroup, after: scheduling.PodGroup) -> bool:
+    """All but the status is the same."""
+    first, second = before.metadata, after.metadata
+    return (
+        before.spec == after.spec
+        and first.uid == second.uid
+        and first.creation_timestamp == second.creation_timestamp
+        and first.deletion_timestamp == second.deletion_timestamp
+        and first.annotations == second.annotations
+        and first.labels == second.labels
+    )

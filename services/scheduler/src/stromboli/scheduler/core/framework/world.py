@@ -320,7 +320,7 @@ class World:
         phase = group.status.phase
         if is_enqueued and phase in ("", "Pending"):
             phase = "Inqueue"
-        if before is not None and _is_as_before(before.pod_group, group):
+        if before is not None and jobs.is_as_before(before.pod_group, group):
             before.pod_group = group
             before.phase = phase
             before.conditions = list(group.status.conditions)
@@ -459,9 +459,8 @@ class World:
             self._review(found.key)
 
     def _move(self, queue: str, here: dict[str, model.Job], there: dict[str, model.Job]) -> None:
-        for key in self._by_queue.get(queue, ()):
-            there[key] = here.pop(key)
-            self.changed.add(key)
+        there.update((key, here.pop(key)) for key in self._by_queue.get(queue, ()))
+        self.changed.update(self._by_queue.get(queue, ()))
 
     # Inside ---------------------------------------------------------------------------------
 
@@ -484,10 +483,10 @@ class World:
                 found.min_request = amounts.widened(found.min_request, width)
 
     def _part(self, groups: dict[str, dict[str, T]], of: str, key: str) -> None:
-        members = groups.get(of, {})
-        members.pop(key, None)
-        if not members:
-            groups.pop(of, None)
+        if of in groups:
+            groups[of].pop(key, None)
+            if not groups[of]:
+                del groups[of]
 
 
 def waits(job: model.Job) -> bool:
@@ -499,16 +498,3 @@ def waits(job: model.Job) -> bool:
     if job.by_status.get(model.Status.PENDING):
         return True
     return job.phase != "Completed" and not (job.is_ready and job.roles_ready)
-
-
-def _is_as_before(before: scheduling.PodGroup, after: scheduling.PodGroup) -> bool:
-    """All but the status is the same."""
-    first, second = before.metadata, after.metadata
-    return (
-        before.spec == after.spec
-        and first.uid == second.uid
-        and first.creation_timestamp == second.creation_timestamp
-        and first.deletion_timestamp == second.deletion_timestamp
-        and first.annotations == second.annotations
-        and first.labels == second.labels
-    )
