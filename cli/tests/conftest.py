@@ -7,6 +7,7 @@ they know what there is to see.
 import asyncio
 import concurrent.futures
 import contextlib
+import sys
 import threading
 from collections.abc import (
     AsyncGenerator,
@@ -28,6 +29,7 @@ from stromboli.admission import rest, webhooks
 from stromboli.admission.door import Door
 from stromboli.admission.settings import DoorSettings
 from stromboli.cli import main
+from stromboli.cli.vcctl import programs
 from stromboli.local.cluster import EmbeddedCluster, Hook
 from stromboli.shared import envelope, http, keys, runtime, topics
 from stromboli.shared.api import batch, kinds, meta
@@ -279,5 +281,27 @@ def strom(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stro
             prog_name="strom",
             catch_exceptions=False,
         )
+
+    return call
+
+
+Program = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def program(
+    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Program:
+    """Runs a program as its entry point does; returns exit code and stdout."""
+    monkeypatch.setenv("STROM_SERVER", house.url)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    def call(name: str, *arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        with pytest.raises(SystemExit) as ended:
+            getattr(programs, name)()
+        code = ended.value.code
+        return (code if isinstance(code, int) else 0), capsys.readouterr().out
 
     return call

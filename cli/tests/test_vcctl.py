@@ -1,7 +1,5 @@
 """Rules of vcctl and the v* programs: what scripts that exist rely on (spec/cli.md)."""
 
-import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,32 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
-from stromboli.cli.vcctl import programs, tables, view
+from cli.tests.conftest import Program
+from stromboli.cli.vcctl import tables, view
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.testkit import builders
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-Program = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def program(
-    house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Program:
-    """Runs a program as its entry point does; returns exit code and stdout."""
-    monkeypatch.setenv("STROM_SERVER", house.url)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-
-    def call(name: str, *arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", [name, *arguments])
-        with pytest.raises(SystemExit) as ended:
-            getattr(programs, name)()
-        code = ended.value.code
-        return (code if isinstance(code, int) else 0), capsys.readouterr().out
-
-    return call
 
 
 def test_run_makes_the_job_that_vcctl_makes(house: Any, program: Program) -> None:

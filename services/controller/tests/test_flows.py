@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from services.controller.tests.world import World
-from stromboli.controller.core import commands, flows, merging, view
+from stromboli.controller.core import commands, failures, flows, made_jobs, merging, view
 from stromboli.shared import keys, topics
 from stromboli.shared.api import flow, kinds
 from stromboli.shared.api.flow import Flow, FlowDependsOn, FlowPatch, Probe
@@ -386,6 +386,39 @@ def test_a_running_phase_lets_the_next_job_start_while_its_target_runs() -> None
     )
     assert world.names(kinds.JOBS) == ["f-a", "f-b"]
     assert not asked(world)
+
+
+def test_a_task_that_its_job_can_do_without_has_to_show_something_all_the_same() -> None:
+    world = World()
+    spare = make_task("spare", 2, min_available=0)
+    world.submit(make_template("a", make_job(tasks=[make_task(), spare], min_available=1)))
+    world.submit(make_template("b"))
+    probe = Probe(task_status_list=(flow.TaskStatusProbe(task_name="spare", phase="Running"),))
+    world.submit(
+        make_flow("f", [Flow(name="a"), Flow(name="b", depends_on=after("a", probe=probe))])
+    )
+    world.settle()
+    world.enqueue(world.group_key("default/f-a"))
+    world.settle()
+    world.run("f-a-worker-0")
+    world.settle()
+    assert world.names(kinds.JOBS) == ["f-a"]
+    world.run("f-a-spare-0")
+    world.settle()
+    assert world.names(kinds.JOBS) == ["f-a", "f-b"]
+
+
+def test_what_the_cluster_refuses_is_told_on_the_flow() -> None:
+    world = started({"a": []})
+    create = next(it for it in world.done if isinstance(it, commands.Create) and it.name == "f-a")
+    said = failures.event(world.picture, view.Item("flow", F), create, "too long", world.now)
+    assert said is not None
+    assert (said.kind, said.name, said.reason) == (kinds.JOB_FLOWS, "f", "FailedCreate")
+    assert said.message == "create Job f-a: too long"
+    write = made_jobs.write_status(kinds.JOB_FLOWS, found(world), found(world).status)
+    refused = failures.event(world.picture, view.Item("flow", F), write, "no right", world.now)
+    assert refused is not None
+    assert refused.reason == "StatusError"
 
 
 def test_a_target_that_no_test_looks_at_has_to_complete() -> None:

@@ -11,7 +11,7 @@ import typer
 
 from stromboli.cli import output, pods
 from stromboli.cli.errors import CommandError
-from stromboli.cli.vcctl import jobs, queues, shell, tables
+from stromboli.cli.vcctl import jobs, makers, queues, shell, tables
 from stromboli.shared import keys
 
 pod = shell.program("pod")
@@ -52,6 +52,8 @@ app = shell.program("vcctl")
 app.add_typer(jobs.job, name="job")
 app.add_typer(queues.queue, name="queue")
 app.add_typer(pod, name="pod")
+app.add_typer(makers.jobflow, name="jobflow")
+app.add_typer(makers.jobtemplate, name="jobtemplate")
 
 
 @app.callback()

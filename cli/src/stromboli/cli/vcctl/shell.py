@@ -35,6 +35,13 @@ NameSelector = Annotated[
 ]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", help="Of all namespaces.")]
 
+_RESOURCES = {
+    "job": "jobs.batch.volcano.sh",
+    "queue": "queues.scheduling.volcano.sh",
+    "flow": "jobflows.flow.volcano.sh",
+    "template": "jobtemplates.flow.volcano.sh",
+}
+"""Our word for a kind -> the API server's."""
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 
@@ -60,7 +67,7 @@ def run(app: typer.Typer, name: str, arguments: Sequence[str]) -> NoReturn:
     try:
         code = command.main(words, prog_name=name, standalone_mode=False)
     except CommandError as error:
-        code = _fail(command, words, _reason(error))
+        code = _fail(command, words, reason(error))
     except typer.TyperException as error:
         code = _fail(command, words, error.format_message())
     sys.exit(code if isinstance(code, int) else 0)
@@ -92,12 +99,11 @@ def _fail(command: Any, words: Sequence[str], reason: str) -> int:
     return FAILED
 
 
-def _reason(error: CommandError) -> str:
+def reason(error: CommandError) -> str:
     """In one line, and a missing object in the words that scripts look for."""
     if isinstance(error, NotFoundError):
         kind, _, name = error.what.partition(" ")
-        group = {"job": "jobs.batch.volcano.sh", "queue": "queues.scheduling.volcano.sh"}
-        return f'{group.get(kind, kind)} "{name.rpartition("/")[2]}" not found'
+        return f'{_RESOURCES.get(kind, kind)} "{name.rpartition("/")[2]}" not found'
     return "; ".join((f"{error.what}: {error.why}", *error.details))
 
 

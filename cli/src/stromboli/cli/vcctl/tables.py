@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from stromboli.cli import output, pod_status
 from stromboli.shared import keys
-from stromboli.shared.api import batch, scheduling
+from stromboli.shared.api import batch, flow, kinds, meta, scheduling
+from stromboli.shared.api.kinds import Kind
 
 Counts = Mapping[tuple[str, str], int]
 """(queue, phase of PodGroups) -> number."""
@@ -101,6 +103,21 @@ def pods(found: Sequence[pod_status.Pod], now: datetime, *, all_namespaces: bool
     return [
         "".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         for row in (headers, *rows)
+    ]
+
+
+def makers(kind: Kind[Any], found: Sequence[meta.Object], now: datetime) -> list[str]:
+    """JobFlows with phase and age, JobTemplates by name: columns four wider than their longest."""
+    rows: list[tuple[str, ...]] = [("Name", "Namespace")]
+    rows += [(each.metadata.name, each.metadata.namespace) for each in found]
+    if kind is kinds.JOB_FLOWS:
+        rows[0] += ("Phase", "Age")
+        for number, each in enumerate(found, 1):
+            phase = each.status.state.phase if isinstance(each, flow.JobFlow) else ""
+            rows[number] += (phase, age(each.metadata.creation_timestamp, now))
+    widths = [max(map(len, column)) + 4 for column in zip(*rows, strict=True)]
+    return [
+        "".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
     ]
 
 

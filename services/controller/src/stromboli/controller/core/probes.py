@@ -1,7 +1,8 @@
 """What a running job has to show before the next one of its flow starts.
 
-Each test looks at the pods of a task: as many as the task needs at least have to pass. Asking a pod
-over the network is the shell's part; its answers stand in the picture. An answer of yes stays.
+Each test looks at the pods of a task: as many as the task needs at least have to pass, and one.
+Asking a pod over the network is the shell's part; its answers stand in the picture. An answer of
+yes stays.
 """
 
 from collections.abc import Iterator
@@ -27,12 +28,12 @@ def passed(picture: view.View, probe: flow.Probe, job: batch.Job) -> bool:
     """Whether every test that looks at this job passes."""
     for status in probe.task_status_list:
         for task, pods in _looked_at(picture, job, status.task_name):
-            if sum(pod.status.phase == status.phase for pod in pods) < tasks.least(task):
+            if sum(pod.status.phase == status.phase for pod in pods) < _needed(task):
                 return False
     for task_name, question in _questions(probe):
         for task, pods in _looked_at(picture, job, task_name):
             answers = (picture.answer(pod.metadata.uid, question) for pod in pods)
-            if sum(it is not None and it.passed for it in answers) < tasks.least(task):
+            if sum(it is not None and it.passed for it in answers) < _needed(task):
                 return False
     return True
 
@@ -57,6 +58,11 @@ def open_questions(
                     question=question,
                 )
                 yield ask, None if answer is None else answer.at + EVERY
+
+
+def _needed(task: batch.TaskSpec) -> int:
+    """A task that its job can do without still has to show something."""
+    return max(min(task.replicas, 1), tasks.least(task))
 
 
 def _questions(probe: flow.Probe) -> Iterator[tuple[str, commands.Question]]:
