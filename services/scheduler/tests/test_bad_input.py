@@ -1,0 +1,194 @@
+"""What makes no sense, in the running service: it stops what it is about and nothing else, and it
+is said. Plugins that fail stand in ``test_plugins_at_work.py``, configurations in
+``test_configuration_file.py``.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.scheduler.tests import sessions, usual
+from services.scheduler.tests.running import SETTINGS, Outside, serving
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import core, meta, scheduling
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders
+
+QUEUE, NODE = builders.make_queue(), builders.make_node("n1", cpu="4")
+FINE = usual.gang("fine", 2)
+TREE = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: gang
+- plugins:
+  - name: predicates
+  - name: capacity
+    enableHierarchy: true
+"""
+
+
+async def run(
+    outside: Outside, *objects: meta.Object, settings: Any = SETTINGS
+) -> tuple[dict[str, str], dict[str, messages.PodGroupExplained]]:
+    """Pod -> node of what is bound once the gang that is fine is, and what is told of the one that
+    is called bad."""
+    await outside.see(*objects, *FINE)
+    await outside.sync()
+    async with serving(outside.bus, settings) as health:
+        decisions = await outside.until(topics.DECISIONS, lambda found: "fine-1" in places(found))
+        told = await outside.until(topics.EXPLANATIONS, lambda found: "default/bad" in why(found))
+        assert health.is_ready
+    return places(decisions), why(told)
+
+
+def places(records: Sequence[envelope.Record]) -> dict[str, str]:
+    decoded = [envelope.decode(record) for record in records]
+    statements = [each for each in decoded if isinstance(each, messages.StatementDecided)]
+    return {bind.pod: bind.node for statement in statements for bind in statement.binds}
+
+
+def why(records: Sequence[envelope.Record]) -> dict[str, messages.PodGroupExplained]:
+    decoded = [envelope.decode(record) for record in records]
+    return {
+        each.pod_group: each for each in decoded if isinstance(each, messages.PodGroupExplained)
+    }
+
+
+ODD = ("-1", "4 cores", "1Gb", "0x10", "", "NaN", "1e400")
+
+
+@pytest.mark.parametrize("quantity", ODD)
+async def test_a_gang_that_asks_for_an_odd_amount_waits_and_says_for_which(
+    outside: Outside, quantity: str
+) -> None:
+    bound, told = await run(outside, QUEUE, NODE, *usual.gang("bad", 1, cpu=quantity))
+    assert bound == {"fine-0": "n1", "fine-1": "n1"}
+    assert told["default/bad"].tier == "invalid"
+    assert "cpu" in told["default/bad"].message
+
+
+@pytest.mark.parametrize("quantity", ODD)
+async def test_a_node_that_has_an_odd_amount_gets_nothing(outside: Outside, quantity: str) -> None:
+    """Not even what would fit if it were read as large."""
+    odd = builders.make_node("a", cpu=quantity)
+    bound, told = await run(outside, QUEUE, odd, NODE, *usual.gang("bad", 5))
+    assert bound == {"fine-0": "n1", "fine-1": "n1"}
+    assert told["default/bad"].tier in ("resources", "fragmentation")
+
+
+async def test_a_node_that_says_nothing_of_what_it_has_gets_nothing(outside: Outside) -> None:
+    silent = core.Node(metadata=builders.make_meta("node", "a"))
+    bound, _ = await run(outside, QUEUE, silent, NODE, *usual.gang("bad", 5))
+    assert set(bound.values()) == {"n1"}
+
+
+async def test_a_resource_that_no_node_has_is_what_the_gang_is_short_of(outside: Outside) -> None:
+    """Whatever its name."""
+    extra = {"example.com/what": "1"}
+    _, told = await run(outside, QUEUE, NODE, *usual.gang("bad", 1, extra=extra))
+    (short,) = told["default/bad"].shortages
+    assert (short.resource, short.free, short.total) == ("example.com/what", 0, 0)
+    assert "Insufficient example.com/what" in told["default/bad"].message
+
+
+@pytest.mark.parametrize("amounts", [{"cpu": "-3"}, {"cpu": "many"}], ids=["negative", "odd"])
+async def test_a_pod_group_with_odd_minimum_resources_stays_outside_alone(
+    outside: Outside, amounts: dict[str, Any]
+) -> None:
+    bad = builders.make_pod_group("bad", 1, phase="Pending", min_resources=amounts)
+    bound, told = await run(outside, QUEUE, NODE, bad)
+    assert len(bound) == 2
+    assert told["default/bad"].message
+
+
+@pytest.mark.parametrize("limit", ["capability", "deserved", "guarantee"])
+@pytest.mark.parametrize("amount", ["-4", "lots"])
+async def test_a_queue_with_an_odd_limit_takes_nothing_from_others(
+    outside: Outside, limit: str, amount: str
+) -> None:
+    """Others have their share as if it were not there."""
+    limits: dict[str, Any] = {limit: {"cpu": amount}}
+    queue = sessions.queue("odd", **limits)
+    gang = sessions.gang("bad", "odd", 9, min_member=9)
+    bound, told = await run(outside, QUEUE, queue, NODE, *gang)
+    assert len(bound) == 2
+    assert told["default/bad"].queue == "odd"
+
+
+@pytest.mark.parametrize("weight", [0, -1])
+async def test_a_queue_of_no_weight_deserves_nothing_and_stops_nobody(
+    outside: Outside, weight: int
+) -> None:
+    queue = sessions.queue("odd", weight=weight)
+    bound, told = await run(outside, QUEUE, queue, NODE, *sessions.gang("bad", "odd", 1))
+    assert len(bound) == 2
+    assert told["default/bad"].tier == "share"
+
+
+@pytest.mark.parametrize(
+    ("queues", "names"),
+    [
+        ([sessions.queue("a", parent="b"), sessions.queue("b", parent="a")], "a"),
+        ([sessions.queue("a", parent="a")], "a"),
+        ([sessions.queue("a", parent="nobody")], "nobody"),
+    ],
+    ids=["cycle", "itself", "missing"],
+)
+async def test_a_queue_that_is_in_no_tree_stops_its_own_jobs_and_says_so(
+    outside: Outside, tmp_path: Path, queues: list[scheduling.Queue], names: str
+) -> None:
+    """Those of other queues go on."""
+    path = tmp_path / "c.yaml"
+    path.write_text(TREE)
+    settings = msgspec.structs.replace(SETTINGS, configuration=str(path))
+    bad = builders.make_pod_group("bad", 1, queue="a", phase="Pending", min_resources={"cpu": "1"})
+    root = sessions.queue("root")
+    bound, told = await run(outside, root, QUEUE, *queues, NODE, bad, settings=settings)
+    assert len(bound) == 2
+    assert told["default/bad"].tier == "enqueue"
+    assert names in told["default/bad"].message
+
+
+async def test_a_job_of_a_queue_that_does_not_exist_waits_for_it(outside: Outside) -> None:
+    bound, told = await run(outside, QUEUE, NODE, *sessions.gang("bad", "nowhere", 1))
+    assert len(bound) == 2
+    assert "queue nowhere does not exist" in told["default/bad"].message
+
+
+async def test_a_pod_of_no_group_is_left_alone(outside: Outside) -> None:
+    """And one whose group is not there; what runs of them takes room."""
+    alone = builders.make_pod("alone", cpu="1")
+    orphan = builders.make_pod("orphan", "gone", cpu="1")
+    takes = builders.make_pod("takes", cpu="1", node="n1", phase="Running")
+    bound, told = await run(
+        outside, QUEUE, NODE, alone, orphan, takes, *usual.gang("bad", 4, cpu="1")
+    )
+    assert sorted(bound) == ["fine-0", "fine-1"]
+    assert told["default/bad"].shortages[0].free == 1000
+
+
+async def test_of_two_nodes_with_one_name_the_later_counts(outside: Outside) -> None:
+    """A name is a key: the second, with another uid, takes the place of the first, and what lies on
+    it counts on."""
+    small = builders.make_node("n1", cpu="3", generation=2, version=2)
+    lies = builders.make_pod("lies", cpu="1", node="n1", phase="Running")
+    bound, told = await run(
+        outside, QUEUE, builders.make_node("n1", cpu="64"), small, lies, *usual.gang("bad", 3)
+    )
+    assert bound == {"fine-0": "n1", "fine-1": "n1"}
+    assert told["default/bad"].shortages[0].total == 3000
+
+
+@pytest.mark.parametrize("minimum", [0, -3])
+async def test_a_gang_of_no_or_a_negative_minimum_stops_nobody(
+    outside: Outside, minimum: int
+) -> None:
+    await outside.see(QUEUE, NODE, *usual.gang("bad", 1, min_member=minimum), *FINE)
+    await outside.sync()
+    async with serving(outside.bus):
+        decisions = await outside.until(topics.DECISIONS, lambda found: len(places(found)) == 3)
+    assert set(places(decisions)) == {"bad-0", "fine-0", "fine-1"}
