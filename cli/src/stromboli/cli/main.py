@@ -23,6 +23,7 @@ from stromboli.cli import (
     pods,
     queues,
     top,
+    topology,
 )
 from stromboli.cli.errors import CommandError, UnreachableError
 
@@ -118,6 +119,7 @@ app.add_typer(cluster.app, name="cluster")
 app.command("apply")(apply.apply)
 app.command("explain")(explain.explain)
 app.command("top")(top.top)
+app.command("topology")(topology.topology)
 
 
 @app.command("version")

@@ -7,7 +7,7 @@ import msgspec
 
 from stromboli.cli import explain, output
 from stromboli.shared import keys, units
-from stromboli.shared.api import core, kinds, scheduling
+from stromboli.shared.api import core, kinds, scheduling, topology
 from stromboli.shared.units import Amounts
 
 GPU = "nvidia.com/gpu"
@@ -24,6 +24,7 @@ class Seen(msgspec.Struct, frozen=True):
     queues: tuple[scheduling.Queue, ...] = ()
     groups: tuple[scheduling.PodGroup, ...] = ()
     pods: tuple[core.Pod, ...] = ()
+    hyper_nodes: tuple[topology.HyperNode, ...] = ()
 
 
 class Use(msgspec.Struct):
@@ -56,6 +57,7 @@ def read(items: Iterable[bytes | msgspec.Raw]) -> Seen:
         queues=tuple(map(kinds.QUEUES.decode, found.get("Queue", ()))),
         groups=tuple(map(kinds.POD_GROUPS.decode, found.get("PodGroup", ()))),
         pods=tuple(map(kinds.PODS.decode, found.get("Pod", ()))),
+        hyper_nodes=tuple(map(kinds.HYPER_NODES.decode, found.get("HyperNode", ()))),
     )
 
 
@@ -79,10 +81,10 @@ def headline(seen: Seen) -> str:
     for node in seen.nodes:
         total = units.add(total, units.amounts(node.status.allocatable or {}))
     use = Use()
-    for pod in _alive(seen):
+    for pod in alive(seen):
         use.take(pod)
     shown = [
-        f"{_label(name)} {bar(use.held.get(name, 0), total[name])}"
+        f"{label(name)} {bar(use.held.get(name, 0), total[name])}"
         for name in RESOURCES
         if total.get(name)
     ]
@@ -95,7 +97,7 @@ def queues(seen: Seen) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows by queue; amounts as used/most, where there is a most."""
     of_group = {group.metadata.key: group.spec.queue for group in seen.groups}
     uses: dict[str, Use] = {queue.metadata.name: Use() for queue in seen.queues}
-    for pod in _alive(seen):
+    for pod in alive(seen):
         queue = of_group.get(_group(pod))
         if queue is not None:
             uses.setdefault(queue, Use()).take(pod)
@@ -125,7 +127,7 @@ def queues(seen: Seen) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 def jobs(seen: Seen, now: datetime) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows by gang, the largest first."""
     uses = {group.metadata.key: Use() for group in seen.groups}
-    for pod in _alive(seen):
+    for pod in alive(seen):
         if (key := _group(pod)) in uses:
             uses[key].take(pod)
     groups = {group.metadata.key: group for group in seen.groups}
@@ -154,7 +156,7 @@ def jobs(seen: Seen, now: datetime) -> tuple[tuple[str, ...], list[tuple[str, ..
 def nodes(seen: Seen) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows by node."""
     uses = {node.metadata.name: Use() for node in seen.nodes}
-    for pod in _alive(seen):
+    for pod in alive(seen):
         if pod.spec.node_name in uses:
             uses[pod.spec.node_name].take(pod)
     rows = []
@@ -176,7 +178,8 @@ def bar(part: int, whole: int) -> str:
     return f"[{'#' * full}{'-' * (BAR - full)}] {share:4.0%}"
 
 
-def _alive(seen: Seen) -> Iterable[core.Pod]:
+def alive(seen: Seen) -> Iterable[core.Pod]:
+    """Pods that have not ended."""
     return (pod for pod in seen.pods if pod.status.phase not in _DONE)
 
 
@@ -194,5 +197,6 @@ def _size(use: Use) -> tuple[int, ...]:
     return tuple(-use.held.get(name, 0) for name in (GPU, "cpu", "memory"))
 
 
-def _label(resource: str) -> str:
+def label(resource: str) -> str:
+    """A resource as people say it."""
     return {"cpu": "CPU", "memory": "memory", GPU: "GPU"}[resource]
