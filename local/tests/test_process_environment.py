@@ -143,11 +143,9 @@ def test_what_is_optional_may_be_missing() -> None:
         assert "X" not in variables(ref("configMapKeyRef", optional=True, **fields))
 
 
-def test_a_command_is_expanded_and_needed_since_images_are_not_used() -> None:
+def test_a_command_is_expanded_as_values_are() -> None:
     container = pod({"command": ["run", "$(A)"], "args": ["$(B)", "$$x"]}).spec.containers[0]
     assert environment.command(container, {"A": "1"}) == ["run", "1", "$(B)", "$x"]
-    with pytest.raises(environment.MissingError, match="images are not used"):
-        environment.command(pod({"command": []}).spec.containers[0], {})
 
 
 def files(volume: dict[str, Any]) -> dict[str, tuple[bytes, int]]:
@@ -293,6 +291,10 @@ def test_whatever_a_pod_asks_for_and_does_not_get_is_named() -> None:
         "spec.containers[0].lifecycle.postStart",
     ]
     assert "STROM_POD_ROOT" in unheeded.paths(document, at_true_paths=False)[-1]
+
+
+def test_a_pod_without_a_command_cannot_run_here_since_images_are_not_used() -> None:
+    assert "main has no command" in unheeded.obstacle(pod({"command": [], "args": ["x"]}))
 
 
 def test_a_pod_with_a_volume_of_another_kind_cannot_run_here() -> None:

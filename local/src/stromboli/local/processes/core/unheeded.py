@@ -120,6 +120,12 @@ def paths(pod: Document, *, at_true_paths: bool) -> list[str]:
 
 def obstacle(pod: pods.Pod) -> str:
     """Why the pod cannot run here at all, empty if nothing is in the way."""
+    for container in pod.containers:
+        if not container.command:
+            return (
+                f"container {container.name} has no command, and images, which would have one, are "
+                "not used on process nodes: give it a command"
+            )
     for volume in pod.spec.volumes:
         had = ("config_map", "secret", "empty_dir", "host_path", "downward_api", "projected")
         if all(getattr(volume, name) is None for name in had):
