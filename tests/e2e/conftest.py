@@ -174,3 +174,10 @@ def working_world(
         opened = _embedded(state, "--process-nodes", "2", "--cpu", str(CPUS), *disorder)
     with opened as running:
         yield running.url
+
+
+@pytest.fixture
+def killable_world(tmp_path: Path) -> Iterator[System]:
+    """An embedded one, with process nodes, for one test alone."""
+    with _embedded(tmp_path, "--process-nodes", "1", "--cpu", str(CPUS)) as running:
+        yield running

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 import pytest
@@ -21,6 +21,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 WITHIN_S, LOOK_EVERY_S = 60.0, 0.1
 FINAL = ("Completed", "Failed", "Aborted", "Terminated")
 Document = dict[str, Any]
+
+
+class Killable(Protocol):
+    """A system that a test may kill."""
+
+    url: str
+
+    def kill_controller(self) -> None: ...
 
 
 class User:
@@ -213,6 +221,26 @@ def test_what_is_left_out_is_said_on_the_pod(user: User) -> None:
     (pod,) = user.pods("asking")
     said = {each["type"]: each for each in pod["status"]["conditions"]}
     assert "spec.hostPID" in said["stromboli.sh/Unheeded"]["message"]
+
+
+def test_a_killed_node_takes_its_processes_along_and_its_jobs_go_on_later(
+    killable_world: Killable,
+) -> None:
+    """Also with ``kill -9``, after which it cannot do anything any more."""
+    user = User(killable_world.url)
+    mounts = [{"name": "scratch", "mountPath": "/strom-scratch"}]
+    script = f"cd $STROM_POD_ROOT/strom-scratch; [ -e once ] && exit 0; touch once; {STUBBORN}"
+    pod = {"restartPolicy": "OnFailure", "volumes": [{"name": "scratch", "emptyDir": {}}]}
+    user.apply(job("lasting", script, pod=pod, container={"volumeMounts": mounts}))
+    path = "/v1/namespaces/default/pods/lasting-work-0/log"
+    user.until(lambda: user.http.get(path).text, lambda text: text == "on\n")
+    (before,) = user.pods("lasting")
+    assert alive(before) != []
+    killable_world.kill_controller()
+    user.until(lambda: alive(before), lambda found: found == [])
+    assert user.over("lasting") == "Completed"
+    assert user.status("lasting")["restartCount"] == 1
+    user.http.close()
 
 
 def alive(pod: Document) -> list[int]:
