@@ -115,7 +115,7 @@ def score(
             if code == policies.FGD:
                 key = (rounded, -node.left)
             elif code == policies.STRANDED_TIES:
-                key = (rounded, further)
+                key = (rounded, math.floor(Fraction(further, 100 * pods)))
             else:
                 parts = pods * 2560 * bonus // 1000
                 key = ((gain + further) * 2560 - pods * (room // 10) + parts,)

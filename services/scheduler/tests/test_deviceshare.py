@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.tests import sessions, usual
 from stromboli.scheduler.core import simulate
-from stromboli.scheduler.core.framework import configuration, model, session
+from stromboli.scheduler.core.framework import configuration, model, session, views
 from stromboli.scheduler.core.plugins import deviceshare
 from stromboli.shared.api import core, meta
 from stromboli.testkit import builders
@@ -439,3 +439,32 @@ def test_runs_are_placed_as_tasks_one_by_one_are() -> None:
     assert counts == [4, 2, 3]
     statuses = simulate.outcome("", decided).task_status_counts["default/g"]
     assert statuses == {model.Status.BINDING: 9, model.Status.PENDING: 1}
+
+
+def test_an_answer_does_not_outlive_whose_the_cards_were() -> None:
+    """A pod of gold leaves and one of silver, as large, comes: gold may then go there."""
+    how = tier(GPUExclusiveRules=[{"tier": "gold"}, {"tier": "silver"}])
+    pods = {
+        name: gang(name, wants(memory=1), labels={"tier": label})
+        for name, label in (("a", "gold"), ("b", "silver"), ("c", "gold"))
+    }
+    within = usual.opened(vgpu_node("n1", "A,8000"), *pods["a"], *pods["b"], *pods["c"], tier=how)
+    tasks = {name: next(iter(within.jobs[f"default/{name}"].tasks.values())) for name in pods}
+    trial = within.statement()
+    trial.allocate(tasks["a"], "n1")
+    assert not fits(within, tasks["c"])
+    trial.discard()
+    other = within.statement()
+    other.allocate(tasks["b"], "n1")
+    assert fits(within, tasks["c"])
+
+
+def fits(within: session.Session, task: model.Task) -> bool:
+    """Whether every predicate passes the only node."""
+    view = views.View(within.nodes, task)
+    return all(
+        bool(check.passed.all())
+        for tests in within.functions("predicate", "enablePredicate")
+        for test in tests
+        for check in test(task, view)
+    )

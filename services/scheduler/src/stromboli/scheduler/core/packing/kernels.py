@@ -172,7 +172,7 @@ def best_gain(
     ``before``: ``fragmented`` and ``stranded`` without the pod, the second if the policy asks for
     it. What counts, the second between those that the first calls equal:
     ``FGD``: hundredths of the gain in fragmented GPU; least GPU left on the node.
-    ``STRANDED_TIES``: the same hundredths; the gain in stranded GPU.
+    ``STRANDED_TIES``: the same hundredths; the gain in stranded GPU, in tenths of a GPU.
     ``STRANDED_SUM``: both gains, and a tenth of what best fit says. ``opening`` (milli) is what it
     is worth to put a pod on an idle GPU: in full for one that asks for next to nothing, not at all
     for one that asks for all of it.
@@ -197,7 +197,7 @@ def best_gain(
         else:
             further = before[1] - stranded(left_cpu, left_memory, after, model, mix)
             if policy == policies.STRANDED_TIES:
-                score = hundredths(gain // mix.total) * 2**48 + further
+                score = hundredths(gain // mix.total) * 2**20 + further // (100 * mix.total)
             else:
                 room = left_cpu + CPU_PER_GPU_MILLI * left_over(after)
                 score = (gain + further) * SCALE - mix.total * (room // 10)

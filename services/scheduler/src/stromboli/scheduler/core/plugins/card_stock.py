@@ -5,6 +5,7 @@ session places and takes back: a trial that is discarded leaves every card as it
 that was to be evicted and stays has what it had.
 """
 
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -20,8 +21,9 @@ Choose = Callable[
 gets. Below 0: so many of those that are counted there already are this one and what follows it."""
 
 
-_Question = tuple[int, cards.Wish, str, int, int, int]
-"""Row, wish, job, tasks before; cpu and memory that are idle, which a choice may look at."""
+_Question = tuple[int, tuple[int, int], cards.Wish, str, int, tuple[int, ...]]
+"""State of a node's cards, row with its version if it matters whose they are, wish, job, tasks
+before, what else of the node counts."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -40,8 +42,15 @@ class Stock:
     """Cards by row of the session's nodes."""
 
     def __init__(
-        self, within: session.Session, dialect: card_words.Dialect, choose: Choose
+        self,
+        within: session.Session,
+        dialect: card_words.Dialect,
+        choose: Choose,
+        *,
+        by_room: bool,
     ) -> None:
+        """``by_room``: choices also look at the cpu and memory that are idle on the node."""
+        self._by_room = by_room
         self._session = within
         self._dialect = dialect
         self._choose = choose
@@ -55,7 +64,11 @@ class Stock:
         self.given_here: dict[int, set[str]] = {}
         """Row -> tasks that this session gave something."""
         self._answers: dict[_Question, Answer | None] = {}
-        self._asked: dict[int, list[_Question]] = {}
+        self._states: dict[int, int] = {}
+        """Row -> number of the state its cards are in; of those that changed, none."""
+        self._state_numbers: dict[object, int] = {}
+        self._versions: Counter[int] = Counter()
+        """Row -> how often its cards have changed."""
         for row, node in enumerate(within.nodes.objects):
             self._read_node(row, node.metadata.name)
         for row in self.cards:
@@ -92,14 +105,25 @@ class Stock:
         return self._wishes[task.uid]
 
     def answer(self, task: model.Task, row: int, before: int) -> Answer | None:
-        """What the task would be given on the node after ``before`` like it; None if not enough."""
+        """What a task like it would be given on the node after ``before`` of them, by cards of the
+        same kind and state, if not by these; None if not enough.
+
+        Nodes whose cards are alike get one answer: most of a large cluster is.
+        """
         wish = self.wish_of(task)
         if wish is None or row not in self.cards or row in self.problems:
             return None
-        cpu, memory = self._session.nodes.idle[: shapes.PODS, row].tolist()
-        key = (row, wish, task.job, before, cpu, memory)
+        is_choosy = bool(wish.ids or wish.not_ids or wish.apart or wish.rules)
+        idle = self._session.nodes.idle[: shapes.PODS, row].tolist() if self._by_room else ()
+        key = (
+            self._state(row),
+            (row, self._versions[row]) if is_choosy else (-1, 0),
+            wish,
+            task.job if wish.apart else "",
+            before,
+            tuple(idle),
+        )
         if key not in self._answers:
-            self._asked.setdefault(row, []).append(key)
             trial = cards.copied(self.cards[row])
             found = None
             for earlier in range(before + 1):
@@ -108,6 +132,14 @@ class Stock:
                     break
             self._answers[key] = found
         return self._answers[key]
+
+    def _state(self, row: int) -> int:
+        number = self._states.get(row)
+        if number is None:
+            state = tuple(card.state for card in self.cards[row])
+            number = self._state_numbers.setdefault(state, len(self._state_numbers))
+            self._states[row] = number
+        return number
 
     def _tried(
         self, task: model.Task, row: int, trial: list[cards.Card], before: int, uid: str
@@ -142,7 +174,7 @@ class Stock:
         for card in self.cards[held.row]:
             card.drop(task.uid)
         self.given_here.get(held.row, set()).discard(task.uid)
-        self._forget(held.row)
+        self._changed(held.row)
 
     def given_to(self, task: model.Task) -> cards.Given | None:
         """What this session gave the task."""
@@ -158,8 +190,8 @@ class Stock:
                 if share.uuid in by_id:  # one that is gone cannot be given to others either
                     by_id[share.uuid].put(owner, share)
         self._held[task.uid] = held
-        self._forget(held.row)
+        self._changed(held.row)
 
-    def _forget(self, row: int) -> None:
-        for key in self._asked.pop(row, ()):
-            del self._answers[key]
+    def _changed(self, row: int) -> None:
+        self._states.pop(row, None)
+        self._versions[row] += 1

@@ -4,7 +4,7 @@ A card has memory, 100 parts of compute and a number of users. A pod wants, cont
 a number of cards with some of both on each. Everything here is a function of one node's cards.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -98,6 +98,14 @@ class Card(msgspec.Struct, eq=False):
     users: tuple[tuple[Owner, Share], ...] = ()
     used_mib: int = 0
     used_cores: int = 0
+
+    @property
+    def state(self) -> tuple[Hashable, ...]:
+        """Cards of the same state give the same, to those who do not care which card or beside
+        whom."""
+        kind = (self.kind, self.mode, self.is_healthy, self.most_users, self.memory_mib)
+        instances = tuple(sorted(share.instance for _, share in self.users))
+        return (*kind, self.used_mib, self.used_cores, len(self.users), instances)
 
     def put(self, owner: Owner, share: Share) -> None:
         """The owner has this share as well."""

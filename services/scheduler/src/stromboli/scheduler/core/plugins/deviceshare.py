@@ -222,9 +222,10 @@ class _Open:
 
     def _stock(self) -> card_stock.Stock:
         if self._known_stock is None:
-            made = card_stock.Stock(self._session, self._dialect, self._choose)
+            by_room = self._policy == FRAGMENTATION
+            made = card_stock.Stock(self._session, self._dialect, self._choose, by_room=by_room)
             self._session.complaints.extend(made.problems_told)
-            if self._policy == FRAGMENTATION:
+            if by_room:
                 self._packing = card_packing.Packing(self._session, made.cards, self.tell)
             self._known_stock = made
         return self._known_stock
