@@ -160,12 +160,13 @@ def test_evictions_and_what_is_in_flight_come_out_the_same() -> None:
 
 
 def test_another_log_gives_other_decisions_and_that_is_told() -> None:
-    """Without a record that the session had folded."""
+    """As when compaction took a record that the session had folded."""
     life = Life(sessions.configured(usual.TIER), *gang(3))
     life.decide()
     records = [each for each in life.log.records if each.key != "n1"]
     (again,) = life.again(records)
     assert not again.is_same
+    assert again.missing == {topics.NODES.name: 1}
     assert {bind.node for each in again.decided for bind in each.binds} <= {"n2", "n3"}
 
 

@@ -1,7 +1,8 @@
 """Sessions run again: their records, the log up to the offsets in them, and the configurations.
 
 The picture is folded on from record to record, so a whole history costs its records once and its
-sessions once. What stands in the log must reach back to where the first picture was folded from.
+sessions once. Compacted snapshots are no history: what a session had folded and the log has let go
+of is counted (``Again.missing``), and such a session may well decide otherwise.
 """
 
 from collections import defaultdict
@@ -18,13 +19,15 @@ from stromboli.shared.messages import scheduling as messages
 class Again(msgspec.Struct, frozen=True, kw_only=True):
     """A session as it was recorded, and as it went when it was run again.
 
-    ``problem``: why it could not be run again; empty if it was.
+    ``problem``: why it could not be run again; empty if it was. ``missing``: topic -> records that
+    the session had folded and that were not given.
     """
 
     record: messages.SessionRecorded
     recorded: tuple[messages.StatementDecided, ...]
     decided: tuple[messages.StatementDecided, ...] = ()
     problem: str = ""
+    missing: Mapping[str, int] = {}
 
     @property
     def is_same(self) -> bool:
@@ -59,9 +62,14 @@ def run(
             problem = f"no configuration with the digest {found.configuration} is given"
             yield Again(record=found, recorded=recorded, problem=problem)
             continue
-        yield _again(
-            picture, memory, found, recorded, msgspec.structs.replace(by, configured=how), find
-        )
+        missing = {
+            topic.name: lacking
+            for topic in state.FOLDED
+            if (lacking := found.offsets.get(topic.name, 0) - reached.get(topic.name, 0)) > 0
+        }
+        how_then = msgspec.structs.replace(by, configured=how)
+        again = _again(picture, memory, found, recorded, how_then, find)
+        yield msgspec.structs.replace(again, missing=missing)
 
 
 def _again(
