@@ -143,6 +143,23 @@ class House:
         for container in pod.spec.containers:
             self.node.written[made.uid, container.name] = text
 
+    def start_tool(self, job: str, tool: str) -> None:
+        """A tool's pod beside a job, as the controller would make it."""
+        labels = {keys.TOOL: tool, keys.TOOL_OF: job}
+        pod = builders.make_pod(f"{job}-tool-{tool}", labels=labels, node=NODE, phase="Running")
+        self.create(kinds.PODS, pod)
+        status = msgspec.json.encode({"status": {"phase": "Running"}})
+        self.do(
+            self._cluster.patch(
+                kinds.PODS,
+                "default",
+                f"{job}-tool-{tool}",
+                status,
+                patch_type="merge",
+                subresource="status",
+            )
+        )
+
     def label(self, name: str, **labels: str) -> None:
         """What a user would write on a job."""
         patch = msgspec.json.encode({"metadata": {"labels": labels}})

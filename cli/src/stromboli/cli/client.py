@@ -109,6 +109,10 @@ class Client:
         """The flows, templates or crons of a namespace, or all."""
         return self.send(calls.makers(kind, namespace or "")).items
 
+    def tools(self, namespace: str, name: str) -> tuple[msgspec.Raw, ...]:
+        """The pods of tools beside a job. Raises NotFoundError."""
+        return self.send(calls.job_tools(namespace, name)).items
+
     def create_queue(self, document: Document) -> bytes:
         """A new queue as stored. Raises RefusedError."""
         return self.send(calls.create_queue(document))

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from stromboli.cli import (
+    attach,
     changes,
     history,
     job_describe,
@@ -94,6 +95,8 @@ app.command("describe")(job_describe.describe)
 app.command("logs")(job_logs.logs)
 app.command("exec", cls=run.WithCommand)(job_exec.exec_in)
 app.command("history")(history.history)
+app.command("attach")(attach.attach)
+app.command("detach")(attach.detach)
 app.command("wait")(job_wait.wait)
 app.command("suspend")(changes.suspend)
 app.command("resume")(changes.resume)

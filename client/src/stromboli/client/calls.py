@@ -143,6 +143,11 @@ def tasks(namespace: str, name: str) -> Call[TaskHistory]:
     return msgspec.structs.replace(call, query={"history": "true"})
 
 
+def job_tools(namespace: str, name: str) -> Call[Page]:
+    """The pods of tools that run beside a job."""
+    return _of_job("GET", namespace, name, "/tools", _PAGE)
+
+
 def explanation(namespace: str, name: str) -> Call[Explanation]:
     """Why a job waits."""
     return _of_job("GET", namespace, name, "/explanation", msgspec.json.Decoder(Explanation).decode)

@@ -1,4 +1,4 @@
-"""REST about pods: of a namespace or all, and what Kubernetes' Events say of a job."""
+"""REST about pods, of jobs and of tools beside them, and what Kubernetes' Events say of a job."""
 
 import re
 from typing import Any
@@ -8,6 +8,7 @@ from litestar import get
 from litestar.params import FromPath, FromQuery
 from litestar.types import ControllerRouterHandler
 
+from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Job
 from stromboli.shared.cluster import port as cluster_port
@@ -64,4 +65,13 @@ def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
         listing: Any = await cluster.list(kinds.EVENTS, namespace)
         return Items([msgspec.Raw(item) for item in listing.items if is_about(item, job)])
 
-    return [pods, events]
+    @get(
+        "/v1/namespaces/{namespace:str}/jobs/{name:str}/tools",
+        summary="The pods of tools that run beside a job",
+    )
+    async def tools(namespace: FromPath[str], name: FromPath[str]) -> Items:
+        await cluster.get(kinds.JOBS, namespace, name)
+        listing = await cluster.list(kinds.PODS, namespace, {keys.TOOL_OF: name})
+        return Items([msgspec.Raw(item) for item in listing.items])
+
+    return [pods, events, tools]

@@ -110,7 +110,9 @@ class Controller:
         self._health = health
         self._clock = clock
         self._sync_max_age = timedelta(seconds=settings.sync_max_age_s)
-        self._view = view.View(settings.scheduler_names, published, job_plugins.load())
+        self._view = view.View(
+            settings.scheduler_names, published, job_plugins.load(), settings.tools_domain
+        )
         self._lanes = Lanes(self._step, settings.items_in_hand)
         slots = Slots(settings.writes_at_once)
         self._hands = Hands(self._view, cluster, writer, slots, self._touch, clock)

@@ -25,6 +25,9 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     sync_max_age_s: float = 30.0
     """How old the monitor's newest sign of life may be before nothing is decided any more: ten
     beats, so that a restarted monitor is not noticed."""
+    tools_domain: str = ""
+    """Tools beside jobs are reached from outside at ``<tool>-<job>-<namespace>.<domain>``, by an
+    Ingress of the cluster's default class; none: only inside the cluster, as by a port-forward."""
     stop_within_s: float = 8.0
     """What begun work may take at the end: below the 10 s a process has to stop."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from stromboli.shared import dependencies, indexes, job_plugins, keys
+from stromboli.shared import dependencies, indexes, job_plugins, keys, tools
 from stromboli.shared.admission import naming, pod_template, policies, topology
 from stromboli.shared.admission import queues as queue_rules
 from stromboli.shared.admission.defaults import min_available
@@ -59,6 +59,7 @@ def of_itself(job: batch.Job) -> Iterator[Violation]:
     yield from topology.violations(spec.network_topology, "spec.networkTopology")
     yield from _of_volumes(spec.volumes)
     yield from _of_dependencies(spec.tasks)
+    yield from tools.problems(job)
 
 
 def updated(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
@@ -85,6 +86,8 @@ def updated(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
             reason="says who submitted the job",
             expected="leave it as it is",
         )
+    if job.metadata.annotation(keys.TOOLS) != before.metadata.annotation(keys.TOOLS):
+        yield from tools.problems(job)
     now, then = _fixed(spec), _fixed(before.spec)
     for field in msgspec.structs.fields(batch.JobSpec):
         if getattr(now, field.name) != getattr(then, field.name):

@@ -31,6 +31,7 @@ from stromboli.controller.core import (
     pods,
     policies,
     restarts,
+    side_tools,
     tasks,
     view,
     volumes,
@@ -168,9 +169,11 @@ def _effects(
         stage += _delete_pods(seen.doomed)
         if not restarts.is_partial(job):
             stage += _delete_group(picture, job)
+            stage += side_tools.stopped(picture, job)
         if phase in _CLEARED:
             stage += plugin_objects.removals(job, picture.plugins)
-            controlled = plugin_objects.others_controlled(job)
+            stage += side_tools.removals(job, ())
+            controlled = side_tools.without(plugin_objects.others_controlled(job))
     else:
         obstacles = list(pods.obstacles(job, picture.plugins))
         stage += [_about(job, "Warning", it.reason, it.message, now) for it in obstacles]
@@ -189,6 +192,7 @@ def _effects(
             if controlled != job.status.controlled_resources:
                 stage += _owned_objects(picture, job)
             stage += _pod_commands(picture, job, seen, now)
+            stage += side_tools.carried_out(picture, job, seen.pods)
     stage += told
     counted = tasks.status_with(job.status, seen.counts, tasks.min_available(job))
     final = msgspec.structs.replace(counted, controlled_resources=controlled)
@@ -276,12 +280,14 @@ def _delete_group(picture: view.View, job: Job) -> commands.Stage:
 
 def _controlled(picture: view.View, job: Job) -> dict[str, str]:
     """What the status says once the claims and the plugins' objects are there."""
-    return plugin_objects.controlled(job, picture.plugins) | volumes.controlled(job)
+    others = side_tools.without(plugin_objects.controlled(job, picture.plugins))
+    return others | volumes.controlled(job) | side_tools.controlled(job)
 
 
 def _owned_objects(picture: view.View, job: Job) -> Iterator[commands.Create]:
     yield from volumes.resources(job)
     yield from plugin_objects.creations(job, picture.plugins)
+    yield from side_tools.creations(picture, job)
 
 
 # What is told

@@ -98,7 +98,7 @@ def create(
     if member.task.active_deadline_seconds is not None:
         # The kubelet holds a pod to it, whatever becomes of us.
         spec.setdefault("activeDeadlineSeconds", member.task.active_deadline_seconds)
-    _mount(spec, job)
+    mount(spec, job)
     metadata = {
         "name": member.name,
         "labels": {**(template.metadata.labels or {}), **_labels(job, member)},
@@ -182,7 +182,7 @@ def _tell_containers(pod: job_plugins.Pod, job: Job, member: tasks.Member, attem
         base.add_env(container, variables)
 
 
-def _mount(spec: dict[str, Any], job: Job) -> None:
+def mount(spec: dict[str, Any], job: Job) -> None:
     """Mount the job's claims in every container (not in init containers), each claim once."""
     mounted: dict[str, Any] = {}
     for volume in job.spec.volumes:

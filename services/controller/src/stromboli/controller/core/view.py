@@ -89,11 +89,13 @@ class View:
         scheduler_names: Iterable[str],
         published: history.Published,
         plugins: job_plugins.Plugins = job_plugins.OWN,
+        tools_domain: str = "",
     ) -> None:
         names = tuple(scheduler_names)
         self.scheduler_names = frozenset(names)
         self.usual_scheduler = names[0] if names else ""
         self.plugins = plugins
+        self.tools_domain = tools_domain
         self.published = published
         self.sync = snapshot.Sync()
         self._objects = snapshot.Snapshot()
@@ -412,7 +414,7 @@ class View:
 
     def _index(self, key: str, pod: core.Pod) -> None:
         owner = pod.metadata.controller
-        if owner is not None:
+        if owner is not None and pod.metadata.label(keys.TOOL) is None:
             self._pods_of.setdefault(owner.uid, set()).add(key)
         group = group_of(pod)
         if group is not None:

@@ -1,0 +1,163 @@
+"""``strom job attach`` and ``detach``: a notebook, TensorBoard, an editor or a terminal beside a
+running job.
+
+They change an annotation of the Job; the controller makes the pod, its Service and its secret
+token, and removes them with the job.
+"""
+
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stromboli.cli import options, output, pod_status, waiting
+from stromboli.cli.errors import CommandError, TimedOutError
+from stromboli.shared import keys, tools
+from stromboli.shared.api import batch, kinds
+
+if TYPE_CHECKING:
+    from stromboli.cli.client import Client
+
+LOOK_EVERY_S = 0.5
+
+
+class Name(StrEnum):
+    """The tools that there are."""
+
+    JUPYTER = "jupyter"
+    TENSORBOARD = "tensorboard"
+    CODE_SERVER = "code-server"
+    TERMINAL = "terminal"
+
+
+Tool = Annotated[Name, typer.Option("--tool", "-t", help="Which one.")]
+
+
+def attach(
+    name: options.JobName,
+    tool: Tool,
+    task: Annotated[
+        str,
+        typer.Option("--task", metavar="NAME", help="Beside which task; the first by default."),
+    ] = "",
+    image: Annotated[
+        str, typer.Option("--image", "-i", help="An image of your own that has the tool.")
+    ] = "",
+    timeout: Annotated[
+        str, typer.Option("--timeout", help="How long to wait until it is there.")
+    ] = "5m",
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Run a tool beside a job, on one of its nodes and with its volumes, and say how to reach it.
+
+    It goes away with the job, or with strom job detach.
+    """
+    wish = tools.Wish(tool=tool.value, task=task, image=image)
+    timeout_s = options.duration_s(timeout, "--timeout") or 0.0
+    with options.client(server) as client:
+        job = _change(client, namespace, name, lambda there: added(there, wish))
+        if waiting.phase_of(job) in waiting.ENDS:
+            raise CommandError(
+                f"job {namespace}/{name}",
+                f"it is {waiting.phase_of(job)}, and tools run beside running jobs",
+                "submit it again",
+            )
+        pod = _await(client, namespace, name, wish, timeout_s)
+    output.show_lines(reached(namespace, name, wish.tool, pod.spec.node_name))
+
+
+def detach(
+    name: options.JobName,
+    tool: Annotated[
+        Name | None, typer.Option("--tool", "-t", help="Which one; all of them by default.")
+    ] = None,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Remove tools from beside a job."""
+    with options.client(server) as client:
+        _change(client, namespace, name, lambda there: removed(there, tool and tool.value))
+    output.show_lines([f"{output.title(kinds.JOBS, name)} asked to go on without"])
+
+
+def added(there: tuple[tools.Wish, ...], wish: tools.Wish) -> tuple[tools.Wish, ...]:
+    """The wishes with this one, in place of one for the same tool."""
+    return (*(each for each in there if each.tool != wish.tool), wish)
+
+
+def removed(there: tuple[tools.Wish, ...], tool: str | None) -> tuple[tools.Wish, ...]:
+    """The wishes without this tool, or without any."""
+    return tuple(each for each in there if tool is not None and each.tool != tool)
+
+
+def reached(namespace: str, job: str, tool: str, node: str) -> list[str]:
+    """How a tool is reached from here, in lines."""
+    name, port = tools.object_name(job, tool), tools.TOOLS[tool].port
+    lines = [
+        f"{tool} runs beside {namespace}/{job} on {node}.",
+        f"  reach it   kubectl port-forward -n {namespace} service/{name} {port}",
+        f"             then open http://127.0.0.1:{port}",
+    ]
+    if tools.TOOLS[tool].asks:
+        path = "jsonpath={.data.token}"
+        lines += [
+            f"  token      kubectl get secret -n {namespace} {name} -o {path} | base64 -d",
+        ]
+    return [*lines, f"  end it     strom job detach {job} -n {namespace} --tool {tool}"]
+
+
+def _change(
+    client: "Client",
+    namespace: str,
+    name: str,
+    change: Callable[[tuple[tools.Wish, ...]], tuple[tools.Wish, ...]],
+) -> batch.Job:
+    """Write the wishes anew. The version read goes along, so that nobody's wish is lost."""
+    job = client.decode(kinds.JOBS, client.job(namespace, name))
+    wanted = change(tools.wishes(job))
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": namespace,
+        "uid": job.metadata.uid,
+        "resourceVersion": job.metadata.resource_version,
+        "annotations": {keys.TOOLS: tools.written(wanted)},
+    }
+    document = {
+        "apiVersion": kinds.JOBS.api_version,
+        "kind": kinds.JOBS.kind,
+        "metadata": metadata,
+    }
+    client.apply([document])
+    return job
+
+
+def _await(
+    client: "Client", namespace: str, name: str, wish: tools.Wish, timeout_s: float
+) -> pod_status.Pod:
+    """The tool's pod once it is ready. Raises TimedOutError with what it waits for."""
+    deadline = time.monotonic() + timeout_s
+    state = "no pod of the job runs yet"
+    while True:
+        for raw in client.tools(namespace, name):
+            pod = pod_status.decode(raw)
+            if pod.metadata.label(keys.TOOL) != wish.tool or pod.metadata.deletion_timestamp:
+                continue
+            if _is_ready(pod):
+                return pod
+            state = f"its pod is {pod_status.status(pod)}"
+        if time.monotonic() >= deadline:
+            raise TimedOutError(
+                f"job {namespace}/{name}",
+                f"{wish.tool} is not there after {timeout_s:g} s: {state}",
+                f"see why: strom job describe {name} -n {namespace}; it comes as soon as it can",
+            )
+        time.sleep(LOOK_EVERY_S)
+
+
+def _is_ready(pod: pod_status.Pod) -> bool:
+    said = [one for one in pod.status.conditions if one.type == "Ready"]
+    is_ready = all(one.status == "True" for one in said)
+    return pod.status.phase == "Running" and is_ready

@@ -1,0 +1,74 @@
+"""Rules of ``strom job attach`` and ``detach``."""
+
+import json
+from typing import Any
+
+import pytest
+
+from stromboli.cli import attach
+from stromboli.shared import keys, tools
+
+
+def wanted(house: Any) -> list[Any]:
+    text = house.job("a").metadata.annotation(keys.TOOLS)
+    found: list[Any] = json.loads(text) if text else []
+    return found
+
+
+@pytest.fixture
+def job(strom: Any) -> None:
+    """A job with nothing beside it."""
+    strom("job", "run", "a")
+
+
+@pytest.mark.usefixtures("job")
+def test_attach_asks_by_an_annotation_and_waits_for_the_pod(house: Any, strom: Any) -> None:
+    waited = strom("job", "attach", "a", "--tool", "jupyter", "--timeout", "0.1s")
+    assert waited.exit_code == 124
+    assert "jupyter is not there after 0.1 s: no pod of the job runs yet" in waited.stderr
+    assert wanted(house) == [{"tool": "jupyter"}]
+    house.start_tool("a", "jupyter")
+    there = strom("job", "attach", "a", "--tool", "jupyter")
+    assert (there.exit_code, there.stderr) == (0, "")
+    first, *lines = there.stdout.splitlines()
+    assert first == "jupyter runs beside default/a on node."
+    assert any("port-forward -n default service/a-tool-jupyter 8888" in line for line in lines)
+    assert any("secret -n default a-tool-jupyter" in line for line in lines)
+
+
+@pytest.mark.usefixtures("job")
+def test_detach_takes_back_what_was_asked_for(house: Any, strom: Any) -> None:
+    for tool in ("jupyter", "terminal"):
+        strom("job", "attach", "a", "--tool", tool, "--timeout", "0.1s")
+    assert strom("job", "detach", "a", "--tool", "jupyter").exit_code == 0
+    assert wanted(house) == [{"tool": "terminal"}]
+    assert strom("job", "detach", "a").exit_code == 0
+    assert wanted(house) == []
+
+
+@pytest.mark.usefixtures("job")
+def test_what_cannot_be_is_refused_with_the_reason(house: Any, strom: Any) -> None:
+    assert strom("job", "attach", "a", "--tool", "emacs").exit_code == 2
+    refused = strom("job", "attach", "a", "--tool", "jupyter", "--task", "none")
+    assert refused.exit_code == 1
+    assert "there is no task 'none'" in refused.stderr
+    house.set_status("a", "Completed")
+    over = strom("job", "attach", "a", "--tool", "jupyter")
+    assert over.exit_code == 1
+    assert "it is Completed, and tools run beside running jobs" in over.stderr
+
+
+def test_a_tool_asked_for_again_takes_the_place_of_the_first() -> None:
+    there = (tools.Wish(tool="jupyter"), tools.Wish(tool="terminal"))
+    other = tools.Wish(tool="jupyter", image="ours")
+    assert attach.added(there, other) == (there[1], other)
+    assert attach.removed(there, "terminal") == there[:1]
+    assert attach.removed(there, None) == ()
+
+
+def test_a_tool_without_a_token_names_none() -> None:
+    assert not any("token" in line for line in attach.reached("n", "a", "tensorboard", "n1"))
+
+
+def test_the_command_knows_every_tool() -> None:
+    assert [each.value for each in attach.Name] == list(tools.TOOLS)

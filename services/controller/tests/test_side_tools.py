@@ -1,0 +1,172 @@
+"""Tools beside a job: where they stand, what they share with it, and when they go."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.controller.tests.scenes import enqueued, running
+from services.controller.tests.world import World
+from stromboli.controller.core import history, side_tools, view
+from stromboli.shared import keys, tools
+from stromboli.shared.api import batch, kinds
+from stromboli.testkit.builders import make_command, make_job, make_task
+
+POD = "default/j1-tool-jupyter"
+
+
+def asking(*wishes: tools.Wish, replicas: int = 2) -> batch.Job:
+    volume = batch.VolumeSpec(mount_path="/data", volume_claim_name="shared")
+    job = make_job(tasks=[make_task(replicas=replicas)], volumes=(volume,))
+    return wanting(job, *wishes)
+
+
+def wanting(job: batch.Job, *wishes: tools.Wish) -> batch.Job:
+    annotations = {**(job.metadata.annotations or {}), keys.TOOLS: tools.written(wishes)}
+    metadata = msgspec.structs.replace(job.metadata, annotations=annotations)
+    return msgspec.structs.replace(job, metadata=metadata)
+
+
+def annotate(world: World, *wishes: tools.Wish) -> None:
+    body = world.objects["jobs", "default/j1"]
+    body["metadata"].setdefault("annotations", {})[keys.TOOLS] = tools.written(wishes)
+    world.put(kinds.JOBS, body)
+    world.settle()
+
+
+def on_node(world: World, name: str, node: str) -> None:
+    body = world.objects["pods", f"default/{name}"]
+    body["spec"]["nodeName"] = node
+    world.put(kinds.PODS, body)
+    world.settle()
+
+
+@pytest.fixture
+def world() -> World:
+    """A job that runs on n1 and n2, with a notebook."""
+    made = running(asking())
+    on_node(made, "j1-worker-0", "n1")
+    on_node(made, "j1-worker-1", "n2")
+    annotate(made, tools.Wish(tool="jupyter"))
+    return made
+
+
+def objects(world: World) -> set[str]:
+    """Kinds of the tool's objects that are there."""
+    return {plural for plural, key in world.objects if key == POD}
+
+
+def test_a_tool_stands_where_the_job_runs_with_its_volumes(world: World) -> None:
+    body = world.objects["pods", POD]
+    assert body["spec"]["nodeName"] == "n1"
+    claims = [it["persistentVolumeClaim"]["claimName"] for it in body["spec"]["volumes"]]
+    assert claims == ["shared"]
+    (container,) = body["spec"]["containers"]
+    assert [it["mountPath"] for it in container["volumeMounts"]] == ["/data"]
+    assert "--ServerApp.root_dir=/data" in container["command"]
+    assert body["metadata"]["ownerReferences"][0]["uid"] == world.job().metadata.uid
+    assert keys.GROUP_NAME not in body["metadata"]["annotations"]
+
+
+def test_its_service_and_its_token_are_the_jobs_and_stand_in_the_status(world: World) -> None:
+    assert objects(world) == {"pods", "services", "secrets"}
+    service = world.objects["services", POD]
+    assert service["spec"]["selector"] == {keys.TOOL: "jupyter", keys.TOOL_OF: "j1"}
+    assert world.job().status.controlled_resources["tool-jupyter"] == "jupyter"
+    names = {it["name"] for it in world.objects["pods", POD]["spec"]["containers"][0]["env"]}
+    assert names == {tools.TOKEN, "JUPYTER_TOKEN"}
+
+
+def test_a_tools_pod_is_none_of_the_jobs(world: World) -> None:
+    """Neither its running nor its end is counted, and no policy looks at it."""
+    assert world.job().status.running == 2
+    world.change_pod(POD, "Failed", exit_code=1)
+    world.settle()
+    assert (world.phase(), world.job().status.failed) == ("Running", 0)
+
+
+def test_no_tool_before_the_job_runs_somewhere() -> None:
+    world = enqueued(asking(tools.Wish(tool="jupyter")))
+    assert objects(world) == {"services", "secrets"}
+
+
+def test_a_tool_that_is_not_wanted_any_more_goes_with_all_that_is_its_own(world: World) -> None:
+    annotate(world)
+    assert world.objects["pods", POD]["metadata"]["deletionTimestamp"]
+    world.reap(POD)
+    world.settle()
+    assert objects(world) == set()
+    assert "tool-jupyter" not in world.job().status.controlled_resources
+
+
+def test_a_tool_goes_with_the_end_of_the_job(world: World) -> None:
+    finish_job(world)
+    world.reap(POD)
+    world.settle()
+    assert world.phase() == "Completed"
+    assert objects(world) == set()
+
+
+def finish_job(world: World) -> None:
+    for name in ("j1-worker-0", "j1-worker-1"):
+        world.change_pod(f"default/{name}", "Succeeded")
+    world.settle()
+
+
+def test_a_restart_ends_the_tools_pod_and_keeps_its_token(world: World) -> None:
+    world.submit(make_command("c1", "RestartJob", world.job()))
+    world.settle()
+    assert world.objects["pods", POD]["metadata"]["deletionTimestamp"]
+    assert objects(world) >= {"services", "secrets"}
+
+
+def test_a_tool_follows_the_job_to_another_node(world: World) -> None:
+    on_node(world, "j1-worker-0", "n3")
+    assert world.objects["pods", POD]["metadata"]["deletionTimestamp"]
+    world.reap(POD)
+    world.settle()
+    assert world.objects["pods", POD]["spec"]["nodeName"] == "n3"
+
+
+def test_another_image_makes_another_pod(world: World) -> None:
+    annotate(world, tools.Wish(tool="jupyter", image="ours:1"))
+    world.reap(POD)
+    world.settle()
+    assert world.objects["pods", POD]["spec"]["containers"][0]["image"] == "ours:1"
+
+
+def test_a_strangers_pod_of_that_name_is_left_alone(world: World) -> None:
+    annotate(world)
+    world.reap(POD)
+    world.settle()
+    stranger: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "j1-tool-jupyter", "namespace": "default"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Running"},
+    }
+    world.put(kinds.PODS, stranger)
+    annotate(world, tools.Wish(tool="jupyter"))
+    assert "nodeName" not in world.objects["pods", POD]["spec"]
+    assert "deletionTimestamp" not in world.objects["pods", POD]["metadata"]
+
+
+def test_an_ingress_only_with_a_domain_and_for_tools_that_ask_for_the_token() -> None:
+    wishes = (tools.Wish(tool="jupyter"), tools.Wish(tool="tensorboard"))
+    world = enqueued(asking(*wishes))
+    assert not any(plural == "ingresses" for plural, _ in world.objects)
+    picture = view.View(["volcano"], history.Published(), tools_domain="tools.example.org")
+    made = side_tools.creations(picture, world.job())
+    (ingress,) = (it for it in made if it.kind is kinds.INGRESSES)
+    assert ingress.name == "j1-tool-jupyter"
+    assert b'"host":"jupyter-j1-default.tools.example.org"' in ingress.body
+
+
+def test_a_host_never_has_too_long_a_label() -> None:
+    job = asking()
+    named = side_tools.host(job, "x" * 60, "code-server", "d")
+    label = named.removesuffix(".d")
+    assert len(label) <= 63
+    assert side_tools.host(job, "x" * 59 + "y", "code-server", "d") != named
+    assert not label.endswith("-")

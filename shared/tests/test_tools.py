@@ -1,0 +1,52 @@
+"""What a job's annotation may ask for beside it."""
+
+import pytest
+
+from stromboli.shared import keys, tools
+from stromboli.shared.admission import jobs
+from stromboli.shared.api import batch
+from stromboli.testkit.builders import make_job, make_task
+
+JOB = make_job(tasks=[make_task("worker")])
+
+
+def asking(text: str) -> batch.Job:
+    return make_job(tasks=[make_task("worker")], annotations={keys.TOOLS: text})
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("jupyter", "JSON is malformed"),
+        ('[{"tol": "jupyter"}]', "Object contains unknown field `tol`"),
+        ('[{"tool": "emacs"}]', "tool 'emacs' is unknown"),
+        ('[{"tool": "jupyter"}, {"tool": "jupyter"}]', "tool 'jupyter' stands twice"),
+        ('[{"tool": "jupyter", "task": "ps"}]', "there is no task 'ps'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_never_carried_out(text: str, reason: str) -> None:
+    job = asking(text)
+    (violation,) = tools.problems(job)
+    assert reason in violation.reason
+    assert (violation.path, tools.wishes(job)) == (tools.PATH, ())
+    assert violation in list(jobs.of_itself(job))
+    assert violation in list(jobs.updated(job, JOB))
+
+
+def test_an_old_mistake_does_not_keep_a_job_from_being_changed() -> None:
+    job = asking("nonsense")
+    assert list(jobs.updated(job, job)) == []
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    wishes = (tools.Wish(tool="jupyter", task="worker"), tools.Wish(tool="terminal", image="i"))
+    job = asking(tools.written(wishes))
+    assert (tools.wishes(job), list(tools.problems(job))) == (wishes, [])
+    assert tools.wishes(JOB) == ()
+
+
+@pytest.mark.parametrize("name", tools.TOOLS)
+def test_every_tool_listens_on_the_port_that_is_shown(name: str) -> None:
+    tool = tools.TOOLS[name]
+    assert any(str(tool.port) in word for word in tool.command)
+    assert tool.image.rpartition(":")[2] not in ("", "latest")
