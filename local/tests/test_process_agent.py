@@ -187,6 +187,27 @@ async def test_config_maps_and_secrets_are_files_and_variables(room: Room) -> No
     assert await room.log("p") == "reds3cret\n600\ns3cret red\n"
 
 
+async def test_files_of_a_config_map_follow_its_changes(room: Room) -> None:
+    """As host lists do when a job is scaled: new keys come, old ones go, none is half written."""
+    await room.cluster.create(
+        kinds.CONFIG_MAPS, "default", objects.config_map("hosts", list="a", old="x")
+    )
+    container = {"volumeMounts": [{"name": "c", "mountPath": "/etc/strom-hosts"}]}
+    volumes = [{"name": "c", "configMap": {"name": "hosts"}}]
+    script = (
+        "cd $STROM_POD_ROOT/etc/strom-hosts; cat list; until [ -e new ]; do sleep 0.05; done; "
+        "until [ ! -e old ]; do sleep 0.05; done; cat list new"
+    )
+    await room.run("p", "sh", "-c", script, container=container, volumes=volumes)
+    await room.until("p", lambda it: phase(it) == "Running")
+    async with room.cluster.logs("default", "p", port.LogQuery(follow=True)) as chunks:
+        assert await anext(chunks) == b"a"
+    patch = objects.merge(data={"list": "ab", "old": None, "new": "c"})
+    await room.cluster.patch(kinds.CONFIG_MAPS, "default", "hosts", patch, patch_type="merge")
+    assert phase(await room.over("p")) == "Succeeded"
+    assert await room.log("p") == "aabc"
+
+
 async def test_a_host_path_is_the_machines(room: Room, tmp_path: Path) -> None:
     host = tmp_path / "data"
     volumes = [{"name": "h", "hostPath": {"path": str(host), "type": "DirectoryOrCreate"}}]

@@ -61,7 +61,12 @@ class Embedded:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.url = _address(self._process, log)
+        try:
+            self.url = _address(self._process, log)
+        except AssertionError:
+            self._process.kill()
+            self._process.wait()
+            raise
         self._port = self.url.rpartition(":")[2]
 
     def stop(self) -> None:

@@ -78,6 +78,8 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._rename())
+                for kind in (kinds.CONFIG_MAPS, kinds.SECRETS):
+                    group.create_task(self._refresh(kind))
                 async for event in follow(self._cluster, kinds.PODS):
                     if event is None:
                         await self._tidy()
@@ -196,6 +198,15 @@ class Agent:
             for each in self._workers.values():
                 if each.pod.metadata.namespace in stale:
                     each.rename()
+
+    async def _refresh(self, kind: kinds.Kind[Any]) -> None:
+        """Keep volumes true: a job's host lists change when it is scaled."""
+        async for event in follow(self._cluster, kind):
+            if event is not None and event.type != "DELETED":
+                meta = kinds.metadata_of(event.object)
+                for each in list(self._workers.values()):
+                    if each.pod.metadata.namespace == meta.namespace:
+                        await each.refresh(kind.kind, meta.name)
 
     # --- nodes -----------------------------------------------------------------------------
 

@@ -49,7 +49,8 @@ class PodFolder:
             file.truncate(len(data))
 
     def lay(self, contents: Mapping[str, volumes.Content]) -> None:
-        """Bring the volumes about. Those of the API are written anew, others are kept."""
+        """Bring the volumes about. Those of the API become what they say now, file by file and each
+        at once; others are kept."""
         for name, content in contents.items():
             if content.host is not None:
                 _check_host(content.host)
@@ -57,15 +58,14 @@ class PodFolder:
             folder = self.path / "volumes" / name
             folder.mkdir(parents=True, exist_ok=True)
             for file in content.files:
-                path = folder / file.path
-                path.parent.mkdir(parents=True, exist_ok=True)
-                fresh = path.with_name(f".{path.name}.new")
-                fresh.unlink(missing_ok=True)
-                fresh.write_bytes(file.content)
-                fresh.chmod(file.mode)
-                fresh.replace(path)
+                _write(folder / file.path, file.content, file.mode)
             if not content.is_given:
                 folder.chmod(0o777)
+                continue
+            wanted = {folder / file.path for file in content.files}
+            for path in folder.rglob("*"):
+                if path.is_file() and path not in wanted:
+                    path.unlink()
 
     def source(self, place: volumes.Place, content: volumes.Content) -> Path:
         """Where a mount's files are; a folder below a volume is made if it is missing."""
@@ -143,6 +143,19 @@ class PodFolder:
                 shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
 
         shutil.rmtree(self.path, onerror=retry)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """A reader sees the old file or the new one."""
+    if path.is_file() and path.read_bytes() == content:
+        path.chmod(mode)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    fresh.write_bytes(content)
+    fresh.chmod(mode)
+    fresh.replace(path)
 
 
 def _check_host(host: HostPath) -> None:

@@ -111,6 +111,14 @@ class Worker:
         if self._folder.hosts.exists():
             self._folder.write_hosts(self._around.hosts(self.pod, self.address))
 
+    async def refresh(self, kind: str, name: str) -> None:
+        """A ConfigMap or Secret has changed: volumes of it follow, variables do not. What cannot be
+        had any more stays as it was."""
+        if self._is_laid and (kind, name) in environment.needed(self.pod):
+            with contextlib.suppress(environment.MissingError, OSError):
+                given = environment.Given(await self._objects(), self.address, self._around.machine)
+                self._folder.lay(volumes.contents(self.pod, given))
+
     def clear(self) -> None:
         """Delete the pod's folder, once its loop has ended."""
         if self._folder.path.exists():
