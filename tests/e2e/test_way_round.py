@@ -29,6 +29,7 @@ class User:
         self.http = httpx.Client(base_url=url, timeout=30)
         self.jobs: dict[str, Manifest] = {}
         self.manifest: list[Manifest] = []
+        self.racks: dict[str, list[str]] = {}
         self.answer: httpx.Response | None = None
 
     def get(self, path: str) -> Any:
@@ -103,6 +104,41 @@ def a_gang(user: User, name: str, where: str, pods: int) -> None:
     user.jobs[name] = job(name, where, pods, pods, **{keys.STARTS_WITH: str(pods)})
 
 
+@given("racks of two nodes each")
+def racks(user: User) -> None:
+    names = sorted(node["metadata"]["name"] for node in user.get("/v1/nodes")["items"])
+    user.racks = {f"rack-{at // 2}": names[at : at + 2] for at in range(0, len(names), 2)}
+    made = [
+        {
+            "apiVersion": "topology.volcano.sh/v1alpha1",
+            "kind": "HyperNode",
+            "metadata": {"name": rack},
+            "spec": {
+                "tier": 1,
+                "tierName": "rack",
+                "members": [
+                    {"type": "Node", "selector": {"exactMatch": {"name": name}}} for name in nodes
+                ],
+            },
+        }
+        for rack, nodes in user.racks.items()
+    ]
+    answer = user.http.post("/v1/apply", json={"objects": made})
+    assert answer.status_code == 200, answer.text
+
+
+@given(
+    parsers.parse(
+        'a job "{name}" in queue "{where}" with {pods:d} pods of 1 CPU '
+        "that all must run in one rack"
+    )
+)
+def a_near_gang(user: User, name: str, where: str, pods: int) -> None:
+    a_gang(user, name, where, pods)
+    wish = {"mode": "hard", "highestTierName": "rack"}
+    user.jobs[name]["spec"]["networkTopology"] = wish
+
+
 @given(
     parsers.parse(
         'a job "{name}" in queue "{where}" with {pods:d} pods of 1 CPU that exit with {code}'
@@ -169,6 +205,12 @@ def ran_together(user: User, pods: int, name: str) -> None:
     assert len(found) == pods
     assert {pod["status"]["phase"] for pod in found} == {"Succeeded"}
     assert all(pod["spec"]["nodeName"] for pod in found)
+
+
+@then(parsers.parse('all pods of "{name}" ran in one rack'))
+def ran_near(user: User, name: str) -> None:
+    nodes = {pod["spec"]["nodeName"] for pod in user.pods(name)}
+    assert any(nodes <= set(rack) for rack in user.racks.values()), nodes
 
 
 @then(parsers.parse('"{name}" was never retried'))

@@ -18,6 +18,19 @@ Feature: The way round
     When "wide" is deleted
     Then nothing of "wide" is left
 
+  Scenario: A gang that insists on one rack gets one, or waits
+    Given racks of two nodes each
+    And a job "near" in queue "default" with 6 pods of 1 CPU that all must run in one rack
+    And a job "wider" in queue "default" with 10 pods of 1 CPU that all must run in one rack
+    When "near" is submitted
+    Then "near" comes to Completed
+    And all pods of "near" ran in one rack
+    When "wider" is submitted
+    Then no pod of "wider" gets a node
+    And the explanation of "wider" names "rack-"
+    When "wider" is deleted
+    Then nothing of "wider" is left
+
   Scenario: Two queues work side by side
     Given a queue "left"
     And a queue "right"
