@@ -263,6 +263,13 @@ def test_pods_that_do_not_care_fill_what_is_used() -> None:
     assert set(placed(closed(*objects, *gang("g", 1, None, cpu=1)))) <= {"n3", "n4"}
 
 
+def test_a_hard_wish_holds_without_any_plugin() -> None:
+    """Also where the configuration names none."""
+    decided = usual.closed(*two_racks(), *gang("g", 4, hard(1), cpu=1), tier=[])
+    assert len({node in ("n1", "n2") for node in placed(decided)}) == 1
+    assert list(decided.registered()) == []
+
+
 def test_a_contradiction_is_said() -> None:
     """Once a session, for whoever reads its complaints."""
     decided = closed(*two_racks(), rack("r3", "n1"))

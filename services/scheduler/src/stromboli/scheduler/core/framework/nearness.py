@@ -76,7 +76,9 @@ class Nearness:
         self._confined = domains.ROOT_INDEX
         self.most_evicted_in = 8
         """In how many domains the actions that evict for gangs look for room."""
-        within.add_event_handler(self._put, self._take)
+        # Heard before any plugin, and no plugin's own.
+        within.allocate_events.append(self._put)
+        within.deallocate_events.append(self._take)
 
     @property
     def tree(self) -> domains.Tree:
