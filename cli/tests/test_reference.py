@@ -1,5 +1,6 @@
 """Rules of help texts, of the reference made from them, and of what the shell completes."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -56,6 +57,33 @@ def test_the_shell_completes_names_of_jobs_and_queues(house: Any, strom: Any) ->
     assert completed(strom, "strom job logs -n mine tr") == ["train-3"]
     assert completed(strom, "strom queue get r") == ["research", "root"]
     assert completed(strom, "strom job run --queue d") == ["default"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("jo",), "job\n:4\n"),
+        (("job", "rest"), "restart\n:4\n"),
+        (("job", "view", "tr"), "train\n:4\n"),
+        (("queue", "get", ""), "default\nroot\n:4\n"),
+    ],
+)
+def test_kubectl_is_told_what_may_come_next(
+    house: Any,
+    strom: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    said: str,
+) -> None:
+    strom("job", "run", "train")
+    for name in ("_STROM_COMPLETE", "COMP_WORDS", "COMP_CWORD"):
+        monkeypatch.setenv(name, "")  # so that they are as before afterwards
+    monkeypatch.setenv("STROM_SERVER", house.url)
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-strom", *words])
+    with pytest.raises(SystemExit):
+        main.complete_plugin()
+    assert capsys.readouterr().out == said
 
 
 def test_the_shell_completes_nothing_where_no_server_answers(strom: Any) -> None:

@@ -108,6 +108,15 @@ def test_the_phase_is_told_once_though_it_stands_twice() -> None:
     ]
 
 
+def test_a_phase_of_which_an_event_tells_is_not_told_twice() -> None:
+    phase = batch.JobCondition(status="Running", last_transition_time=at(6))
+    state = batch.JobState(phase="Running", last_transition_time=at(6))
+    tells = event("Running", 6, involved_object=timeline.Involved(kind="Job", name="a"))
+    assert told(job(conditions=(phase,), state=state), [], [tells])[1:] == [
+        (6, "job", "Running: text")
+    ]
+
+
 def test_describe_shows_the_job_its_pods_and_the_timeline(house: Any, strom: Any) -> None:
     strom("job", "run", "a", "--replicas", "2")
     house.start_pod("a", 0, b"")

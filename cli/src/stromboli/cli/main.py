@@ -3,6 +3,7 @@
 import contextlib
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -151,6 +152,23 @@ def main() -> None:
 def plugin() -> None:
     """The entry point of ``kubectl-strom``, which kubectl calls for ``kubectl strom``."""
     _run("kubectl strom")
+
+
+def complete_plugin() -> None:
+    """The entry point of ``kubectl_complete-strom``, which kubectl asks what may come next.
+
+    It takes the words so far and prints one possibility a line, and then ``:4``: no file names.
+    """
+    words = sys.argv[1:]
+    os.environ |= {
+        "_STROM_COMPLETE": "complete_bash",
+        "COMP_WORDS": shlex.join(["strom", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    try:
+        app(prog_name="strom")
+    finally:
+        output.show_lines([":4"])
 
 
 def _run(name: str) -> None:

@@ -54,8 +54,10 @@ class Entry(msgspec.Struct, frozen=True, order=True):
 def entries(job: batch.Job, pods: Sequence[pod_status.Pod], events: Iterable[Event]) -> list[Entry]:
     """All that is known, the earliest first."""
     name = job.metadata.name
+    events = tuple(events)
     of_pods = [entry for pod in pods for entry in _of_pod(pod, name)]
-    found = [*_of_job(job), *_together(of_pods), *_of_events(events, name)]
+    told = frozenset(event.reason for event in events if event.involved_object.kind == "Job")
+    found = [*_of_job(job, told), *_together(of_pods), *_of_events(events, name)]
     return sorted(found, key=lambda entry: entry.at)
 
 
@@ -73,17 +75,19 @@ def rows(found: Sequence[Entry]) -> list[tuple[str, ...]]:
     ]
 
 
-def _of_job(job: batch.Job) -> Iterator[Entry]:
+def _of_job(job: batch.Job, told_otherwise: frozenset[str]) -> Iterator[Entry]:
+    """Phases but those of which an Event tells, with more words."""
     created = job.metadata.creation_timestamp
     user = job.metadata.annotation(keys.USER)
     if created is not None:
         yield Entry(created, "job", "submitted" + (f" by {user}" if user else ""))
     for condition in job.status.conditions:
-        if condition.last_transition_time is not None:
+        if condition.last_transition_time and condition.status not in told_otherwise:
             yield Entry(condition.last_transition_time, "job", condition.status)
     state = job.status.state
     told = {(one.status, one.last_transition_time) for one in job.status.conditions}
-    if state.last_transition_time and (state.phase, state.last_transition_time) not in told:
+    is_told = (state.phase, state.last_transition_time) in told or state.phase in told_otherwise
+    if state.last_transition_time and not is_told:
         why = ": ".join(filter(None, (state.reason, state.message)))
         text = state.phase + (f" ({why})" if why else "")
         yield Entry(state.last_transition_time, "job", text)
