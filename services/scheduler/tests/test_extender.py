@@ -279,3 +279,21 @@ def test_an_argument_that_makes_no_sense_is_told(arguments: dict[str, Any], comp
     closed = held(extender, ["predicate"], *usual.gang("g", 1), **arguments)
     assert any(complaint in text for text in closed.complaints)
     assert len(closed.decisions.binds) == 1
+
+
+def test_what_is_told_after_the_session_asks_nobody_and_blames_nobody() -> None:
+    """A gang that was not tried is explained without the extender."""
+    extender = Extender({"predicate": only("n2")})
+    closed = held(extender, ["predicate"], *usual.gang("g", 1), run="enqueue")
+    (task,) = closed.jobs["default/g"].pending
+    assert closed.finder.verdict(task).passed.all()
+    assert extender.asked == []
+
+
+def test_what_was_asked_stands_after_the_session() -> None:
+    extender = Extender({"predicate": only("n2")})
+    closed = held(extender, ["predicate"], *usual.gang("g", 2, cpu="3"))
+    asked = len(extender.asked)
+    (task,) = closed.jobs["default/g"].pending[:1]
+    assert closed.finder.verdict(task).passed.tolist() == [False, True, False]
+    assert len(extender.asked) == asked

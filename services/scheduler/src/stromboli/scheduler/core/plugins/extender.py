@@ -67,6 +67,7 @@ class Plugin:
         self._complaints = given.complaints
         self._trouble = ""
         """Why nothing is asked any more."""
+        self._is_over = False
         self._refused: dict[str, str] = {}
         """Job -> why a placement of it was not taken in."""
         self._verdicts: dict[Any, _Verdicts] = {}
@@ -86,7 +87,7 @@ class Plugin:
         """Tell of the end. What is asked later, for explanations, is not sent."""
         if self._has("onSessionClose"):
             self._asked("onSessionClose", {}, wire.Nothing)
-        self._trouble = self._trouble or "the session is over"
+        self._is_over = True
 
     def _register(self) -> None:
         within, has = self._within, self._has
@@ -131,7 +132,7 @@ class Plugin:
     def _all_asked(
         self, verb: str, bodies: Sequence[Any], form: type[_Given]
     ) -> list[_Given | None]:
-        if self._trouble or not bodies:
+        if self._trouble or self._is_over or not bodies:
             return [None] * len(bodies)
         url = f"{self._prefix}/{self._verbs[verb]}"
         questions = [
@@ -178,8 +179,11 @@ class Plugin:
         if not self._is_managed(task):
             return []
         kind = (task.task_class, self._kind(task))
+        if self._is_over and kind not in self._verdicts:
+            return []
         known = self._verdicts.setdefault(kind, _Verdicts(len(self._within.nodes)))
-        known.renew(self._within, task, self._judged)
+        if not self._is_over:
+            known.renew(self._within, task, self._judged)
         return [
             points.Check(reason, code, (known.said != number)[view.rows])
             for number, (reason, code) in enumerate(known.reasons)
