@@ -244,9 +244,12 @@ class Stage:
             listing = await self.cluster.list(kinds.PODS)
             if len(listing.items) == count:
                 return [kinds.PODS.decode(raw) for raw in listing.items]
-            changes = self.cluster.watch(kinds.PODS, listing.resource_version)
-            async with contextlib.aclosing(changes):
-                await anext(changes, None)
+            await self.change(kinds.PODS, listing.resource_version)
+
+    async def change(self, kind: kinds.Kind[Any], behind: str) -> None:
+        """Wait for the next news of a kind behind a version."""
+        async with contextlib.aclosing(self.cluster.watch(kind, behind)) as changes:
+            await anext(changes, None)
 
     async def names(self, kind: kinds.Kind[Any]) -> list[str]:
         """Names of all objects of a kind."""

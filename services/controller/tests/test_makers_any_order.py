@@ -165,6 +165,8 @@ class MakersInAnyOrder(RuleBasedStateMachine):
         for _ in range(12):
             world.settle()
             self.finish_all()
+        # The clock may have gone back since the last look: that is said, once.
+        world.dirty = dict.fromkeys(world.picture.items())
         world.settle()
         done = len(world.done)
         world.dirty = dict.fromkeys(world.picture.items())

@@ -6,14 +6,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from services.controller.tests import stage as stages
 from services.controller.tests.stage import Stage
 from stromboli.shared import envelope, keys, runtime, topics
-from stromboli.shared.api import kinds
+from stromboli.shared.api import kinds, meta
 from stromboli.shared.messages import batch, log, scheduling
-from stromboli.testkit.builders import make_command, make_job, make_node, make_queue, make_task
+from stromboli.testkit.builders import (
+    make_command,
+    make_job,
+    make_node,
+    make_pod,
+    make_queue,
+    make_task,
+)
 
 J = "default/j1"
 
@@ -318,3 +326,39 @@ async def test_a_tree_of_queues_is_closed_and_opened_though_the_controller_chang
         await stage.submit(make_command("c2", "OpenQueue", org))
     async with stage.controller():
         await stage.until(kinds.QUEUES, "leaf", lambda it: it.status.state == "Open")
+
+
+async def test_pods_of_a_replica_set_are_placed_though_the_controller_changes(stage: Stage) -> None:
+    """No job of ours: a label names the queue, and all goes with the owner."""
+    kind, labels = kinds.REPLICA_SETS, {keys.QUEUE_NAME: "default"}
+    metadata = {"name": "web", "annotations": {keys.GROUP_MIN_MEMBER: "2"}}
+    body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+    made = await stage.cluster.create(kind, "default", msgspec.json.encode(body))
+    owner = kinds.metadata_of(made)
+    refers = meta.OwnerReference(
+        api_version=kind.api_version, kind=kind.kind, name="web", uid=owner.uid, controller=True
+    )
+    for name in ("web-a", "web-b"):
+        pod = make_pod(name, labels=labels)
+        owned = msgspec.structs.replace(pod.metadata, owner_references=(refers,))
+        await stage.submit(msgspec.structs.replace(pod, metadata=owned))
+    key = f"default/podgroup-{owner.uid}"
+    async with stage.controller():
+        group = await stage.until(kinds.POD_GROUPS, key, lambda it: it.spec.min_member == 2)
+    async with stage.controller():
+        for name in ("web-a", "web-b"):
+            await stage.until(
+                kinds.PODS,
+                f"default/{name}",
+                lambda it: it.metadata.annotation(keys.GROUP_NAME) == group.metadata.name,
+            )
+        await stage.answer(await stage.enqueue(group))
+        placed = await stage.answer(await stage.place(group, await stage.pods(2)))
+        assert [it.result for it in placed.tasks] == ["executed", "executed"]
+        for pod in await stage.pods(2):
+            await stage.report(pod, "Running")
+        await stage.until(kinds.POD_GROUPS, key, lambda it: it.status.phase == "Running")
+    async with stage.controller():
+        await stage.cluster.delete(kind, "default", "web")
+        while (found := await stage.cluster.list(kinds.POD_GROUPS)).items:
+            await stage.change(kinds.POD_GROUPS, found.resource_version)

@@ -38,7 +38,7 @@ def test_a_pod_touches_its_job_and_its_group() -> None:
 def test_a_strangers_pod_touches_the_jobs_whose_names_it_may_hold() -> None:
     picture = empty()
     picture.apply(make_record(observed(JOB)))
-    folded = picture.apply(make_record(observed(make_pod("j1-worker-0"))))
+    folded = picture.apply(make_record(observed(make_pod("j1-worker-0", scheduler="theirs"))))
     assert folded.items == (Item("job", "default/j1"),)
 
 

@@ -179,6 +179,13 @@ class World:
             case commands.Publish():
                 self.told.append((command.job, command.message))
                 self.picture.published.observe(command.message)
+            case commands.Look():
+                owner = self.objects.get(
+                    (command.kind.plural, f"{command.namespace}/{command.name}")
+                )
+                is_it = owner is not None and owner["metadata"]["uid"] == command.uid
+                notes = owner["metadata"].get("annotations", {}) if owner and is_it else {}
+                self.dirty |= dict.fromkeys(self.picture.note_owner(command, notes))
             case commands.Ask():
                 passed = (command.host, command.question) in self.answering
                 answer = view.Answer(passed, self.now)
@@ -471,4 +478,6 @@ class World:
                 yield command
 
 
-KINDS: dict[str, kinds.Kind[Any]] = {kind.plural: kind for kind in (*kinds.WATCHED, *kinds.WRITTEN)}
+KINDS: dict[str, kinds.Kind[Any]] = {
+    kind.plural: kind for kind in (*kinds.WATCHED, *kinds.WRITTEN, kinds.REPLICA_SETS)
+}

@@ -171,6 +171,11 @@ class Hands:
                     self._say(command)
                 case commands.Publish():
                     await self._publish([command], cause)
+                case commands.Look():
+                    found = await self.read(command.kind, command.namespace, command.name)
+                    is_it = found is not None and found.metadata.uid == command.uid
+                    known = (found.metadata.annotations or {}) if found and is_it else {}
+                    self._take_in(self._view.note_owner(command, known))
                 case commands.Ask():
                     passed = await asking.ask(command)
                     answer = view.Answer(passed, self._clock())

@@ -149,7 +149,16 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     question: Question
 
 
-Command = Create | Patch | PatchJobStatus | Delete | RecordEvent | Publish | Ask
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """Read the owner of pods, and take its annotations into the picture."""
+
+    kind: Kind[Any]
+    namespace: str
+    name: str
+    uid: str
+
+
+Command = Look | Create | Patch | PatchJobStatus | Delete | RecordEvent | Publish | Ask
 Stage = tuple[Command, ...]
 """Commands that may be carried out at once, in any order."""
 Plan = tuple[Stage, ...]

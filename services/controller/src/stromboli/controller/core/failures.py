@@ -31,6 +31,12 @@ def event(
             return None
         said = (_reason_of_maker(command), f"{_what(command)}: {why}", now)
         return commands.event_about(MAKERS[item.kind], maker, "Warning", *said)
+    if item.kind == "stray pods":
+        pod = next(map(picture.pod, sorted(picture.strays.pods(item.key))), None)
+        if pod is None:
+            return None
+        said = ("PodGroupError", f"{_what(command)}: {why}", now)
+        return commands.event_about(kinds.PODS, pod, "Warning", *said)
     if item.kind == "podgroup":
         group = picture.pod_group(item.key)
         if group is None:

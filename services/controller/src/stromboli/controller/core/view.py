@@ -7,11 +7,11 @@ topics gives the same picture.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from stromboli.controller.core import books, commands, history
+from stromboli.controller.core import books, commands, history, links, strays
 from stromboli.shared import envelope, errors, job_plugins, keys, snapshot, topics
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.messages import base, cluster
@@ -19,6 +19,7 @@ from stromboli.shared.messages import scheduling as messages
 
 FOLDED: tuple[topics.Topic, ...] = (
     topics.PRIORITY_CLASSES,
+    topics.NAMESPACES,
     topics.QUEUES,
     topics.JOBS,
     topics.POD_GROUPS,
@@ -33,6 +34,7 @@ FOLDED: tuple[topics.Topic, ...] = (
 """Every topic the picture is folded from."""
 NEEDED: tuple[kinds.Kind[Any], ...] = (
     kinds.PRIORITY_CLASSES,
+    kinds.NAMESPACES,
     kinds.QUEUES,
     kinds.JOBS,
     kinds.POD_GROUPS,
@@ -43,21 +45,11 @@ NEEDED: tuple[kinds.Kind[Any], ...] = (
 are seen: where their definitions are missing, jobs go on."""
 MOST_SAID = 32
 """Events remembered per object, so that a lasting trouble is written once and memory is flat."""
-_SIMPLE: Mapping[kinds.Kind[Any], Literal["flow", "template", "cron"]] = {
-    kinds.JOB_TEMPLATES: "template",
-    kinds.JOB_FLOWS: "flow",
-    kinds.CRON_JOBS: "cron",
-}
-"""Kinds whose objects make jobs -> what is reconciled for one."""
 T = TypeVar("T")
 _UNREADABLE = base.type_name(cluster.Unreadable)
 
 
-class Item(msgspec.Struct, frozen=True):
-    """Something that is reconciled as one."""
-
-    kind: Literal["job", "podgroup", "queue", "queue counts", "command", "flow", "template", "cron"]
-    key: str
+Item = links.Item
 
 
 class Folded(msgspec.Struct, frozen=True):
@@ -108,6 +100,7 @@ class View:
         self._answers: dict[str, dict[commands.Question, Answer]] = {}
         self._unreadable: dict[str, set[str]] = {}
         self.books = books.Books()
+        self.strays = strays.Strays(self.scheduler_names)
         self._deleting: set[str] = set()
         self._enqueuing: set[str] = set()
         self._said: dict[str, dict[str, None]] = {}
@@ -234,8 +227,9 @@ class View:
         yield from (
             Item("podgroup", group.metadata.key) for group in self.objects(kinds.POD_GROUPS)
         )
+        yield from (Item("stray pods", key) for key in sorted(self.strays.groups()))
         yield from (Item("command", it.metadata.key) for it in self.objects(kinds.COMMANDS))
-        for kind, item in _SIMPLE.items():
+        for kind, item in links.MAKERS.items():
             yield from (Item(item, it.metadata.key) for it in self.objects(kind))
 
     # What becomes known
@@ -300,6 +294,11 @@ class View:
         """The phase is written, or was refused."""
         self._enqueuing.discard(pod_group_uid)
 
+    def note_owner(self, looked: commands.Look, known: Mapping[str, str]) -> tuple[Item, ...]:
+        """The owner of pods was read."""
+        self.strays.note_owner(looked.uid, known)
+        return (Item("stray pods", f"{looked.namespace}/{strays.PREFIX}{looked.uid}"),)
+
     # How the indexes follow
 
     def _apply_explanation(self, record: envelope.Record) -> Folded:
@@ -338,7 +337,8 @@ class View:
         items = dict.fromkeys(self._touched(change.kind, change.key, before))
         items |= dict.fromkeys(self._touched(change.kind, change.key, after))
         group = group_of(after) if isinstance(after, core.Pod) else None
-        items |= dict.fromkeys(Item(*it) for it in self.books.follow(change, group))
+        items |= dict.fromkeys(_items(self.books.follow(change, group)))
+        items |= dict.fromkeys(Item("stray pods", key) for key in self.strays.follow(change))
         return tuple(items)
 
     def _touched(self, kind: kinds.Kind[Any], key: str, state: snapshot.State) -> tuple[Item, ...]:
@@ -349,10 +349,10 @@ class View:
             job = () if owner is None else (Item("job", owner),)
             return (*job, Item("podgroup", key))
         if kind is kinds.JOBS:
-            return (Item("job", key), *_makers(state))
-        if kind in _SIMPLE:
+            return (Item("job", key), *_items(links.makers(state)))
+        if kind in links.MAKERS:
             return (
-                Item(_SIMPLE[kind], key),
+                Item(links.MAKERS[kind], key),
                 *self._flows_of(kind, key),
                 *self._waiting_for(state),
             )
@@ -367,7 +367,10 @@ class View:
         owner = job_of(state) if isinstance(state, meta.Object) else None
         if owner is not None:
             job = self.job(owner)
-            items = [Item("job", owner), *(it for it in _makers(job) if it.kind == "flow")]
+            items = [
+                Item("job", owner),
+                *(it for it in _items(links.makers(job)) if it.kind == "flow"),
+            ]
         elif state is None:
             items = []
         else:
@@ -400,12 +403,12 @@ class View:
         if isinstance(before, batch.Job):
             if before.metadata.controller is not None:
                 _discard(self._children, before.metadata.controller.uid, key)
-            if template := template_of(before):
+            if template := links.template_of(before):
                 _discard(self._made_from, template, key)
         if isinstance(after, batch.Job):
             if after.metadata.controller is not None:
                 self._children.setdefault(after.metadata.controller.uid, set()).add(key)
-            if template := template_of(after):
+            if template := links.template_of(after):
                 self._made_from.setdefault(template, set()).add(key)
 
     def _jobs(self, job_keys: Iterable[str]) -> list[batch.Job]:
@@ -457,25 +460,8 @@ def job_of(found: meta.Object) -> str | None:
     return f"{found.metadata.namespace}/{owner.name}"
 
 
-def template_of(job: batch.Job) -> str | None:
-    """Key of the JobTemplate that the job was made from."""
-    namespace, name = job.metadata.namespace, job.metadata.annotation(keys.CREATED_BY_TEMPLATE)
-    if not name or not name.startswith(f"{namespace}."):
-        return None
-    return f"{namespace}/{name.removeprefix(namespace + '.')}"
-
-
-def _makers(state: snapshot.State) -> Iterator[Item]:
-    """The flow or cron that made a job, and its template."""
-    if not isinstance(state, batch.Job):
-        return
-    owner, namespace = state.metadata.controller, state.metadata.namespace
-    for kind, item in _SIMPLE.items():
-        if owner and (owner.api_version, owner.kind) == (kind.api_version, kind.kind):
-            yield Item(item, f"{namespace}/{owner.name}")
-    template = template_of(state)
-    if template:
-        yield Item("template", template)
+def _items(found: Iterable[tuple[links.ItemKind, str]]) -> Iterator[Item]:
+    return (Item(*it) for it in found)
 
 
 def target_of(order: batch.Command) -> Item | None:

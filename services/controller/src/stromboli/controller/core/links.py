@@ -1,0 +1,58 @@
+"""What is reconciled as one, and how a job points to its flow, its cron and its template."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from stromboli.shared import keys, snapshot
+from stromboli.shared.api import batch, kinds
+
+ItemKind = Literal[
+    "job",
+    "podgroup",
+    "queue",
+    "queue counts",
+    "stray pods",
+    "command",
+    "flow",
+    "template",
+    "cron",
+]
+
+
+class Item(msgspec.Struct, frozen=True):
+    """Something that is reconciled as one."""
+
+    kind: ItemKind
+    key: str
+
+
+Maker = Literal["flow", "template", "cron"]
+MAKERS: Mapping[kinds.Kind[Any], Maker] = {
+    kinds.JOB_TEMPLATES: "template",
+    kinds.JOB_FLOWS: "flow",
+    kinds.CRON_JOBS: "cron",
+}
+"""Kinds whose objects make jobs -> what is reconciled for one."""
+
+
+def template_of(job: batch.Job) -> str | None:
+    """Key of the JobTemplate that the job was made from."""
+    namespace, name = job.metadata.namespace, job.metadata.annotation(keys.CREATED_BY_TEMPLATE)
+    if not name or not name.startswith(f"{namespace}."):
+        return None
+    return f"{namespace}/{name.removeprefix(namespace + '.')}"
+
+
+def makers(state: snapshot.State) -> Iterator[tuple[Maker, str]]:
+    """The flow or cron that made a job, and its template."""
+    if not isinstance(state, batch.Job):
+        return
+    owner, namespace = state.metadata.controller, state.metadata.namespace
+    for kind, item in MAKERS.items():
+        if owner and (owner.api_version, owner.kind) == (kind.api_version, kind.kind):
+            yield item, f"{namespace}/{owner.name}"
+    template = template_of(state)
+    if template:
+        yield "template", template
