@@ -112,9 +112,30 @@ def test_why_a_gang_waits_stands_on_the_group_its_pods_and_in_events() -> None:
     world = waiting()
     expected = ("True", "NotEnoughResources", MESSAGE)
     assert holds(world.group()) == {"Unschedulable": expected}
+    told_on_pods(world)
     for pod in world.pods():
         assert pod_condition(pod) == ("PodScheduled", "False", "Unschedulable", MESSAGE)
     assert world.reasons().count("Unschedulable") == 1
+
+
+def told_on_pods(world: World) -> None:
+    """The gang has waited for long enough that its pods say why."""
+    world.wait(1)
+    world.settle()
+
+
+def test_a_gang_that_waits_for_a_moment_does_not_say_so_on_its_pods() -> None:
+    """It waits while its pods are made: a write for each would meet their binds."""
+    world = waiting()
+    assert not any(pod.status.conditions for pod in world.pods())
+    show(world, world.group(), None)
+    world.run()
+    told_on_pods(world)
+    assert not any(
+        condition.type == "PodScheduled"
+        for pod in world.pods()
+        for condition in pod.status.conditions
+    )
 
 
 def test_a_placed_gang_is_scheduled_and_no_longer_unschedulable() -> None:
@@ -145,6 +166,7 @@ def test_a_new_text_is_written_at_most_every_five_seconds() -> None:
     world.wait(5)
     world.settle()
     assert holds(world.group())["Unschedulable"][2] == "second"
+    told_on_pods(world)
     assert {pod_condition(pod)[3] for pod in world.pods()} == {"second"}
 
 
@@ -179,6 +201,7 @@ def test_conditions_of_others_on_a_pod_stay() -> None:
     world.put(kinds.PODS, body)
     world.settle()
     explain(world, world.group())
+    told_on_pods(world)
     conditions = world.objects["pods", "default/j1-worker-0"]["status"]["conditions"]
     assert [it["type"] for it in conditions] == ["Mine", "PodScheduled"]
     assert conditions[0]["x"] == 1

@@ -19,6 +19,10 @@ from stromboli.shared.api.scheduling import PodGroup, PodGroupCondition, PodGrou
 
 EXPLAIN_EVERY = timedelta(seconds=5)
 """How often the text of a condition may change: often enough to watch, too seldom to flood."""
+PODS_TOLD_AFTER = timedelta(seconds=1)
+"""How long a gang has waited for the same reason before its pods say so. Autoscalers and people
+read it there; but a gang whose pods are just being made waits for a moment only, and saying so on
+each of them would cost another write a pod, and a conflict with its bind."""
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
 NOT_ENOUGH_RESOURCES = "NotEnoughResources"
@@ -39,13 +43,18 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
     if status != group.status:
         stage.append(_patch(group, status))
         stage += _events(picture, group, status, now)
-    stage += _pod_conditions(picture, members, status, now)
+    waits = _told_on_pods(group)
+    if waits is not None and now >= waits:
+        stage += _pod_conditions(picture, members, status, now)
     return (tuple(stage),) if stage else ()
 
 
 def due(picture: view.View, key: str, now: datetime) -> datetime | None:
-    """When a condition's new text may be written that is held back now."""
+    """When a condition's new text may be written that is held back now, or told on the pods."""
     group = picture.pod_group(key)
+    told = None if group is None else _told_on_pods(group)
+    if told is not None and now < told:
+        return told
     explained = None if group is None else picture.explained(group)
     found = None if group is None else _condition(group.status, UNSCHEDULABLE)
     if explained is None or found is None or found.last_transition_time is None:
@@ -53,6 +62,13 @@ def due(picture: view.View, key: str, now: datetime) -> datetime | None:
     if found.message == explained.message.message:
         return None
     return found.last_transition_time + EXPLAIN_EVERY
+
+
+def _told_on_pods(group: PodGroup) -> datetime | None:
+    """From when on pods say why they wait; None if their group waits for nothing."""
+    found = _condition(group.status, UNSCHEDULABLE)
+    since = None if found is None else found.last_transition_time
+    return None if since is None else since + PODS_TOLD_AFTER
 
 
 def next_status(

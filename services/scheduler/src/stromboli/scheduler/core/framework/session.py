@@ -108,6 +108,8 @@ class Session(extensions.Extensions):
         timed: timing.Timed = timing.untimed,
     ) -> None:
         super().__init__(configured.tiers)
+        # First: who watches over plugins may ask for them while the rest is still being made.
+        self.opened: dict[str, Plugin] = {}
         self.configuration = configured
         self.world = kept
         self.waiting = kept.take_waiting()
@@ -135,7 +137,6 @@ class Session(extensions.Extensions):
         self._board: neighbours.Board | None = None
         self.nearness = nearness.Nearness(self)
         self.complaints += kept.surroundings.network_problems(self.nodes)
-        self.opened: dict[str, Plugin] = {}
 
     # Plugins --------------------------------------------------------------------------------
 
