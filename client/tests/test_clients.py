@@ -52,3 +52,24 @@ def test_a_manifest_as_yaml_has_it_goes_in_too(url: str) -> None:
 def test_a_server_that_is_not_there_is_unreachable() -> None:
     with Client("http://127.0.0.1:9") as client, pytest.raises(errors.UnreachableError):
         client.job("any")
+
+
+async def test_many_jobs_go_in_with_a_result_for_each(url: str) -> None:
+    """One that is wrong keeps no other out, and all may be sent again as they are."""
+    jobs = [job(f"many-{index}", image="busybox") for index in range(50)]
+    jobs.append(job("many-wrong", image="busybox", queue="nowhere"))
+    async with AsyncClient(url) as client:
+        first = await client.submit_many(jobs)
+        assert first.counts == {"created": 50, "refused": 1}
+        assert [violation.path for violation in first.items[50].violations] == ["spec.queue"]
+    with Client(url) as blocking:
+        assert blocking.submit_many(jobs[:50]).counts.get("created", 0) == 0
+
+
+def test_a_submission_with_a_key_may_be_repeated(url: str) -> None:
+    with Client(url) as client:
+        made = [
+            client.submit(job("once", image="busybox"), idempotency_key="key-of-once")
+            for _ in range(2)
+        ]
+        assert made[0].metadata.uid == made[1].metadata.uid

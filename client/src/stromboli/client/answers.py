@@ -16,6 +16,30 @@ class Applied(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
+class ItemResult(msgspec.Struct, frozen=True):
+    """What became of one object of many: ``result`` is created, configured, unchanged, refused (see
+    ``violations``, ``detail``) or failed (``status`` says why as HTTP does; try it again)."""
+
+    index: int
+    result: str
+    status: int = 200
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    detail: str = ""
+    violations: tuple[Violation, ...] = ()
+
+
+class BulkAnswer(msgspec.Struct, frozen=True):
+    """How often each result came, and all results in the order of the objects. ``unread``: objects
+    beyond the server's limit."""
+
+    counts: dict[str, int]
+    items: tuple[ItemResult, ...]
+    unread: int = 0
+
+
 class Page(msgspec.Struct, frozen=True, rename="camel"):
     """A part of a collection, as of ``resource_version``; ``continue_`` asks for the next part and
     is empty on the last one."""

@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
 
 from stromboli.client import calls, server, watching
-from stromboli.client.answers import Applied, Explanation
+from stromboli.client.answers import Applied, BulkAnswer, Explanation
 from stromboli.client.events import Change
 from stromboli.shared.api import batch, core, kinds, scheduling
 from stromboli.shared.api.task_history import TaskHistory
@@ -89,6 +89,20 @@ class AsyncClient:
     async def apply(self, documents: Sequence[calls.Document]) -> list[Applied]:
         """Create or change objects, all or none. Raises RefusedError."""
         return await self.send(calls.apply(documents))
+
+    async def submit_many(
+        self,
+        jobs: Iterable[batch.Job],
+        namespace: str = "default",
+        *,
+        idempotency_key: str = "",
+    ) -> BulkAnswer:
+        """Thousands of new jobs in one request, each by itself: look at the answer's items.
+
+        It may be repeated as it is: what stands is unchanged.
+        """
+        call = calls.bulk(calls.document(job, namespace) for job in jobs)
+        return await self.send(call.keyed(idempotency_key) if idempotency_key else call)
 
     async def job(self, name: str, namespace: str = "default") -> batch.Job:
         """One job. Raises NotFoundError."""

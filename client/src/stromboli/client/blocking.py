@@ -2,14 +2,14 @@
 
 import contextlib
 import time
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
 
 from stromboli.client import calls, server, watching
-from stromboli.client.answers import Applied, Explanation
+from stromboli.client.answers import Applied, BulkAnswer, Explanation
 from stromboli.client.events import Change
 from stromboli.shared.api import batch, core, kinds, scheduling
 from stromboli.shared.api.task_history import TaskHistory
@@ -104,6 +104,20 @@ class Client:
     def apply(self, documents: Sequence[calls.Document]) -> list[Applied]:
         """Create or change objects, all or none. Raises RefusedError."""
         return self.send(calls.apply(documents))
+
+    def submit_many(
+        self,
+        jobs: Iterable[batch.Job],
+        namespace: str = "default",
+        *,
+        idempotency_key: str = "",
+    ) -> BulkAnswer:
+        """Thousands of new jobs in one request, each by itself: look at the answer's items.
+
+        It may be repeated as it is: what stands is unchanged.
+        """
+        call = calls.bulk(calls.document(job, namespace) for job in jobs)
+        return self.send(call.keyed(idempotency_key) if idempotency_key else call)
 
     def job(self, name: str, namespace: str = "default") -> batch.Job:
         """One job. Raises NotFoundError."""

@@ -4,14 +4,21 @@ The one place that knows paths. Nothing here sends anything: a client does, sync
 may a program that brings an HTTP library of its own. Objects come back undecoded.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from stromboli.client import errors
-from stromboli.client.answers import Applied, Explanation, Page, Problem, SchedulingInput
+from stromboli.client.answers import (
+    Applied,
+    BulkAnswer,
+    Explanation,
+    Page,
+    Problem,
+    SchedulingInput,
+)
 from stromboli.shared.api import batch, core, kinds, scheduling
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
@@ -95,7 +102,28 @@ def check(documents: Sequence[Document]) -> Call[list[Applied]]:
     )
 
 
+def bulk(documents: Iterable[Document]) -> Call[BulkAnswer]:
+    """Create or change thousands of objects, each by itself; with apiVersion and kind."""
+    return Call(
+        method="POST",
+        path="/v1/bulk",
+        what="objects",
+        read=msgspec.json.Decoder(BulkAnswer).decode,
+        headers={"content-type": "application/x-ndjson"},
+        body=msgspec.json.Encoder().encode_lines(documents),
+        is_creation=True,
+    )
+
+
 # --- jobs ----------------------------------------------------------------------------------
+
+
+def document(job: batch.Job, namespace: str) -> Document:
+    """A job as a manifest, in a namespace."""
+    made = msgspec.json.decode(msgspec.json.encode(job), type=dict[str, Any])
+    metadata = {"namespace": namespace, **made["metadata"]}
+    kind = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.kind}
+    return {**kind, **made, "metadata": metadata}
 
 
 def create_job(namespace: str, job: batch.Job | Document) -> Call[bytes]:
