@@ -417,3 +417,35 @@ async def test_a_pod_that_runs_nowhere_yet_has_no_log(room: Room) -> None:
     await room.until("p", lambda it: "message" in str(it.get("status")))
     with pytest.raises(errors.InvalidError, match="not started yet"):
         await room.log("p")
+
+
+async def test_process_nodes_that_nobody_serves_are_away(room: Room) -> None:
+    """Those of another time, whose agent was killed: nothing is to be placed on them."""
+    await room.run("p", "true")
+    await room.over("p")
+
+    async def ready() -> str:
+        node = objects.read(await room.cluster.get(kinds.NODES, "", NODE))
+        return str(node["status"]["conditions"][0]["status"])
+
+    await agent.close_others(room.cluster, (NODE,), runtime.utc_now())
+    assert await ready() == "True"
+    await agent.close_others(room.cluster, (), runtime.utc_now())
+    assert await ready() == "False"
+
+
+def test_process_nodes_share_the_machine_unless_told_otherwise() -> None:
+    whole = {"cpu": 3000, "memory": 5 * 2**30}
+    shared = [node["status"] for node in machine.node_documents(2, whole)]
+    assert [it["capacity"]["cpu"] for it in shared] == ["1500m", "1500m"]  # type: ignore[index]  # a manifest
+    assert [it["capacity"]["memory"] for it in shared] == ["2560Mi", "2560Mi"]  # type: ignore[index]  # as above
+    (told,) = machine.node_documents(1, whole, cpu="8", memory="1Gi")
+    assert told["status"]["capacity"] == {"cpu": "8", "memory": "1Gi", "pods": "110"}  # type: ignore[index]  # as above
+    with pytest.raises(ValueError, match="eight"):
+        machine.node_documents(1, whole, cpu="eight")
+
+
+def test_a_person_is_told_that_nothing_is_isolated_and_what_is_missing() -> None:
+    assert machine.described("", "") == []
+    assert "nothing is isolated" in machine.described("user", "")[0]
+    assert "not permitted" in machine.described("plain", "not permitted")[1]
