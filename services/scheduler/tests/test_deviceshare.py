@@ -9,9 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.tests import sessions, usual
-from stromboli.scheduler.core import simulate
+from services.scheduler.tests.cell import Cell, draft
+from stromboli.scheduler.core import policy, simulate
+from stromboli.scheduler.core import session as session_core
 from stromboli.scheduler.core.framework import configuration, model, session, views
 from stromboli.scheduler.core.plugins import deviceshare
+from stromboli.shared import topics
 from stromboli.shared.api import core, meta
 from stromboli.testkit import builders
 
@@ -364,6 +367,31 @@ def test_a_node_whose_pod_is_set_up_waits_if_locks_are_on() -> None:
         assert len(usual.binds(decided)) == count
     lock = vgpu_node("n1", "A,8000", annotations={"hamivgpu": builders.NOON.isoformat()})
     assert usual.binds(usual.closed(lock, *pods, tier=how)) == {}
+
+
+# In the running service
+
+
+def test_cards_that_are_decided_on_are_taken_before_their_pods_come_back() -> None:
+    """The bind says which cards on the pod; a second session counts them, and a refusal frees
+    them."""
+    cell = Cell()
+    cell.see(builders.make_queue(), vgpu_node("n1", "A,8000"))
+    cell.see(*gang("a", wants(memory=5000)))
+    assert written(cell) == ["A,NVIDIA,5000,0:"]
+    cell.see(*gang("b", wants(memory=5000)))
+    assert written(cell) == []
+    cell.answer("refused", "a-0")
+    assert written(cell) == ["A,NVIDIA,5000,0:"]
+
+
+def written(cell: Cell) -> list[str]:
+    """The cards that the next session's binds write."""
+    how = policy.Policy(configured=sessions.configured(tier()))
+    decided = session_core.decide(cell.picture, builders.NOON, how)
+    for each in decided.decisions:
+        cell.apply(cell.log.append(draft(topics.DECISIONS, each.pod_group, each)))
+    return [bind.annotations[IDS] for each in decided.decisions for bind in each.binds]
 
 
 # Arguments
