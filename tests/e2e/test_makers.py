@@ -20,6 +20,7 @@ from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
 from tests.e2e.conftest import System
 
+pytestmark = pytest.mark.timeout(300)  # starting the real parts counts, on a busy machine, too
 WITHIN_S = 90.0
 LOOK_EVERY_S = 0.1
 RUN_S = "0.5"

@@ -169,9 +169,7 @@ def test_a_schedule_that_cannot_be_read_is_told_and_starts_nothing(
 def test_a_clock_that_is_set_back_starts_nothing_twice() -> None:
     world = started()
     go_on(world, 2 * HOUR)
-    world.wait(-1.5 * HOUR)
-    world.dirty[ITEM] = None
-    world.settle()
+    go_on(world, -1.5 * HOUR)
     assert said(world, "ClockSetBack")
     go_on(world, HOUR)
     assert world.names(kinds.JOBS) == hours(2)

@@ -389,11 +389,12 @@ class World:
         self.put(kinds.JOBS, body)
 
     def wait(self, seconds: float) -> None:
-        """Time passes, and what is due is looked at."""
+        """Time passes, and what is due is looked at; all timers where the clock goes back, since
+        the shell sleeps no longer than a minute."""
         before = {item: self.due(item) for item in self.picture.items()}
         self.now += timedelta(seconds=seconds)
         for item, at in before.items():
-            if at is not None and at <= self.now:
+            if at is not None and (at <= self.now or seconds < 0):
                 self.dirty[item] = None
 
     def due(self, item: view.Item) -> datetime | None:
