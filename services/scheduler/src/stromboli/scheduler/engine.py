@@ -160,6 +160,8 @@ class Engine:
         for record in batch.unheard:
             if record.topic == topics.EXPLANATIONS:
                 self.picture.apply(record)  # it hides what we said: what it says stands there now
+                if self.picture.world.job(record.key) is not None:
+                    self.picture.world.changed.add(record.key)  # also if it was left aside
                 self.picture.wake(record.id)
         self.picture.advance(batch.positions)
         if batch.caught_up and not self._is_caught_up:
