@@ -41,7 +41,8 @@ GANGS, PODS_PER_GANG = 10, 100
 GOAL_RATIO, GOAL_REQUESTS_PER_POD = 0.7, 4.0
 RAW_CONCURRENCY = 64
 """As the controller's: an API server on two cores is busy with 32."""
-ROUND_WITHIN_S = 120.0
+ROUND_WITHIN_S = 600.0
+"""A machine that is busy with other work takes a hundred times as long as an idle one."""
 RAW = Path(__file__).with_name("end_to_end.json")
 Requests = collections.Counter[tuple[str, str]]
 
