@@ -100,7 +100,11 @@ class Watch:
         """The outermost call of a plugin's function that is going on, and the plugin."""
         running = self._running
         frame = None if running is None else sys._current_frames().get(running)
-        return None if frame is None else plugin_call(frame)
+        # The other thread goes on meanwhile: what is read may be half made, or change while it is
+        # read. Then there is nothing to see this time; a call that hangs is still there next time.
+        with contextlib.suppress(Exception):
+            return None if frame is None else plugin_call(frame)
+        return None
 
     def _fire(self, frame: FrameType, plugin: str) -> None:
         with self._lock:
