@@ -16,6 +16,7 @@ GENERATORS := stromboli.shared.asyncapi stromboli.shared.crds stromboli.shared.p
 	stromboli.controller.lifecycle_diagram stromboli.admission.openapi \
 	stromboli.cli.reference
 
+SERVICES := admission controller monitor scheduler
 NODES ?= 100
 REPEAT ?= 1
 DEPTH ?= 50
@@ -66,10 +67,13 @@ format: setup ## rewrite the sources as ruff wants them
 # set of versions is what every test has seen.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate $(UPGRADE)
-lock: setup ## write requirements*.txt and tools/uv.txt anew (UPGRADE=--upgrade for new versions)
+lock: setup ## write all requirements and tools/uv.txt anew (UPGRADE=--upgrade for new versions)
 	$(COMPILE) $(PROJECTS) --all-extras --group pyproject.toml:dev \
 	$$(sed -n 's/^name = /--no-emit-package /p' $(PROJECTS) | tr -d '"') \
 	--output-file requirements.txt >/dev/null
+	@for service in $(SERVICES); do $(COMPILE) services/$$service/pyproject.toml \
+	--no-emit-package stromboli-shared --constraints requirements.txt \
+	--output-file services/$$service/requirements.txt >/dev/null || exit 1; done
 	$(COMPILE) --group pyproject.toml:real --output-file requirements-real.txt >/dev/null
 	$(COMPILE) --group pyproject.toml:bootstrap --output-file tools/uv.txt >/dev/null
 	@echo "The lock is written; the next make installs it."

@@ -20,6 +20,9 @@ async def main(settings: Settings, health: runtime.Health) -> None:
             f"listens on loopback only; use one of {', '.join(LOOPBACK)}"
         )
     async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(
+            process.health_served(health, settings.health_host, settings.health_port)
+        )
         cluster = await stack.enter_async_context(KubernetesCluster(settings.kubernetes))
         door = Door(settings, cluster, runtime.utc_now)
         handlers = [*http.health_routes([health]), *rest.routes(door, cluster)]

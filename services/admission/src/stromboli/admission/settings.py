@@ -35,6 +35,9 @@ class Settings(DoorSettings, frozen=True, kw_only=True):
     rest_host: str = "127.0.0.1"
     """REST has no accounts of its own yet, so it listens on loopback only."""
     rest_port: int = 8480
+    health_host: str = "0.0.0.0"
+    """Health has a port of its own, since nobody but this machine reaches REST."""
+    health_port: int = 8481
     webhook_host: str = "0.0.0.0"
     webhook_port: int = 8443
     certificate_file: str = ""

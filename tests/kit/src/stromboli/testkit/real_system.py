@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -27,17 +27,25 @@ LOOPBACK = "127.0.0.1"
 
 class Service(Part):
     """One service. Its first port serves health; admission's serves REST too, its second one
-    webhooks."""
+    webhooks, and its third one health alone. ``command``: what to run instead of the service as it
+    is here."""
 
-    def __init__(self, name: str, state: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        state: Path,
+        environment: Mapping[str, str],
+        command: Sequence[str] | None = None,
+    ) -> None:
         super().__init__(state)
         self.name = name  # type: ignore[misc]  # one class serves for four parts
-        self.port_count = 2 if name == "admission" else 1  # type: ignore[misc]
+        self.port_count = 3 if name == "admission" else 1  # type: ignore[misc]
         self._environment = environment
+        self._command = command or [sys.executable, "-m", f"stromboli.{name}"]
 
     def command(self) -> list[str]:
         """The service's own command."""
-        return [sys.executable, "-m", f"stromboli.{self.name}"]
+        return list(self._command)
 
     def environment(self) -> dict[str, str]:
         """Its settings."""
@@ -45,7 +53,8 @@ class Service(Part):
         if self.name == "admission":
             own = {"REST_PORT": self.ports[0], "WEBHOOK_PORT": self.ports[1]}
         else:
-            own = {"HEALTH_PORT": self.ports[0], "HEALTH_HOST": LOOPBACK}
+            own = {}
+        own |= {"HEALTH_PORT": self.ports[-1], "HEALTH_HOST": LOOPBACK}
         prefix = f"STROM_{self.name.upper()}_"
         return {**self._environment, **{f"{prefix}{key}": str(own[key]) for key in own}}
 
@@ -115,8 +124,10 @@ class RealSystem:
         node_options: tuple[str, ...] = (),
         fsync: bool = False,
         environment: Mapping[str, str] | None = None,
+        commands: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """Describe it, with all state below ``state``. ``environment``: further settings."""
+        """Describe it, with all state below ``state``. ``environment``: further settings;
+        ``commands``: service -> what to run instead of the service as it is here."""
         self.parts = RealParts(
             state / "parts", nodes=fake_nodes, definitions=crds.documents(), fsync=fsync
         )
@@ -126,6 +137,7 @@ class RealSystem:
         self._node_options = node_options
         self._authority = trustme.CA()
         self._further = dict(environment or {})
+        self._commands = commands or {}
         self.services: dict[str, Service] = {}
         self.nodes: SimulatedNodes | None = None
         self.process_nodes: ProcessNodes | None = None
@@ -154,7 +166,8 @@ class RealSystem:
                 if name == "admission":
                     own["STROM_ADMISSION_CERTIFICATE_FILE"] = str(chain)
                     own["STROM_ADMISSION_KEY_FILE"] = str(key)
-                self.services[name] = Service(name, self._state / name, own)
+                command = self._commands.get(name)
+                self.services[name] = Service(name, self._state / name, own, command)
             if self._simulated:
                 self.nodes = SimulatedNodes(
                     self._state / "nodes",
