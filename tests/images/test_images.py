@@ -92,7 +92,8 @@ async def test_services_from_their_images_finish_a_job(system: real_system.RealS
             phase = ""
             while phase != "Completed":
                 answer = await client.get("/v1/namespaces/default/jobs/by-images")
-                phase = answer.raise_for_status().json()["status"]["state"]["phase"]
+                status = answer.raise_for_status().json().get("status", {})
+                phase = status.get("state", {}).get("phase", "")
                 await asyncio.sleep(0.2)
 
 
