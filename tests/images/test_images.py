@@ -116,7 +116,7 @@ async def test_an_image_asks_for_its_own_health(
         assert (await running.wait() == 0) is is_healthy
 
 
-def test_an_image_holds_nothing_of_the_repository(images: dict[str, image.Image]) -> None:
+async def test_an_image_holds_nothing_of_the_repository(images: dict[str, image.Image]) -> None:
     """What it runs is installed in it: the folder of this checkout is named nowhere."""
     for each in images.values():
         installed = each.root / "opt/stromboli"
