@@ -20,11 +20,8 @@ from stromboli.testkit import real_system
 from stromboli.testkit.parts import ports, tools
 from tests.images import image
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.timeout(600),
-]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
 JOB = {
     "apiVersion": "batch.volcano.sh/v1alpha1",
     "kind": "Job",
@@ -85,6 +82,7 @@ async def system(
         yield running
 
 
+@in_one_loop
 async def test_services_from_their_images_finish_a_job(system: real_system.RealSystem) -> None:
     async with httpx.AsyncClient(base_url=system.url, timeout=30) as client:
         (await client.post("/v1/apply", json={"objects": [JOB]})).raise_for_status()
@@ -97,6 +95,7 @@ async def test_services_from_their_images_finish_a_job(system: real_system.RealS
                 await asyncio.sleep(0.2)
 
 
+@in_one_loop
 @pytest.mark.parametrize("name", real_system.SERVICES)
 async def test_an_image_asks_for_its_own_health(
     name: str, system: real_system.RealSystem, images: dict[str, image.Image]
@@ -116,7 +115,7 @@ async def test_an_image_asks_for_its_own_health(
         assert (await running.wait() == 0) is is_healthy
 
 
-async def test_an_image_holds_nothing_of_the_repository(images: dict[str, image.Image]) -> None:
+def test_an_image_holds_nothing_of_the_repository(images: dict[str, image.Image]) -> None:
     """What it runs is installed in it: the folder of this checkout is named nowhere."""
     for each in images.values():
         installed = each.root / "opt/stromboli"
