@@ -29,7 +29,8 @@ class Decisions:
     async def following(self) -> AsyncIterator[Decisions]:
         """Follow while inside."""
         consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=self._bootstrap)
-        async with consumer:
+        await consumer.start()
+        try:
             partitions = [aiokafka.TopicPartition(name, 0) for name in (DECISIONS, OUTCOMES)]
             consumer.assign(partitions)
             await consumer.seek_to_beginning(*partitions)
@@ -39,6 +40,13 @@ class Decisions:
             finally:
                 task.cancel()
                 await asyncio.wait([task])
+        finally:
+            # The session's loop stands still while other tests run in loops of their own. A fetch
+            # that went out of time meanwhile ends the consumer's own stop with its cancellation.
+            stopping = asyncio.create_task(consumer.stop())
+            await asyncio.wait([stopping])
+            if not stopping.cancelled():
+                stopping.result()
 
     async def _follow(self, consumer: aiokafka.AIOKafkaConsumer) -> None:
         async for record in consumer:

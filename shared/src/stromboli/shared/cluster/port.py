@@ -148,7 +148,8 @@ class Cluster(Protocol):
         """Chunks of what a container wrote to stdout and stderr, in the order it came.
 
         Entering raises NotFoundError, or InvalidError for a container that is not there, not named
-        among several, or not started yet. Chunks just end when the connection breaks.
+        among several, or not started yet; of a pod without a node the log may be empty instead.
+        Chunks just end when the connection breaks.
         """
 
     async def is_reachable(self) -> bool:

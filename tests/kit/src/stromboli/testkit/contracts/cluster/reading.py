@@ -220,15 +220,18 @@ class Reading(ClusterRoom):
     async def test_a_page_is_of_a_namespace_and_labels_too(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
+        """The last one may be empty: a server need not look further than a page asks."""
         for name, labels in (("one", {"a": "1"}), ("two", {"a": "2"}), ("three", {"a": "1"})):
             body = objects.config_map(name, {"labels": labels})
             await open_cluster.create(CONFIG_MAPS, namespace, body)
-        found = await open_cluster.page(CONFIG_MAPS, namespace, {"a": "1"}, limit=1)
-        rest = await open_cluster.page(
-            CONFIG_MAPS, namespace, {"a": "1"}, limit=1, after=found.next
-        )
-        names = [kinds.metadata_of(raw).name for raw in (*found.items, *rest.items)]
-        assert (names, rest.next) == (["one", "three"], "")
+        pages = [await open_cluster.page(CONFIG_MAPS, namespace, {"a": "1"}, limit=1)]
+        while pages[-1].next:
+            after = pages[-1].next
+            pages.append(
+                await open_cluster.page(CONFIG_MAPS, namespace, {"a": "1"}, limit=1, after=after)
+            )
+        names = [[kinds.metadata_of(raw).name for raw in page.items] for page in pages]
+        assert names in ([["one"], ["three"]], [["one"], ["three"], []])
 
     @pytest.mark.parametrize("token", ["nonsense", "====", "bm9uc2Vuc2U="])
     async def test_a_token_that_is_none_is_refused(
