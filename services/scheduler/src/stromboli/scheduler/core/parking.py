@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.framework import amounts, configuration, model, points, session, world
+from stromboli.scheduler.core.framework import amounts, configuration, model, session, world
 
 STEADY = frozenset(
     {
@@ -88,7 +88,7 @@ class Parking:
         if rows.size:
             future = of.nodes.future_idle[:, rows]
             fits = {
-                number: bool(_covers(request, future).any())
+                number: bool(amounts.covered(request, future).any())
                 for number, request in self._requests.items()
             }
             self._parked = {
@@ -189,9 +189,3 @@ def _is_special(task: model.Task) -> bool:
 def _fits_somewhere(closed: session.Session, task: model.Task) -> bool:
     verdict = closed.finder.verdict(task)
     return bool((verdict.passed & closed.finder.fits_future(task)).any())
-
-
-def _covers(request: amounts.Vector, amount: amounts.Table) -> points.Mask:
-    asked = request[:, np.newaxis]
-    covers: points.Mask = np.all((asked <= amount) | (asked == 0), axis=0)
-    return covers

@@ -60,9 +60,7 @@ class Victims:
         for queue in queues:
             if queue in self._held:
                 future = future + self._held[queue]
-        request = task.request[:, np.newaxis]
-        mask: points.Mask = np.all((request <= future) | (request == 0), axis=0)
-        return mask & self._session.nodes.labelled.usable
+        return amounts.covered(task.request, future) & self._session.nodes.labelled.usable
 
     def held_by(self, queues: Iterable[str]) -> points.Mask:
         """Nodes that had tasks of the queues when the action began."""

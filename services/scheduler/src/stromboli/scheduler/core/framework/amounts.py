@@ -58,6 +58,14 @@ def is_empty(values: Vector) -> bool:
     return not bool(np.any(asked(values)))
 
 
+def covered(request: Vector, room: Table) -> npt.NDArray[np.bool_]:
+    """Columns (nodes) of ``room`` that hold the request in all that it asks for; what it does not
+    ask for may be overdrawn."""
+    needed = request[:, np.newaxis]
+    mask: npt.NDArray[np.bool_] = np.all((needed <= room) | (needed == 0), axis=0)
+    return mask
+
+
 def fits_asked(used: Vector, limit: Vector, request: Vector) -> bool:
     """Whether ``used`` stays within ``limit`` in every resource that is asked for."""
     return bool(np.all((used <= limit) | ~asked(request)))

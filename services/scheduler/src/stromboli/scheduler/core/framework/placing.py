@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.framework import ladders, model, points, views
+from stromboli.scheduler.core.framework import amounts, ladders, model, points, views
 
 if TYPE_CHECKING:
     from stromboli.scheduler.core.framework import session
@@ -309,14 +309,8 @@ class Finder:
     def _fit(self, task: model.Task, kept: _Kept, view: views.View) -> None:
         rows = view.rows
         usable = self._nodes.labelled.usable[rows]
-        kept.fits_idle[rows] = _covers(view.idle, task) & usable
-        kept.fits_future[rows] = _covers(view.future_idle, task) & usable
-
-
-def _covers(amount: "npt.NDArray[np.int64]", task: model.Task) -> points.Mask:
-    request = task.request[:, np.newaxis]
-    mask: points.Mask = np.all((request <= amount) | (request == 0), axis=0)
-    return mask
+        kept.fits_idle[rows] = amounts.covered(task.request, view.idle) & usable
+        kept.fits_future[rows] = amounts.covered(task.request, view.future_idle) & usable
 
 
 def _own(checks: Sequence[points.Check]) -> list[points.Check]:

@@ -327,10 +327,8 @@ class Plugin:
         """Nodes that hold the task and, when the plan starts, what is reserved by then."""
         held = self._held_at(plan, task.job)[:, view.rows]
         room = view.future_idle + self._ended_at(plan)[:, view.rows] - held
-        request = task.request[:, np.newaxis]
-        enough: points.Mask = np.all((request <= room) | (request == 0), axis=0)
         is_free: points.Mask = ~np.any(held > 0, axis=0)
-        return enough | is_free
+        return amounts.covered(task.request, room) | is_free
 
     def _held_at(self, plan: plans.Plan, besides: str) -> amounts.Table:
         """What is reserved by the time the plan starts."""

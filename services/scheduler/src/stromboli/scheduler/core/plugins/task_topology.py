@@ -91,7 +91,7 @@ class Plugin:
         if arranged is None or bucket is None:
             return None
         room = view.idle + self._session.nodes.releasing[:, view.rows]
-        fits = _covers(room, task.request)
+        fits = amounts.covered(task.request, room)
         table = self._session.nodes
         names = [table.names[row] for row in np.arange(len(table))[view.rows].tolist()]
         bound = np.array([bucket.bound.get(name, 0) for name in names], np.int64)
@@ -147,13 +147,7 @@ def _together(
         if each is not None:
             left = left - each.request
             count -= 1
-        found = np.where((found < 0) & _covers(room, left), count, found)
+        found = np.where((found < 0) & amounts.covered(left, room), count, found)
         if (found >= 0).all():
             break
     return np.maximum(found, 1)
-
-
-def _covers(room: amounts.Table, request: amounts.Vector) -> points.Mask:
-    needed = request[:, np.newaxis]
-    mask: points.Mask = np.all((needed <= room) | (needed == 0), axis=0)
-    return mask
