@@ -73,6 +73,13 @@ def test_a_plain_job_passes() -> None:
     assert refused(job()) == {}
 
 
+def test_a_job_may_name_the_queue_that_the_controller_makes_before_it_is_made() -> None:
+    """At the very first start the door is open a moment before the controller has written it."""
+    first = review.Known(queues={})
+    completed = complete(job(queue=""))
+    assert list(review.violations(kinds.JOBS, "CREATE", completed, None, first, POLICY)) == []
+
+
 def test_a_new_job_is_completed_with_all_defaults() -> None:
     tasks = [task(name=""), task(name="b", replicas=3)]
     spec = complete(job(queue="", maxRetry=0, tasks=tasks))["spec"]
