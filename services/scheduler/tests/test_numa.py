@@ -2,7 +2,6 @@
 
 from itertools import combinations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,15 +36,6 @@ def machine(
             for at in range(total)
         }
     )
-
-
-def test_lists_of_cpus_are_read_and_written() -> None:
-    assert cpus.parsed("0-3, 8") == {0, 1, 2, 3, 8}
-    assert cpus.parsed("") == set()
-    assert cpus.written(frozenset({9, 0, 1, 2, 3, 5, 6})) == "0-3,5,6,9"
-    for wrong in ("x", "3-1", "1-", "-1"):
-        with pytest.raises(ValueError):
-            cpus.parsed(wrong)
 
 
 def test_cores_of_two_sockets_with_one_number_are_two() -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from stromboli.shared.api import batch as batch_api
 from stromboli.shared.api import core, flow, kinds, numa, scheduling, topology
-from stromboli.shared.messages import admission, batch, cluster, log
+from stromboli.shared.messages import admission, batch, cluster, log, node_topology
 from stromboli.shared.messages import scheduling as messages
 
 Service = Literal["admission", "controller", "monitor", "scheduler"]
@@ -81,6 +81,14 @@ HYPER_NODES = _snapshot("hypernodes", topology.HyperNode, key="name")
 NUMA_TOPOLOGIES = _snapshot("numatopologies", numa.Numatopology, key="name")
 RESOURCE_QUOTAS = _snapshot("resourcequotas", core.ResourceQuota)
 DISRUPTION_BUDGETS = _snapshot("poddisruptionbudgets", core.PodDisruptionBudget)
+TOPOLOGY = Topic(
+    "cluster.topology",
+    "node",
+    (node_topology.TopologyObserved,),
+    _COMPACTED,
+    "monitor",
+    stable=True,
+)
 SYNC = Topic(
     "cluster.sync",
     "plural of the kind",
@@ -161,6 +169,7 @@ SNAPSHOTS: Mapping[kinds.Kind, Topic] = {  # type: ignore[type-arg]  # kinds of 
 
 ALL: tuple[Topic, ...] = (
     *SNAPSHOTS.values(),
+    TOPOLOGY,
     SYNC,
     DECISIONS,
     EXPLANATIONS,

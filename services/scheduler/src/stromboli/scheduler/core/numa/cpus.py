@@ -18,36 +18,6 @@ MOST_REMEMBERED = 10_000
 """Answers that a machine keeps; machines of one kind share them."""
 
 
-def parsed(text: str) -> Cpus:
-    """CPUs of a list such as ``0-3,8``. Raises ValueError for what is none."""
-    found: set[int] = set()
-    for part in text.split(","):
-        if part.strip():
-            first, dash, last = part.strip().partition("-")
-            low, high = int(first), int(last) if dash else int(first)
-            if low < 0 or high < low:
-                raise ValueError(f"{part.strip()!r} is no range of CPUs")
-            found.update(range(low, high + 1))
-    return frozenset(found)
-
-
-def written(cpus: Cpus) -> str:
-    """The list of these CPUs, ranges of three or more drawn together."""
-    parts: list[str] = []
-    ordered = sorted(cpus)
-    at = 0
-    while at < len(ordered):
-        end = at
-        while end + 1 < len(ordered) and ordered[end + 1] == ordered[end] + 1:
-            end += 1
-        if end - at >= 2:
-            parts.append(f"{ordered[at]}-{ordered[end]}")
-        else:
-            parts.extend(str(cpu) for cpu in ordered[at : end + 1])
-        at = end + 1
-    return ",".join(parts)
-
-
 class Machine:
     """A kind of node: where its CPUs are. ``cells``: NUMA node -> its CPUs, CPU-less ones absent.
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from stromboli.scheduler.core.numa import alignment, cpus
-from stromboli.shared import units
+from stromboli.shared import cpu_lists, units
 from stromboli.shared.api import meta, numa
 
 STATIC = "static"
@@ -58,10 +58,10 @@ class Machines:
                 f"{alignment.MOST_CELLS} at most"
             )
         cpu = (spec.numares or {}).get("cpu", numa.NumaResource())
-        free = cpus.parsed(cpu.allocatable)
+        free = cpu_lists.parsed(cpu.allocatable)
         if not free <= machine.all:
             raise ValueError(
-                f"CPUs {cpus.written(free - machine.all)} are free, but cpuDetail lacks them"
+                f"CPUs {cpu_lists.written(free - machine.all)} are free, but cpuDetail lacks them"
             )
         kept = units.amounts(spec.res_reserved or {}).get("cpu", 0)
         reserved = machine.taken(machine.all, -(-kept // 1000))

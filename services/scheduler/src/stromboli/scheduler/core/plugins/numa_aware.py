@@ -13,7 +13,7 @@ import numpy as np
 
 from stromboli.scheduler.core.framework import configuration, model, points, session, views
 from stromboli.scheduler.core.numa import alignment, cpus, nodes, wants
-from stromboli.shared import keys
+from stromboli.shared import cpu_lists, keys
 
 BEST = 100
 NO_REPORT = "node(s) had no report of their CPUs"
@@ -175,7 +175,7 @@ class Plugin:
         if kept is None:
             return {}
         named = zip(wants.names(task.pod), kept[1].of_containers, strict=True)
-        return {keys.CPUS: _written({name: cpus.written(own) for name, own in named if own})}
+        return {keys.CPUS: _written({name: cpu_lists.written(own) for name, own in named if own})}
 
 
 class _Answers:
@@ -207,7 +207,7 @@ def _meant(text: str | None) -> cpus.Cpus:
     """CPUs that a bind of ours meant for a pod; none if that cannot be read."""
     try:
         found = _ANNOTATION.decode(text or "{}")
-        return cpus.NOTHING.union(*(cpus.parsed(each) for each in found.values()))
+        return cpus.NOTHING.union(*(cpu_lists.parsed(each) for each in found.values()))
     except ValueError:
         return cpus.NOTHING
 
