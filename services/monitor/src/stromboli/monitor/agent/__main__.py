@@ -1,0 +1,137 @@
+"""``python -m stromboli.monitor.agent``: report what this node has, until stopped.
+
+    python -m stromboli.monitor.agent --once --print --sysfs DIR --nvml FILE
+
+reads recordings instead, once, and prints what it would report.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from stromboli.monitor.agent import machine, nvml, reporting
+from stromboli.monitor.agent.kubelet import Kubelet
+from stromboli.monitor.agent.settings import AgentSettings
+from stromboli.shared import errors, settings
+from stromboli.shared.messages import base
+
+log = logging.getLogger("stromboli.agent")
+NO_KUBELET = "none"
+"""Of ``--kubelet``: recordings have none."""
+
+
+def arguments(given: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m stromboli.monitor.agent",
+        description="Reads what this node has (NUMA nodes, CPUs, GPUs, network cards) and who "
+        "holds it, and reports it to the monitor. Settings are STROM_AGENT_... variables.",
+    )
+    parser.add_argument("--sysfs", metavar="DIR", help="read this instead of /sys")
+    parser.add_argument("--nvml", metavar="FILE", help="the GPU driver's answers, as JSON")
+    parser.add_argument(
+        "--kubelet", metavar="DIR", help=f"the kubelet's folder; {NO_KUBELET!r} for no kubelet"
+    )
+    parser.add_argument("--once", action="store_true", help="read once, then end")
+    parser.add_argument("--print", action="store_true", help="print instead of reporting")
+    return parser.parse_args(given)
+
+
+def opened(options: argparse.Namespace, chosen: AgentSettings) -> machine.Machine:
+    """The machine to read."""
+    driver = nvml.Driver(nvml.load()) if options.nvml is None else None
+    answers = driver.read if driver is not None else machine.recorded(Path(options.nvml))
+    folder = options.kubelet or (NO_KUBELET if options.sysfs else chosen.kubelet)
+    kubelet = None if folder == NO_KUBELET else Kubelet(Path(folder))
+    return machine.Machine(Path(options.sysfs or chosen.sysfs), answers, kubelet)
+
+
+class Agent:
+    """Reads, and reports on change and as a sign of life. ``monitor`` None: prints."""
+
+    def __init__(
+        self, read: machine.Machine, monitor: reporting.Monitor | None, chosen: AgentSettings
+    ) -> None:
+        self._machine = read
+        self._monitor = monitor
+        self._settings = chosen
+        self._told = ""
+        self._told_at_s = self._read_at_s = float("-inf")
+        self._stamp: object = None
+        self._trouble = ""
+
+    def step(self, now_s: float) -> None:
+        """Whatever is due. Trouble is logged once, and tried again with the next step that is."""
+        stamp = self._machine.stamp()
+        if stamp == self._stamp and now_s - self._read_at_s < self._settings.read_every_s:
+            return
+        self._stamp, self._read_at_s = stamp, now_s
+        body = base.encode(self._machine.read(now_s))
+        try:
+            self._tell(body, now_s)
+        except (errors.OutsideError, OSError) as error:
+            if str(error) != self._trouble:
+                log.warning("not reported: %s", error)
+            self._trouble = str(error)
+        else:
+            self._trouble = ""
+
+    def _tell(self, body: bytes, now_s: float) -> None:
+        named = reporting.digest(body)
+        if named == self._told and self._monitor is None:
+            return
+        if self._monitor is None:
+            sys.stdout.write(f"{msgspec.json.format(body, indent=2).decode()}\n")
+            sys.stdout.flush()
+        elif named == self._told:
+            if now_s - self._told_at_s < self._settings.alive_every_s:
+                return
+            if not self._monitor.knows(named):
+                self._monitor.report(body)
+        else:
+            self._monitor.report(body)
+            log.info("reported")
+        self._told, self._told_at_s = named, now_s
+
+
+def main(given: list[str]) -> int:
+    """Run until SIGTERM or SIGINT; the exit status."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    options = arguments(given)
+    try:
+        chosen = settings.load(AgentSettings, "agent", os.environ)
+    except settings.SettingsError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    if not options.print and not chosen.node:
+        sys.stderr.write(
+            "STROM_AGENT_NODE is not set: it names this node; in a pod take it from "
+            "spec.nodeName, or call with --print\n"
+        )
+        return 2
+    monitor = (
+        None
+        if options.print
+        else reporting.Monitor(chosen.monitor, chosen.node, chosen.token_file, chosen.ca_file)
+    )
+    agent = Agent(opened(options, chosen), monitor, chosen)
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    while not stopping.is_set():
+        agent.step(time.monotonic())
+        if options.once:
+            break
+        stopping.wait(chosen.look_every_s)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,105 @@
+"""Reads what a kubelet shows of itself below its folder: settings, state files, its API."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stromboli.monitor.core.hardware import kubelet
+from stromboli.shared import errors
+from stromboli.shared.messages import node_topology
+
+SOCKET = "pod-resources/kubelet.sock"
+CONFIG = "config.yaml"
+CPU_STATE, MEMORY_STATE = "cpu_manager_state", "memory_manager_state"
+DEVICES = "device-plugins/kubelet_internal_checkpoint"
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+Stamp = tuple[tuple[int, int] | None, ...]
+
+
+class Kubelet:
+    """The kubelet whose folder this is; it may come, go and restart."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._api: Any = None
+        self._socket: tuple[int, int] | None = None
+        self._config: tuple[tuple[int, int] | None, Any, str] = (None, None, "")
+
+    def stamp(self) -> Stamp:
+        """What changes when it gives something out: times of its files. Costs microseconds."""
+        return tuple(_stamp(self._folder / name) for name in (CPU_STATE, MEMORY_STATE, DEVICES))
+
+    def read(self) -> kubelet.Readings:
+        """Everything it shows now. Waits for its API, for a few seconds at most."""
+        failed: dict[str, str] = {}
+        if not self._folder.is_dir():
+            return kubelet.Readings(failed={"the kubelet": f"{self._folder} is no folder"})
+        holdings, cpus = self._ask(failed)
+        config = self._settings(failed)
+        return kubelet.Readings(
+            config=config,
+            cpu_state=self._state(CPU_STATE, failed),
+            memory_state=self._state(MEMORY_STATE, failed, optional=True),
+            holdings=holdings,
+            allocatable_cpus=cpus,
+            failed=failed,
+        )
+
+    def _ask(
+        self, failed: dict[str, str]
+    ) -> tuple[tuple[node_topology.Holding, ...] | None, frozenset[int] | None]:
+        socket = _stamp(self._folder / SOCKET)
+        if socket is None:
+            failed["the kubelet's PodResources API"] = f"there is no {self._folder / SOCKET}"
+            return None, None
+        if self._api is None or socket != self._socket:
+            from stromboli.monitor.agent import podresources  # 15 MiB where there is a kubelet
+
+            if self._api is not None:
+                self._api.close()  # a restarted kubelet listens on a new socket of this name
+            self._api = podresources.Kubelet(str(self._folder / SOCKET))
+            self._socket = socket
+        try:
+            holdings = self._api.holdings()
+        except errors.TransientError as error:
+            failed["the kubelet's PodResources API"] = error.reason
+            return None, None
+        try:
+            return holdings, self._api.allocatable_cpus()
+        except errors.TransientError as error:
+            failed["the kubelet's allocatable CPUs"] = error.reason
+            return holdings, None
+
+    def _settings(self, failed: dict[str, str]) -> Any:
+        """Read anew only when the file has changed: YAML takes its time."""
+        path = self._folder / CONFIG
+        stamp = _stamp(path)
+        if stamp is None or stamp != self._config[0]:
+            try:
+                self._config = (stamp, yaml.load(path.read_bytes(), _LOADER), "")
+            except (OSError, ValueError, yaml.YAMLError) as error:
+                self._config = (stamp, None, " ".join(str(error).split()))
+        if self._config[2]:
+            failed["the kubelet's settings"] = self._config[2]
+        return self._config[1]
+
+    def _state(self, name: str, failed: dict[str, str], *, optional: bool = False) -> bytes | None:
+        try:
+            return (self._folder / name).read_bytes()
+        except FileNotFoundError:
+            if not optional:
+                failed[name] = f"there is no {self._folder / name}"
+        except OSError as error:
+            failed[name] = error.strerror or str(error)
+        return None
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino

@@ -1,0 +1,66 @@
+"""The machine this runs on, or a recording of one: each source read as rarely as it may be."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from stromboli.monitor.agent import sysfs
+from stromboli.monitor.agent.kubelet import Kubelet, Stamp
+from stromboli.monitor.core.hardware import gpus, tree, whole
+from stromboli.shared.messages import node_topology
+
+LAYOUT_EVERY_S = 60.0
+"""Processors and cards are read this often though no CPU and no card came or went: links of network
+cards go up and down."""
+
+
+class Machine:
+    """See the module. ``answers``: asks the GPU driver."""
+
+    def __init__(
+        self, root: Path, answers: Callable[[], gpus.Answers], kubelet: Kubelet | None
+    ) -> None:
+        self._root = root
+        self._answers = answers
+        self._kubelet = kubelet
+        self._read_at_s = float("-inf")
+        self._fingerprint: tuple[str, ...] = ()
+        self._tree = tree.Tree({})
+        self._layout: whole.Layout | None = None
+        self._asked: gpus.Answers | None = None
+        self._cards: node_topology.NodeTopology | None = None
+
+    def stamp(self) -> Stamp:
+        """Changes when the kubelet gives something out."""
+        return self._kubelet.stamp() if self._kubelet is not None else ()
+
+    def read(self, now_s: float) -> node_topology.NodeTopology:
+        """What the machine is and who holds what; ``now_s`` is any clock that goes on."""
+        fingerprint = sysfs.fingerprint(self._root)
+        if fingerprint != self._fingerprint or now_s - self._read_at_s >= LAYOUT_EVERY_S:
+            self._fingerprint, self._read_at_s = fingerprint, now_s
+            read = sysfs.read(self._root)
+            if self._layout is None or read != self._tree:
+                self._tree, self._layout, self._asked = read, whole.layout(read), None
+        assert self._layout is not None
+        answers = self._answers()
+        if self._cards is None or answers != self._asked:
+            self._asked = answers
+            self._cards = whole.cards(self._layout, self._tree, answers, self._cards)
+        if self._kubelet is None:
+            return self._cards
+        return whole.whole(self._cards, self._layout.online, self._kubelet.read())
+
+
+def recorded(file: Path) -> Callable[[], gpus.Answers]:
+    """The GPU driver's answers from a file, read anew each time. A file that cannot be read is a
+    driver that does not answer."""
+
+    def read() -> gpus.Answers:
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=gpus.Answers)
+        except (OSError, msgspec.DecodeError) as error:
+            return gpus.Answers(failed={"GPUs": str(error)})
+
+    return read

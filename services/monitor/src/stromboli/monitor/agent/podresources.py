@@ -1,0 +1,173 @@
+"""Asks the kubelet which CPUs, devices and memory it has given to whom, over its socket.
+
+The API is ``v1.PodResourcesLister``: its messages are few, so they stand here as a table and need
+no compiler. Source: Kubernetes, pkg/apis/podresources/v1/api.proto.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from stromboli.shared import cpu_lists, errors
+from stromboli.shared.messages import node_topology
+
+TIMEOUT_S = 5.0
+"""A kubelet answers in milliseconds; one that starts keeps us waiting."""
+LARGEST_BYTES = 16 * 1024 * 1024
+"""An answer of the largest nodes, by the kubelet's own advice to its clients."""
+SERVICE = "v1.PodResourcesLister"
+
+# Message -> field -> number and type; a list of a type is [type].
+FIELDS: Mapping[str, Mapping[str, tuple[int, Any]]] = {
+    "ListPodResourcesRequest": {},
+    "ListPodResourcesResponse": {"pod_resources": (1, ["PodResources"])},
+    "PodResources": {
+        "name": (1, "string"),
+        "namespace": (2, "string"),
+        "containers": (3, ["ContainerResources"]),
+    },
+    "ContainerResources": {
+        "name": (1, "string"),
+        "devices": (2, ["ContainerDevices"]),
+        "cpu_ids": (3, ["int64"]),
+        "memory": (4, ["ContainerMemory"]),
+        "dynamic_resources": (5, ["DynamicResource"]),
+    },
+    "ContainerDevices": {
+        "resource_name": (1, "string"),
+        "device_ids": (2, ["string"]),
+        "topology": (3, "TopologyInfo"),
+    },
+    "ContainerMemory": {
+        "memory_type": (1, "string"),
+        "size": (2, "uint64"),
+        "topology": (3, "TopologyInfo"),
+    },
+    "TopologyInfo": {"nodes": (1, ["NUMANode"])},
+    "NUMANode": {"ID": (1, "int64")},
+    "DynamicResource": {
+        "claim_name": (2, "string"),
+        "claim_namespace": (3, "string"),
+        "claim_resources": (4, ["ClaimResource"]),
+    },
+    "ClaimResource": {
+        "driver_name": (2, "string"),
+        "pool_name": (3, "string"),
+        "device_name": (4, "string"),
+    },
+    "AllocatableResourcesRequest": {},
+    "AllocatableResourcesResponse": {"cpu_ids": (2, ["int64"])},
+}
+_SCALARS = {"string": 9, "int64": 3, "uint64": 4}
+_MESSAGE, _ONE, _MANY = 11, 1, 3
+
+
+def _messages() -> Mapping[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(
+        name="stromboli/podresources.proto", package="v1", syntax="proto3"
+    )
+    for name, fields in FIELDS.items():
+        message = file.message_type.add(name=name)
+        for field, (number, type_) in fields.items():
+            wanted = type_[0] if isinstance(type_, list) else type_
+            message.field.add(
+                name=field,
+                number=number,
+                label=_MANY if isinstance(type_, list) else _ONE,
+                type=_SCALARS.get(wanted, _MESSAGE),
+                type_name=None if wanted in _SCALARS else f".v1.{wanted}",
+            )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"v1.{name}"))
+        for name in FIELDS
+    }
+
+
+MESSAGES = _messages()
+"""Name -> class."""
+
+
+class Kubelet:
+    """A connection to a kubelet's socket. gRPC connects anew by itself when the kubelet returns."""
+
+    def __init__(self, socket: str) -> None:
+        self._channel = grpc.insecure_channel(
+            f"unix://{socket}",
+            options=[
+                ("grpc.max_receive_message_length", LARGEST_BYTES),
+                ("grpc.enable_http_proxy", 0),
+                # A kubelet that was away is asked again soon, not after gRPC's two minutes.
+                ("grpc.max_reconnect_backoff_ms", 5000),
+            ],
+        )
+
+    def close(self) -> None:
+        """Hang up."""
+        self._channel.close()
+
+    def holdings(self) -> tuple[node_topology.Holding, ...]:
+        """Every container that holds something alone. Raises TransientError."""
+        answer = self._call("List", "ListPodResourcesRequest", "ListPodResourcesResponse")
+        found = (
+            _holding(pod, container) for pod in answer.pod_resources for container in pod.containers
+        )
+        return tuple(each for each in found if each.cpus or each.devices or each.memory)
+
+    def allocatable_cpus(self) -> frozenset[int]:
+        """The CPUs it may give out; empty unless its CPU manager is static. Raises
+        TransientError."""
+        answer = self._call(
+            "GetAllocatableResources",
+            "AllocatableResourcesRequest",
+            "AllocatableResourcesResponse",
+        )
+        return frozenset(answer.cpu_ids)
+
+    def _call(self, method: str, request: str, response: str) -> Any:
+        call = self._channel.unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=MESSAGES[response].FromString,
+        )
+        try:
+            return call(MESSAGES[request](), timeout=TIMEOUT_S)
+        except grpc.RpcError as error:
+            why = f"{error.code().name}: {error.details()}"
+            raise errors.TransientError(f"kubelet {method}", why) from None
+
+
+def _holding(pod: Any, container: Any) -> node_topology.Holding:
+    ids: dict[str, set[str]] = {}
+    cells: dict[str, set[int]] = {}
+    for each in container.devices:  # one entry for each device, or one for all: kubelets differ
+        ids.setdefault(each.resource_name, set()).update(each.device_ids)
+        cells.setdefault(each.resource_name, set()).update(_cells(each.topology))
+    for dynamic in container.dynamic_resources:
+        for each in dynamic.claim_resources:
+            ids.setdefault(each.driver_name, set()).add(f"{each.pool_name}/{each.device_name}")
+    return node_topology.Holding(
+        namespace=pod.namespace,
+        pod=pod.name,
+        container=container.name,
+        cpus=cpu_lists.written(container.cpu_ids),
+        devices=tuple(
+            node_topology.HeldDevices(
+                resource=name, ids=tuple(sorted(own)), cells=tuple(sorted(cells.get(name, ())))
+            )
+            for name, own in sorted(ids.items())
+        ),
+        memory=tuple(
+            node_topology.HeldMemory(
+                kind=block.memory_type, size_bytes=block.size, cells=_cells(block.topology)
+            )
+            for block in container.memory
+        ),
+    )
+
+
+def _cells(topology: Any) -> tuple[int, ...]:
+    return tuple(sorted(node.ID for node in topology.nodes))

@@ -1,0 +1,62 @@
+"""Tells the monitor over HTTP what the node has, and that the agent lives."""
+
+import hashlib
+import http.client
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+from stromboli.shared import errors
+
+TIMEOUT_S = 10.0
+LONGEST_WORDS = 300
+
+
+def digest(body: bytes) -> str:
+    """Names a report in signs of life."""
+    return hashlib.blake2b(body, digest_size=16).hexdigest()
+
+
+class Monitor:
+    """The monitor at a URL. The token is read for each call: Kubernetes replaces it in its file."""
+
+    def __init__(self, url: str, node: str, token_file: str = "", ca_file: str = "") -> None:
+        self._url = f"{url.rstrip('/')}/v1/nodes/{urllib.parse.quote(node, safe='')}/topology"
+        self._token_file = token_file
+        self._tls = (
+            ssl.create_default_context(cafile=ca_file or None) if url.startswith("https:") else None
+        )
+
+    def report(self, body: bytes) -> None:
+        """The whole of what the node has. Raises OutsideError."""
+        self._call("PUT", self._url, body)
+
+    def knows(self, named: str) -> bool:
+        """A sign of life; whether the monitor still goes by the report of this digest. Raises
+        OutsideError."""
+        try:
+            self._call("POST", f"{self._url}/alive?digest={named}", b"")
+        except errors.ConflictError:
+            return False
+        return True
+
+    def _call(self, method: str, url: str, body: bytes) -> None:
+        what = f"{method} {url}"
+        request = urllib.request.Request(url, data=body, method=method)
+        request.add_header("Content-Type", "application/json")
+        try:
+            if self._token_file:
+                token = Path(self._token_file).read_text().strip()
+                request.add_header("Authorization", f"Bearer {token}")
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls) as answer:
+                answer.read()
+        except urllib.error.HTTPError as error:
+            said = error.read(LONGEST_WORDS).decode(errors="replace")
+            reason = f"{error.code} {said or error.reason}"
+            if error.code == 409:
+                raise errors.ConflictError(what, reason) from None
+            raise errors.TransientError(what, reason) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise errors.UnavailableError(what, str(error)) from None

@@ -1,0 +1,177 @@
+"""GPUs and their links from what the driver answers (NVML).
+
+``Answers`` is a reading: what each call returned, or why it failed; it may stand in a file. A call
+that a card does not support is not a failure: a card without NVLink has no links.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from stromboli.monitor.core.hardware import devices
+from stromboli.shared.messages import node_topology
+
+LEVELS: Mapping[int, str] = {0: "INTERNAL", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+"""NVML's levels of the topology, and nvidia-smi's names of them."""
+FARTHEST = "SYS"
+"""What a way counts as that the driver does not tell."""
+OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
+"""Xid errors that a program brings on itself: the card is well. Source: NVIDIA, Xid errors."""
+GONE = "the driver does not show it any more"
+
+
+class LinkAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An NVLink that is active. ``remote``: ``gpu``, ``switch`` or anything else."""
+
+    remote: str
+    pci: str = ""
+
+
+class SliceAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A MIG device."""
+
+    uuid: str
+    profile: str = ""
+    memory_bytes: int = 0
+
+
+class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One card. ``failed``: what was asked -> why there is no answer; ``lost``: why it does not
+    answer at all. ``uncorrected``: memory errors since the driver was loaded."""
+
+    index: int
+    uuid: str = ""
+    model: str = ""
+    pci: str = ""
+    memory_bytes: int = 0
+    mig: bool = False
+    slices: tuple[SliceAnswer, ...] = ()
+    links: tuple[LinkAnswer, ...] = ()
+    fabric: str = ""
+    uncorrected: int = 0
+    remap_pending: bool = False
+    remap_failed: bool = False
+    xids: tuple[int, ...] = ()
+    lost: str = ""
+    failed: Mapping[str, str] = {}
+
+
+class Answers(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All cards. ``ancestors``: GPUs x GPUs in their order, NVML's level of the way between two;
+    None is not known. ``absent``: why there is nothing to ask; that is no failure."""
+
+    gpus: tuple[GpuAnswer, ...] = ()
+    ancestors: tuple[tuple[int | None, ...], ...] = ()
+    failed: Mapping[str, str] = {}
+    absent: str = ""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """GPUs with tables in their order, and what could not be read."""
+
+    gpus: tuple[node_topology.Gpu, ...] = ()
+    ways: tuple[tuple[str, ...], ...] = ()
+    nvlinks: tuple[tuple[int, ...], ...] = ()
+    unread: tuple[node_topology.Unread, ...] = ()
+
+
+def found(answers: Answers, cells: Mapping[str, int]) -> Found:
+    """The cards that have a name. ``cells``: PCI address -> NUMA node."""
+    named = [(at, each) for at, each in enumerate(answers.gpus) if each.uuid]
+    at_address = {devices.address(each.pci): place for place, (_, each) in enumerate(named)}
+    unread = [_unread(what, why) for what, why in answers.failed.items()]
+    if answers.absent:
+        unread.append(_unread("GPUs", answers.absent))
+    for each in answers.gpus:
+        unread += [_unread(f"{what} of GPU {each.index}", why) for what, why in each.failed.items()]
+        if each.lost and not each.uuid:
+            unread.append(_unread(f"GPU {each.index}", each.lost))
+    ways = tuple(
+        tuple(
+            node_topology.SELF if one == other else _way(answers, one, other) for other, _ in named
+        )
+        for one, _ in named
+    )
+    return Found(
+        tuple(_gpu(each, cells) for _, each in named),
+        ways,
+        tuple(_straight(each, at_address, len(named)) for _, each in named),
+        tuple(unread),
+    )
+
+
+def _way(answers: Answers, one: int, other: int) -> str:
+    table: Sequence[Sequence[int | None]] = answers.ancestors
+    level = table[one][other] if one < len(table) and other < len(table[one]) else None
+    return FARTHEST if level is None else LEVELS.get(level, FARTHEST)
+
+
+def _straight(card: GpuAnswer, at_address: Mapping[str, int], size: int) -> tuple[int, ...]:
+    counts = [0] * size
+    for link in card.links:
+        place = at_address.get(devices.address(link.pci)) if link.remote == "gpu" else None
+        if place is not None:
+            counts[place] += 1
+    return tuple(counts)
+
+
+def _gpu(card: GpuAnswer, cells: Mapping[str, int]) -> node_topology.Gpu:
+    pci = devices.address(card.pci) if card.pci else ""
+    return node_topology.Gpu(
+        index=card.index,
+        uuid=card.uuid,
+        model=card.model,
+        memory_bytes=card.memory_bytes,
+        pci=pci,
+        cell=cells.get(pci, node_topology.UNKNOWN_CELL),
+        to_switch=sum(link.remote == "switch" for link in card.links),
+        mig=card.mig,
+        slices=tuple(
+            node_topology.MigSlice(
+                uuid=each.uuid, profile=each.profile, memory_bytes=each.memory_bytes
+            )
+            for each in card.slices
+        ),
+        fabric=card.fabric,
+        problems=tuple(_problems(card)),
+    )
+
+
+def _problems(card: GpuAnswer) -> list[str]:
+    said = [f"it does not answer: {card.lost}"] if card.lost else []
+    if card.uncorrected:
+        said.append(f"{card.uncorrected} memory errors that could not be corrected")
+    if card.remap_failed:
+        said.append("a broken row of its memory could not be replaced: the card is worn out")
+    elif card.remap_pending:
+        said.append("a broken row of its memory is replaced once the card is reset")
+    grave = sorted(set(card.xids) - OF_PROGRAMS)
+    if grave:
+        said.append(f"the driver reported Xid {', '.join(map(str, grave))}")
+    return said
+
+
+def keep_vanished(before: Found, now: Found) -> Found:
+    """``now``, with the cards of ``before`` that are missing: who held one should see where it was.
+
+    They come last, without links and with a problem that says so.
+    """
+    there = {each.uuid for each in now.gpus}
+    lost = [each for each in before.gpus if each.uuid not in there]
+    if not lost:
+        return now
+    marked = tuple(
+        msgspec.structs.replace(each, to_switch=0, slices=(), problems=(GONE,)) for each in lost
+    )
+    size = len(now.gpus) + len(lost)
+    ways = [(*line, *[FARTHEST] * len(lost)) for line in now.ways]
+    ways += [
+        tuple(node_topology.SELF if at == to else FARTHEST for to in range(size))
+        for at in range(len(now.gpus), size)
+    ]
+    links = [(*line, *[0] * len(lost)) for line in now.nvlinks] + [(0,) * size] * len(lost)
+    return Found((*now.gpus, *marked), tuple(ways), tuple(links), now.unread)
+
+
+def _unread(what: str, why: str) -> node_topology.Unread:
+    return node_topology.Unread(what=what, why=why)

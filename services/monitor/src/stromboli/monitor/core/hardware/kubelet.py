@@ -1,0 +1,203 @@
+"""What the node's kubelet goes by and what it has given out, from its settings and its state.
+
+The kubelet's own API says best who holds what; its state files are the fall-back, and know pods by
+uid only (spec/topology 1, trap 6). Source: Kubernetes, KubeletConfiguration v1beta1; the files
+``cpu_manager_state`` and ``memory_manager_state``.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from stromboli.shared import cpu_lists, units
+from stromboli.shared.messages import node_topology
+
+STATIC = "static"
+API, STATE_FILES = "podresources", "state files"
+
+
+class Readings(msgspec.Struct, frozen=True, kw_only=True):
+    """``config``: its settings as a document. ``cpu_state``, ``memory_state``: its files.
+    ``holdings`` and ``allocatable_cpus``: what its API answered; None: nothing.
+    ``failed``: which of these could not be read, and why."""
+
+    config: Any = None
+    cpu_state: bytes | None = None
+    memory_state: bytes | None = None
+    holdings: tuple[node_topology.Holding, ...] | None = None
+    allocatable_cpus: frozenset[int] | None = None
+    failed: Mapping[str, str] = {}
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The kubelet's facts, who holds what, and what could not be read."""
+
+    facts: node_topology.KubeletFacts
+    holdings: tuple[node_topology.Holding, ...]
+    unread: tuple[node_topology.Unread, ...]
+
+
+class _CpuState(msgspec.Struct, rename="camel"):
+    policy_name: str = ""
+    entries: dict[str, dict[str, str]] | None = None
+
+
+class _Block(msgspec.Struct, rename="camel"):
+    numa_affinity: tuple[int, ...] = ()
+    type: str = ""
+    size: int = 0
+
+
+class _MemoryState(msgspec.Struct, rename="camel"):
+    policy_name: str = ""
+    entries: dict[str, dict[str, tuple[_Block, ...]]] | None = None
+
+
+class _Config(msgspec.Struct, rename="camel"):
+    cpu_manager_policy: str | None = None
+    cpu_manager_policy_options: dict[str, str] | None = None
+    memory_manager_policy: str | None = None
+    topology_manager_policy: str | None = None
+    topology_manager_policy_options: dict[str, str] | None = None
+    topology_manager_scope: str | None = None
+    kube_reserved: dict[str, str] | None = None
+    system_reserved: dict[str, str] | None = None
+    reserved_cpus: str | None = msgspec.field(default=None, name="reservedSystemCPUs")
+
+
+def found(readings: Readings, online: frozenset[int]) -> Found:
+    """Everything that holds together of the readings; ``online``: the machine's CPUs."""
+    unread = [node_topology.Unread(what=what, why=why) for what, why in readings.failed.items()]
+    cpu_state = _decoded(readings.cpu_state, _CpuState, "cpu_manager_state", unread)
+    memory_state = _decoded(readings.memory_state, _MemoryState, "memory_manager_state", unread)
+    config = _config(readings.config, unread)
+    holdings: Iterable[node_topology.Holding] = ()
+    source = ""
+    if readings.holdings is not None:
+        source, holdings = API, readings.holdings
+    elif cpu_state is not None or memory_state is not None:
+        source, holdings = STATE_FILES, _held(cpu_state, memory_state, unread)
+    # The state files say what the kubelet does, the settings what it was told at its last start.
+    policy = (cpu_state.policy_name if cpu_state else "") or config.cpu_manager_policy or ""
+    kept = _reserved_cpus(config, readings, online, policy, unread)
+    facts = node_topology.KubeletFacts(
+        cpu_policy=policy,
+        memory_policy=(memory_state.policy_name if memory_state else "")
+        or config.memory_manager_policy
+        or "",
+        topology_policy=config.topology_manager_policy or "",
+        topology_scope=config.topology_manager_scope or "",
+        options={
+            **(config.cpu_manager_policy_options or {}),
+            **(config.topology_manager_policy_options or {}),
+        },
+        reserved=_reserved(config, kept, unread),
+        reserved_cpus=cpu_lists.written(kept),
+        source=source,
+    )
+    return Found(facts, tuple(sorted(holdings, key=_order)), tuple(unread))
+
+
+def _order(each: node_topology.Holding) -> tuple[str, str, str, str]:
+    return each.namespace, each.pod, each.uid, each.container
+
+
+def _config(document: Any, unread: list[node_topology.Unread]) -> _Config:
+    """Its settings, with its own defaults for what they leave out; empty if there are none."""
+    if document is None:
+        return _Config()
+    try:
+        read = msgspec.convert(document, _Config, strict=False)
+    except msgspec.ValidationError as error:
+        unread.append(node_topology.Unread(what="the kubelet's settings", why=str(error)))
+        return _Config()
+    return msgspec.structs.replace(
+        read,
+        cpu_manager_policy=read.cpu_manager_policy or "none",
+        memory_manager_policy=read.memory_manager_policy or "None",
+        topology_manager_policy=read.topology_manager_policy or "none",
+        topology_manager_scope=read.topology_manager_scope or "container",
+    )
+
+
+def _decoded(
+    raw: bytes | None, struct: type[Any], name: str, unread: list[node_topology.Unread]
+) -> Any:
+    if raw is None:
+        return None
+    try:
+        return msgspec.json.decode(raw, type=struct)
+    except msgspec.DecodeError as error:
+        # A kubelet that starts anew writes it anew: it may be empty for a moment.
+        unread.append(node_topology.Unread(what=name, why=str(error)))
+        return None
+
+
+def _held(
+    cpus: _CpuState | None, memory: _MemoryState | None, unread: list[node_topology.Unread]
+) -> list[node_topology.Holding]:
+    by_container: dict[tuple[str, str], node_topology.Holding] = {}
+    for uid, container, own in _each(cpus.entries if cpus else None):
+        try:
+            listed = cpu_lists.written(cpu_lists.parsed(own))
+        except ValueError as error:
+            what = f"the CPUs of {container} of pod {uid}"
+            unread.append(node_topology.Unread(what=what, why=str(error)))
+            continue
+        by_container[uid, container] = node_topology.Holding(
+            uid=uid, container=container, cpus=listed
+        )
+    for uid, container, blocks in _each(memory.entries if memory else None):
+        known = by_container.get((uid, container))
+        by_container[uid, container] = msgspec.structs.replace(
+            known or node_topology.Holding(uid=uid, container=container),
+            memory=tuple(
+                node_topology.HeldMemory(
+                    kind=block.type, size_bytes=block.size, cells=tuple(block.numa_affinity)
+                )
+                for block in blocks
+            ),
+        )
+    return list(by_container.values())
+
+
+def _each(entries: dict[str, dict[str, Any]] | None) -> Iterable[tuple[str, str, Any]]:
+    for uid, containers in (entries or {}).items():
+        for container, own in containers.items():
+            yield uid, container, own
+
+
+def _reserved_cpus(
+    config: _Config,
+    readings: Readings,
+    online: frozenset[int],
+    policy: str,
+    unread: list[node_topology.Unread],
+) -> frozenset[int]:
+    """Which CPUs pods never get: exactly what the API leaves out, or the list in the settings."""
+    if policy == STATIC and readings.allocatable_cpus:
+        return online - readings.allocatable_cpus
+    try:
+        return cpu_lists.parsed(config.reserved_cpus or "")
+    except ValueError as error:
+        unread.append(node_topology.Unread(what="reservedSystemCPUs", why=str(error)))
+        return frozenset()
+
+
+def _reserved(
+    config: _Config, kept: frozenset[int], unread: list[node_topology.Unread]
+) -> dict[str, str]:
+    total: units.Amounts = {}
+    for what, given in (
+        ("kubeReserved", config.kube_reserved),
+        ("systemReserved", config.system_reserved),
+    ):
+        for name, quantity in (given or {}).items():
+            try:
+                total = units.add(total, {name: units.amount(name, quantity)})
+            except ValueError as error:
+                unread.append(node_topology.Unread(what=f"{what}.{name}", why=str(error)))
+    if kept:
+        total["cpu"] = 1000 * len(kept)
+    return {name: units.text(name, value) for name, value in sorted(total.items())}

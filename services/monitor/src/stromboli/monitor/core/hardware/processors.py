@@ -1,0 +1,132 @@
+"""NUMA nodes and cores as the kernel tells them.
+
+Core numbers of sockets repeat, so that a core is known by its lowest CPU (spec/topology, trap 2).
+"""
+
+import re
+
+from stromboli.monitor.core.hardware import tree
+from stromboli.shared import cpu_lists
+from stromboli.shared.messages import node_topology
+
+CPUS = "devices/system/cpu"
+CELLS = "devices/system/node"
+_TOTAL = re.compile(r"MemTotal:\s*(\d+) kB")
+_PAGES = re.compile(r"hugepages-(\d+)kB$")
+
+
+def online(reader: tree.Reader) -> frozenset[int]:
+    """The CPUs that run; where nobody says so, those that tell their place."""
+    found = reader.value(f"{CPUS}/online", cpu_lists.parsed, "CPUs online")
+    if found:
+        return found
+    names = reader.tree.children(CPUS)
+    return frozenset(int(name[3:]) for name in names if name[3:].isdecimal())
+
+
+def offline(reader: tree.Reader) -> str:
+    """The CPUs that stand still, as a list."""
+    found = reader.value(f"{CPUS}/offline", cpu_lists.parsed, "CPUs offline", quiet=True)
+    return cpu_lists.written(found or ())
+
+
+def cells(reader: tree.Reader, running: frozenset[int]) -> tuple[node_topology.NumaCell, ...]:
+    """The NUMA nodes by id. A machine that tells none is one."""
+    ids = reader.value(f"{CELLS}/online", cpu_lists.parsed, "NUMA nodes online", quiet=True)
+    if ids is None:
+        names = reader.tree.children(CELLS)
+        ids = frozenset(int(name[4:]) for name in names if name[4:].isdecimal())
+    if not ids:
+        reader.miss("NUMA nodes", "the machine tells none: all CPUs count as node 0")
+        return (node_topology.NumaCell(id=0, cpus=cpu_lists.written(running)),)
+    return tuple(_cell(reader, number, running) for number in sorted(ids))
+
+
+def _cell(reader: tree.Reader, number: int, running: frozenset[int]) -> node_topology.NumaCell:
+    folder, name = f"{CELLS}/node{number}", f"node {number}"
+    own = reader.value(f"{folder}/cpulist", cpu_lists.parsed, "the CPUs of NUMA nodes", name)
+    memory = reader.value(f"{folder}/meminfo", _memory_bytes, "the memory of NUMA nodes", name)
+    distances = reader.value(
+        f"{folder}/distance", _numbers, "the distances of NUMA nodes", name, quiet=True
+    )
+    return node_topology.NumaCell(
+        id=number,
+        cpus=cpu_lists.written((own or frozenset()) & running),
+        memory_bytes=memory or 0,
+        huge_pages=tuple(_huge_pages(reader, f"{folder}/hugepages", name)),
+        distances=distances or (),
+    )
+
+
+def _huge_pages(reader: tree.Reader, folder: str, name: str) -> list[node_topology.HugePages]:
+    found = []
+    for kind in reader.tree.children(folder):
+        size = _PAGES.match(kind)
+        if size is None:
+            continue
+        total, free = (
+            reader.value(f"{folder}/{kind}/{file}", _count, "huge pages", name)
+            for file in ("nr_hugepages", "free_hugepages")
+        )
+        size_bytes = int(size[1]) * 1024
+        if total:
+            pages = node_topology.HugePages(size_bytes=size_bytes, total=total, free=free or 0)
+            found.append(pages)
+    return sorted(found, key=lambda each: each.size_bytes)
+
+
+def cores(
+    reader: tree.Reader, running: frozenset[int], known: tuple[node_topology.NumaCell, ...]
+) -> tuple[node_topology.CpuCore, ...]:
+    """The cores with at least one CPU that runs, by their lowest one."""
+    cell_of = {cpu: cell.id for cell in known for cpu in cpu_lists.parsed(cell.cpus)}
+    found: list[node_topology.CpuCore] = []
+    placed: set[int] = set()
+    for cpu in sorted(running):
+        if cpu in placed:
+            continue
+        folder = f"{CPUS}/cpu{cpu}/topology"
+        threads = reader.value(
+            f"{folder}/thread_siblings_list", cpu_lists.parsed, "hyperthreads", f"CPU {cpu}"
+        )
+        # Who claims a CPU that is another core's already, or not itself, is broken: left alone.
+        own = (threads or frozenset()) & running - placed
+        if cpu not in own:
+            if threads is not None:
+                reader.miss("hyperthreads", "the list lacks the CPU itself", f"CPU {cpu}")
+            own = frozenset({cpu})
+        placed |= own
+        if cpu not in cell_of:
+            reader.miss("the NUMA node", "no node lists it", f"CPU {cpu}")
+        found.append(
+            node_topology.CpuCore(
+                cpus=cpu_lists.written(own),
+                cell=cell_of.get(cpu, node_topology.UNKNOWN_CELL),
+                socket=_socket(reader, folder, cpu),
+            )
+        )
+    return tuple(found)
+
+
+def _socket(reader: tree.Reader, folder: str, cpu: int) -> int:
+    """Virtual machines and some ARM boards say -1 for the only one there is."""
+    found = reader.value(f"{folder}/physical_package_id", int, "the socket", f"CPU {cpu}")
+    return max(found or 0, 0)
+
+
+def _memory_bytes(text: str) -> int:
+    found = _TOTAL.search(text)
+    if found is None:
+        raise ValueError(text)
+    return int(found[1]) * 1024
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split())
+
+
+def _count(text: str) -> int:
+    found = int(text)
+    if found < 0:
+        raise ValueError(text)
+    return found

@@ -1,0 +1,95 @@
+"""GPUs: what the driver's answers mean, also of a card that is ill or gone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.monitor.tests import readings
+from stromboli.monitor.core.hardware import gpus
+from stromboli.testkit import machines
+
+
+def card(**answers: Any) -> gpus.GpuAnswer:
+    return gpus.GpuAnswer(index=0, uuid="GPU-0", **answers)
+
+
+def only(answer: gpus.GpuAnswer) -> Any:
+    (found,) = gpus.found(gpus.Answers(gpus=(answer,)), {}).gpus
+    return found
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (card(uncorrected=2), "2 memory errors that could not be corrected"),
+        (card(remap_pending=True), "a broken row of its memory is replaced once the card is reset"),
+        (
+            card(remap_pending=True, remap_failed=True),
+            "a broken row of its memory could not be replaced: the card is worn out",
+        ),
+        (card(xids=(79, 48)), "the driver reported Xid 48, 79"),
+        (card(lost="GPU is lost"), "it does not answer: GPU is lost"),
+    ],
+)
+def test_what_is_wrong_with_a_card_is_said(answer: gpus.GpuAnswer, problem: str) -> None:
+    assert only(answer).problems == (problem,)
+
+
+def test_what_a_program_did_wrong_is_no_fault_of_the_card() -> None:
+    assert only(card(xids=(13, 31, 43))).problems == ()
+
+
+def test_mig_devices_stand_with_their_card() -> None:
+    part = gpus.SliceAnswer(uuid="MIG-1", profile="1g.10gb", memory_bytes=10)
+    found = only(card(mig=True, slices=(part,)))
+    assert found.mig
+    assert [(each.uuid, each.profile, each.memory_bytes) for each in found.slices] == [
+        ("MIG-1", "1g.10gb", 10)
+    ]
+
+
+def test_a_way_that_the_driver_does_not_tell_is_the_farthest() -> None:
+    two = tuple(gpus.GpuAnswer(index=at, uuid=f"GPU-{at}") for at in range(2))
+    for table in ((), ((0, None), (7, 0)), ((0,),)):
+        found = gpus.found(gpus.Answers(gpus=two, ancestors=table), {})
+        assert found.ways == (("X", "SYS"), ("SYS", "X"))
+
+
+def test_a_card_without_a_name_is_told_as_not_read() -> None:
+    answers = gpus.Answers(gpus=(gpus.GpuAnswer(index=3, lost="GPU is lost"),))
+    found = gpus.found(answers, {})
+    assert found.gpus == ()
+    assert [(each.what, each.why) for each in found.unread] == [("GPU 3", "GPU is lost")]
+
+
+def test_a_gpu_that_vanishes_stays_named_with_its_problem(tmp_path: Path) -> None:
+    """Who held it should see where it was; once it answers again it is well again."""
+    sys, nvml = machines.write(machines.four_gpus_pcie(), tmp_path)
+    machine = readings.opened(sys, nvml)
+    before = machine.read(0.0)
+    all_of_them = nvml.read_text()
+    answers = json.loads(all_of_them)
+    del answers["gpus"][1]
+    answers["ancestors"] = [[0, 50, 50], [50, 0, 10], [50, 10, 0]]
+    nvml.write_text(json.dumps(answers))
+    now = machine.read(1.0)
+    assert [gpu.uuid for gpu in now.gpus] == ["GPU-0", "GPU-2", "GPU-3", "GPU-1"]
+    assert now.gpus[3].problems == (gpus.GONE,)
+    assert now.gpus[3].pci == before.gpus[1].pci
+    assert now.ways[3] == ("SYS", "SYS", "SYS", "X")
+    assert [line[3] for line in now.ways] == ["SYS", "SYS", "SYS", "X"]
+    assert machine.read(2.0) == now
+    nvml.write_text(all_of_them)
+    assert machine.read(3.0) == before
+
+
+def test_a_driver_that_ends_leaves_its_cards_named(tmp_path: Path) -> None:
+    sys, nvml = machines.write(machines.four_gpus_pcie(), tmp_path)
+    machine = readings.opened(sys, nvml)
+    machine.read(0.0)
+    nvml.write_text("{")
+    now = machine.read(1.0)
+    assert [gpu.problems for gpu in now.gpus] == [(gpus.GONE,)] * 4
+    assert readings.lines(now)[0].startswith("GPUs: ")
