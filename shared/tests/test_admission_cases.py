@@ -2,7 +2,7 @@
 
 import pytest
 
-from stromboli.shared import job_plugins
+from stromboli.shared import job_plugins, network
 from stromboli.shared.admission import patch, review
 from stromboli.shared.api import kinds
 from stromboli.shared.api.meta import ObjectMeta
@@ -22,7 +22,8 @@ def world() -> review.Known:
             spec=read.spec,
             status=QueueStatus(state=state),
         )
-    return review.Known(queues=found)
+    rack = kinds.HYPER_NODES.decode(patch.encoded(admission_cases.RACK))
+    return review.Known(queues=found, tiers=network.tiers([rack]))
 
 
 def refused(case: Case) -> list[str]:

@@ -58,6 +58,7 @@ async def opened(folder: Path) -> AsyncIterator[Ways]:
                 patch_type="merge",
                 subresource="status",
             )
+        await cluster.create(kinds.HYPER_NODES, "", msgspec.json.encode(admission_cases.RACK))
         yield Ways(cluster, Door(SETTINGS, cluster, runtime.utc_now))
 
 

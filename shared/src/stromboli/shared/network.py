@@ -10,11 +10,15 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from stromboli.shared.api import core, topology
+from stromboli.shared.api import batch, core, topology
 
 ROOT = "<cluster-top-hypernode>"
 """Name of the root, which owns every node, as the field's scheduler calls it."""
 ROOT_INDEX = 0
+NAMED = 3
+"""Nodes that a complaint names; it counts the others."""
+
+NO_TIER = "hard networkTopology names neither highestTierAllowed nor highestTierName"
 
 Labels = Mapping[str, str]
 
@@ -22,7 +26,8 @@ Labels = Mapping[str, str]
 class Layout(NamedTuple):
     """``names``, ``tiers``, ``parents``: by domain in preorder; the root is 0 and its own parent,
     its tier one above the highest. ``homes``: node -> the lowest domain that holds it.
-    ``tier_names``: name -> tier. ``complaints``: what of the HyperNodes makes no sense."""
+    ``tier_names``: name -> tier. ``complaints``: what of the HyperNodes makes no sense; ``about``:
+    the same by the HyperNodes that it is about."""
 
     names: Sequence[str]
     tiers: Sequence[int]
@@ -30,6 +35,59 @@ class Layout(NamedTuple):
     homes: Mapping[str, int]
     tier_names: Mapping[str, int]
     complaints: Sequence[str]
+    about: Mapping[str, Sequence[str]]
+
+    def counts(self) -> list[int]:
+        """Nodes in each domain, those in domains below it included."""
+        found = [0] * len(self.names)
+        for home in self.homes.values():
+            found[home] += 1
+        for number in range(len(self.names) - 1, ROOT_INDEX, -1):
+            found[self.parents[number]] += found[number]
+        return found
+
+
+class Tiers(NamedTuple):
+    """The tiers that HyperNodes have. ``lowest``: None if there is no HyperNode. ``names``: of the
+    lowest tier that has the name."""
+
+    lowest: int | None
+    names: Mapping[str, int]
+
+
+def tiers(hyper_nodes: Iterable[topology.HyperNode]) -> Tiers:
+    """The tiers of these."""
+    names: dict[str, int] = {}
+    found = [each.spec for each in hyper_nodes]
+    for spec in found:
+        if spec.tier_name:
+            names[spec.tier_name] = min(names.get(spec.tier_name, spec.tier), spec.tier)
+    return Tiers(min((spec.tier for spec in found), default=None), names)
+
+
+def highest_tier(given: batch.NetworkTopology, known: Tiers) -> int:
+    """The highest tier that a hard wish allows its pods to span.
+
+    Raises ValueError that says why the wish cannot be held: taken for none, it would let a gang
+    that must lie together be scattered.
+    """
+    if known.lowest is None:
+        raise ValueError("hard networkTopology, but there is no HyperNode that could hold it")
+    if given.highest_tier_allowed is not None:
+        if given.highest_tier_allowed < known.lowest:
+            raise ValueError(
+                f"highestTierAllowed {given.highest_tier_allowed}: "
+                f"the lowest tier of the HyperNodes is {known.lowest}"
+            )
+        return given.highest_tier_allowed
+    if not given.highest_tier_name:
+        raise ValueError(NO_TIER)
+    if given.highest_tier_name not in known.names:
+        listed = ", ".join(sorted(known.names)) or "none has one"
+        raise ValueError(
+            f"highestTierName {given.highest_tier_name}: no HyperNode has this tier name ({listed})"
+        )
+    return known.names[given.highest_tier_name]
 
 
 def layout(hyper_nodes: Iterable[topology.HyperNode], nodes: Mapping[str, Labels]) -> Layout:
@@ -87,6 +145,7 @@ class _Builder:
         self._known = known
         self._nodes = nodes
         self._complaints: list[str] = []
+        self._about: dict[str, list[str]] = {}
         self._parents: dict[str, str] = {}
         """HyperNode -> what holds it; not there: the root."""
 
@@ -102,22 +161,33 @@ class _Builder:
                         own.setdefault(node, []).append(name)
         # From the top, so that what holds the claimants is known when they are compared.
         for name in sorted(claims, key=lambda each: (-self._known[each].spec.tier, each)):
-            holder = self._holder(claims[name], f"HyperNode {name}")
+            claimants = tuple(sorted(set(claims[name])))
+            holder = self._holder(claimants)
+            if holder not in claimants:
+                self._complain_of_claims(f"HyperNode {name} is a member", claimants, holder, [name])
             if holder:
                 self._parents[name] = holder
+        self._complain_of_tier_names()
         names = self._preorder()
         numbers = {name: number for number, name in enumerate(names)}
         homes = dict.fromkeys(self._nodes, ROOT_INDEX)
+        together: dict[tuple[str, ...], list[str]] = {}
         for node in sorted(own):
-            homes[node] = numbers[self._holder(own[node], f"node {node}") or ROOT]
-        tiers = [each.spec.tier for each in self._known.values()]
+            together.setdefault(tuple(sorted(set(own[node]))), []).append(node)
+        for claimants, claimed in together.items():
+            holder = self._holder(claimants)
+            if holder not in claimants:
+                self._complain_of_claims(_members(claimed), claimants, holder)
+            homes.update(dict.fromkeys(claimed, numbers[holder or ROOT]))
+        numbered = [each.spec.tier for each in self._known.values()]
         return Layout(
             names,
-            [max(tiers, default=0) + 1, *(self._known[name].spec.tier for name in names[1:])],
+            [max(numbered, default=0) + 1, *(self._known[name].spec.tier for name in names[1:])],
             [ROOT_INDEX, *(numbers[self._parents.get(name, ROOT)] for name in names[1:])],
             homes,
-            self._tier_names(),
+            tiers(self._known.values()).names,
             self._complaints,
+            self._about,
         )
 
     def _claim(self, name: str, member: topology.Member, claims: dict[str, list[str]]) -> None:
@@ -145,23 +215,28 @@ class _Builder:
             self._complain(name, str(error))
             return ()
 
-    def _holder(self, claimants: Iterable[str], what: str) -> str:
-        """What a claimed thing belongs to: the lowest of its claimants, or what holds them all;
-        empty for the root."""
-        distinct = sorted(set(claimants))
-        chains = {name: list(self._upwards(name)) for name in distinct}
-        lowest = max(distinct, key=lambda name: (len(chains[name]), name))
-        if all(name in chains[lowest] for name in distinct):
+    def _holder(self, claimants: Sequence[str]) -> str:
+        """What a claimed thing belongs to: the lowest of its claimants if the others hold that, or
+        what holds them all; empty for the root."""
+        if len(claimants) == 1:
+            return claimants[0]
+        chains = {name: list(self._upwards(name)) for name in claimants}
+        lowest = max(claimants, key=lambda name: (len(chains[name]), name))
+        if all(name in chains[lowest] for name in claimants):
             return lowest
         shared = [
             name for name in chains[lowest] if all(name in chain for chain in chains.values())
         ]
-        holder = shared[0] if shared else ""
-        self._complaints.append(
-            f"{what} is a member of {' and of '.join(distinct)}: it counts for none of them"
-            + (f", only for {holder}" if holder else "")
-        )
-        return holder
+        return shared[0] if shared else ""
+
+    def _complain_of_claims(
+        self, what: str, claimants: Sequence[str], holder: str, others: Sequence[str] = ()
+    ) -> None:
+        text = f"{what} of {' and of '.join(claimants)}: it counts for none of them"
+        text += f", only for {holder}" if holder else ""
+        self._complaints.append(text)
+        for name in (*claimants, *others):
+            self._about.setdefault(name, []).append(text)
 
     def _upwards(self, name: str) -> Iterator[str]:
         while name:
@@ -178,18 +253,25 @@ class _Builder:
             ahead.extend(below.get(names[-1], ()))
         return names
 
-    def _tier_names(self) -> Mapping[str, int]:
+    def _complain_of_tier_names(self) -> None:
         found: dict[str, set[int]] = {}
         for each in self._known.values():
             if each.spec.tier_name:
                 found.setdefault(each.spec.tier_name, set()).add(each.spec.tier)
-        for name, tiers in sorted(found.items()):
-            if len(tiers) > 1:
-                numbers = ", ".join(str(tier) for tier in sorted(tiers))
-                self._complaints.append(
-                    f"tier name {name} stands for the tiers {numbers}: the lowest counts"
-                )
-        return {name: min(tiers) for name, tiers in found.items()}
+        for name, meant in sorted(found.items()):
+            if len(meant) > 1:
+                numbers = ", ".join(str(tier) for tier in sorted(meant))
+                text = f"tier name {name} stands for the tiers {numbers}: the lowest counts"
+                self._complaints.append(text)
 
     def _complain(self, name: str, what: str) -> None:
         self._complaints.append(f"HyperNode {name}: {what}")
+        self._about.setdefault(name, []).append(what)
+
+
+def _members(nodes: Sequence[str]) -> str:
+    """Who is a member, as the beginning of a sentence."""
+    if len(nodes) == 1:
+        return f"node {nodes[0]} is a member"
+    more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
+    return f"each of the nodes {', '.join(nodes[:NAMED])}{more} is a member"

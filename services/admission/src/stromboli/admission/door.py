@@ -1,20 +1,30 @@
 """The door: reviews with the folded picture of the queues, and writes what was admitted.
 
-Reads ``cluster.queues``, ``cluster.namespaces``, ``cluster.sync``, ``scheduling.explanations`` and
-``admission.answers``; writes that, ``admission.reviews`` and the admitted objects.
+Reads ``cluster.queues``, ``cluster.namespaces``, ``cluster.hypernodes``, ``cluster.sync``,
+``scheduling.explanations`` and ``admission.answers``; writes that, ``admission.reviews`` and the
+admitted objects.
 """
 
 import asyncio
 import contextlib
 import secrets
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from stromboli.admission import feeds, once, resource_groups
 from stromboli.admission.core import task_history, wire
 from stromboli.admission.settings import DoorSettings
-from stromboli.shared import envelope, errors, job_plugins, runtime, snapshot, telemetry, topics
+from stromboli.shared import (
+    envelope,
+    errors,
+    job_plugins,
+    network,
+    runtime,
+    snapshot,
+    telemetry,
+    topics,
+)
 from stromboli.shared.admission import patch, review
 from stromboli.shared.admission.patch import Document
 from stromboli.shared.api import core, kinds, meta
@@ -24,6 +34,7 @@ from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages.admission import Reviewed, Violation
 from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered, queue_order_key
 
+T = TypeVar("T", bound=meta.Object)
 REVIEWS_WAITING = 10_000
 """Records held while the log is away: some megabytes, minutes of a busy door."""
 _reviews = telemetry.meter.create_counter(
@@ -96,7 +107,7 @@ class Door:
 
     def fold(self, record: envelope.Record) -> None:
         """Take in a record. Raises UndecodableError for an unreadable explanation."""
-        if record.topic in (topics.QUEUES, topics.NAMESPACES):
+        if record.topic in (topics.QUEUES, topics.NAMESPACES, topics.HYPER_NODES):
             self._picture.apply(record)
         elif record.topic == topics.ANSWERS:
             self.once.fold(record)
@@ -284,23 +295,32 @@ class Door:
         together: dict[str, Queue],
     ) -> tuple[Violation, ...]:
         """All that is wrong; ``together`` are queues that come in with the object. Raises
-        OutsideError when the queues have to be read and cannot."""
+        OutsideError when queues or HyperNodes have to be read and cannot."""
         queues = {queue.metadata.name: queue for queue in self._picture.objects(kinds.QUEUES)}
+        hyper_nodes = list(self._picture.objects(kinds.HYPER_NODES))
 
         def judged() -> tuple[Violation, ...]:
-            known = review.Known(queues=queues | together)
+            known = review.Known(queues=queues | together, tiers=network.tiers(hyper_nodes))
             return review.violations(kind, operation, document, before, known, self.policy)
 
         # Changes of queues are rare and concern others: nothing old is good enough for them.
         found = () if kind == kinds.QUEUES else judged()
+        if review.network_in_doubt(found):
+            hyper_nodes.extend(await self._listed(kinds.HYPER_NODES))
+            found = judged()
         if kind != kinds.QUEUES and not review.queues_in_doubt(found):
             return found
-        listing = await self._cluster.list(kinds.QUEUES)
-        for item in listing.items:
-            with contextlib.suppress(msgspec.DecodeError):  # one that is unreadable stays absent
-                queue = kinds.QUEUES.decode(item)
-                queues[queue.metadata.name] = queue
+        queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
         return judged()
+
+    async def _listed(self, kind: Kind[T]) -> list[T]:
+        """All readable objects of a kind as they are now; none where the kind is not installed."""
+        found = []
+        with contextlib.suppress(errors.NotFoundError):
+            for item in (await self._cluster.list(kind)).items:
+                with contextlib.suppress(msgspec.DecodeError):  # unreadable: it stays absent
+                    found.append(kind.decode(item))
+        return found
 
     def _completed(
         self, kind: Kind[Any], document: Document, namespace: str, traceparent: str, user: str

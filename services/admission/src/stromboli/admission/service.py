@@ -18,6 +18,7 @@ from stromboli.shared.bus import port as bus_port
 FOLDED = (
     topics.QUEUES,
     topics.NAMESPACES,
+    topics.HYPER_NODES,
     topics.SYNC,
     topics.EXPLANATIONS,
     topics.ANSWERS,

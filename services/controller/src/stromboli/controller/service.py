@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import structlog
 
+from stromboli.controller import network_file
 from stromboli.controller.core import (
     commands,
     failures,
@@ -39,7 +40,11 @@ writes come together, and do not compete with the pods' own way to their nodes."
 CALM = frozenset({"podgroup", "flow", "template", "cron"})
 """Items that are looked at so long after a change."""
 COUNTS_CALM_S = 0.5
-"""A queue's numbers change with every pod in it: two writes a second show that it lives."""
+COUNTS = frozenset({"queue counts", "hyper nodes", "discovery"})
+"""A queue's numbers change with every pod in it: two writes a second show that it lives. Nodes join
+many at a time, and one look at the network covers them all."""
+NETWORK_LOOK_S = 5.0
+"""How often the file of the network is read: it changes when a machine room does."""
 LONG_PLAN_S = 0.01
 REST_AFTER_LONG = 4
 """A job whose plan took longer than this (from some thousand pods on) rests four times as long
@@ -128,6 +133,7 @@ class Controller:
             clock,
             settings.decisions_in_hand,
         )
+        self._network_file = network_file.File(settings.network_file)
         self._calm_since: dict[view.Item, float] = {}
         self._caught_up = False
         self._may_act = asyncio.Event()
@@ -142,7 +148,11 @@ class Controller:
         """Fold to the barrier, then act until stopped."""
         self._health.set("start", "folding the log")
         async with asyncio.TaskGroup() as tasks:
-            reading = [tasks.create_task(self._fold()), tasks.create_task(self._watch_sync())]
+            reading = [
+                tasks.create_task(self._fold()),
+                tasks.create_task(self._watch_sync()),
+                tasks.create_task(self._watch_network_file()),
+            ]
             await self._may_act.wait()
             if not self._stopping.is_set():
                 self._health.set("start", None)
@@ -195,6 +205,19 @@ class Controller:
         while True:
             self._look_at_sync()
             await asyncio.sleep(TICK_S)
+
+    async def _watch_network_file(self) -> None:
+        while True:
+            try:
+                found = self._network_file.look()
+            except network_file.FileError as error:
+                _log.error("network file not used", reason=str(error))
+            else:
+                if found is not None:
+                    self._view.discovery = found
+                    for source in found:
+                        self._touch(view.Item("discovery", source), "")
+            await asyncio.sleep(NETWORK_LOOK_S)
 
     def _look_at_sync(self) -> None:
         """Steps are begun only on a whole and fresh picture."""
@@ -254,7 +277,7 @@ class Controller:
     def _touch(self, item: view.Item, cause: str) -> None:
         if item.kind in CALM:
             self._lanes.touch_later(item, CALM_S)
-        elif item.kind == "queue counts":
+        elif item.kind in COUNTS:
             self._lanes.touch_later(item, COUNTS_CALM_S)
         else:
             self._lanes.touch(item, cause)

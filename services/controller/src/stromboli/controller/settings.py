@@ -28,6 +28,9 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tools_domain: str = ""
     """Tools beside jobs are reached from outside at ``<tool>-<job>-<namespace>.<domain>``, by an
     Ingress of the cluster's default class; none: only inside the cluster, as by a port-forward."""
+    network_file: str = ""
+    """Where HyperNodes come from: a file with ``networkTopologyDiscovery`` as the reference's
+    controller reads it (``volcano-controller.conf``); none: nobody makes them."""
     stop_within_s: float = 8.0
     """What begun work may take at the end: below the 10 s a process has to stop."""
 

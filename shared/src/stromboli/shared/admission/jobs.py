@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from stromboli.shared import dependencies, indexes, job_plugins, keys, tools
+from stromboli.shared import dependencies, indexes, job_plugins, keys, network, tools
 from stromboli.shared.admission import naming, pod_template, policies, topology
 from stromboli.shared.admission import queues as queue_rules
 from stromboli.shared.admission.defaults import min_available
@@ -18,12 +18,21 @@ from stromboli.shared.messages.admission import Violation
 
 
 def created(
-    job: batch.Job, queues: Mapping[str, Queue], plugins: job_plugins.Plugins
+    job: batch.Job,
+    queues: Mapping[str, Queue],
+    plugins: job_plugins.Plugins,
+    tiers: network.Tiers | None = None,
 ) -> Iterator[Violation]:
-    """Everything wrong with a new, completed job. ``plugins``: those that can be carried out."""
+    """Everything wrong with a new, completed job. ``plugins``: those that can be carried out;
+    ``tiers``: of the network, None if nobody knows."""
     yield from of_itself(job)
     yield from _of_plugins(job, plugins)
     yield from queue_rules.takes_work(job.spec.queue, queues)
+    yield from topology.unheld(job.spec.network_topology, "spec.networkTopology", tiers)
+    for index, task in enumerate(job.spec.tasks):
+        if task.partition_policy is not None:
+            path = f"spec.tasks[{index}].partitionPolicy.networkTopology"
+            yield from topology.unheld(task.partition_policy.network_topology, path, tiers)
 
 
 def of_itself(job: batch.Job) -> Iterator[Violation]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from stromboli.shared import network
 from stromboli.shared.admission import queues as queue_rules
 from stromboli.shared.admission import topology
 from stromboli.shared.admission.patch import Add, Document
@@ -48,12 +49,21 @@ def completed(made: PodGroup, document: Document, namespace_queue: str) -> tuple
     return (Add(path="/spec/queue", value=namespace_queue),)
 
 
-def created(made: PodGroup, document: Document, queues: Mapping[str, Queue]) -> Iterator[Violation]:
+def created(
+    made: PodGroup,
+    document: Document,
+    queues: Mapping[str, Queue],
+    tiers: network.Tiers | None = None,
+) -> Iterator[Violation]:
     """Everything wrong with a new PodGroup. Raises msgspec.ValidationError."""
     if made.spec.queue and not is_of_a_job(made):
         yield from queue_rules.takes_work(made.spec.queue, queues)
     wishes = msgspec.convert(document.get("spec") or {}, _Wishes)
-    yield from topology.violations(wishes.network_topology, "spec.networkTopology")
-    for index, sub in enumerate(wishes.sub_group_policy):
-        path = f"spec.subGroupPolicy[{index}].networkTopology"
-        yield from topology.violations(sub.network_topology, path)
+    near = {"spec.networkTopology": wishes.network_topology} | {
+        f"spec.subGroupPolicy[{index}].networkTopology": sub.network_topology
+        for index, sub in enumerate(wishes.sub_group_policy)
+    }
+    for path, wanted in near.items():
+        yield from topology.violations(wanted, path)
+        if made.metadata.controller is None:  # nobody reads a refusal of what is made for others
+            yield from topology.unheld(wanted, path, tiers)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from stromboli.shared import crds, job_plugins, keys
+from stromboli.shared import crds, job_plugins, keys, network
 from stromboli.shared.admission import (
     cron_jobs,
     defaults,
@@ -49,9 +49,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known around an object: all queues by name, and the namespace it is in."""
+    """What is known around an object: all queues by name, the network's tiers (None: nobody knows),
+    and the namespace it is in."""
 
     queues: Mapping[str, scheduling.Queue] = {}
+    tiers: network.Tiers | None = None
     namespace: core.Namespace | None = None
 
     @property
@@ -131,6 +133,11 @@ def queues_in_doubt(found: tuple[Violation, ...]) -> bool:
     return any(violation.path in ("spec.queue", "spec.parent") for violation in found)
 
 
+def network_in_doubt(found: tuple[Violation, ...]) -> bool:
+    """Whether a newer picture of the HyperNodes could change the verdict."""
+    return any(violation.path.endswith("networkTopology") for violation in found)
+
+
 def _of_ours(
     read: meta.Object,
     old: Any,
@@ -143,7 +150,7 @@ def _of_ours(
         case batch.Job() if old:
             yield from jobs.updated(read, old)
         case batch.Job():
-            yield from jobs.created(read, known.queues, policy.plugins)
+            yield from jobs.created(read, known.queues, policy.plugins, known.tiers)
         case scheduling.Queue():
             others = {name: q for name, q in known.queues.items() if name != read.metadata.name}
             if old:
@@ -151,7 +158,7 @@ def _of_ours(
             else:
                 yield from queues.created(read, others, policy.max_queue_depth)
         case scheduling.PodGroup() if not old:
-            yield from pod_groups.created(read, document, known.queues)
+            yield from pod_groups.created(read, document, known.queues, known.tiers)
         case flow.JobFlow():
             yield from flows.violations(read)
         case flow.CronJob():

@@ -6,19 +6,48 @@ Behaviour: admission reference 2.2, 5 and 8.
 import re
 from collections.abc import Iterator
 
+from stromboli.shared import network
 from stromboli.shared.api.batch import NetworkTopology
 from stromboli.shared.api.topology import HyperNode
 from stromboli.shared.messages.admission import Violation
 
+HARD = "hard"
+
 
 def violations(wanted: NetworkTopology | None, path: str) -> Iterator[Violation]:
     """The tier is given by number or by name."""
-    if wanted and wanted.highest_tier_allowed is not None and wanted.highest_tier_name:
+    if wanted is None:
+        return
+    has_number = wanted.highest_tier_allowed is not None
+    if has_number and wanted.highest_tier_name:
         yield Violation(
             path=path,
             reason="both highestTierAllowed and highestTierName",
             expected="one of the two",
         )
+    elif wanted.mode in ("", HARD) and not has_number and not wanted.highest_tier_name:
+        yield Violation(path=path, reason=network.NO_TIER, expected="one of the two, or mode soft")
+
+
+def unheld(
+    wanted: NetworkTopology | None, path: str, tiers: network.Tiers | None
+) -> Iterator[Violation]:
+    """A hard wish that the cluster's HyperNodes cannot hold. ``tiers``: None if nobody knows."""
+    if wanted is None or tiers is None or wanted.mode not in ("", HARD):
+        return
+    if any(violations(wanted, path)):
+        return  # said already
+    try:
+        network.highest_tier(wanted, tiers)
+    except ValueError as error:
+        yield Violation(path=path, reason=str(error), expected=_expected(tiers))
+
+
+def _expected(tiers: network.Tiers) -> str:
+    if tiers.lowest is None:
+        return "HyperNodes that say which nodes are near to each other, or mode soft"
+    named = f" or a highestTierName of {', '.join(sorted(tiers.names))}" if tiers.names else ""
+    return f"highestTierAllowed of {tiers.lowest} or more{named}"
 
 
 def of_hyper_node(made: HyperNode) -> Iterator[Violation]:

@@ -1,6 +1,6 @@
 """topology.volcano.sh/v1alpha1 HyperNode."""
 
-from stromboli.shared.api.core import LabelSelector
+from stromboli.shared.api.core import Condition, LabelSelector
 from stromboli.shared.api.meta import Object, Part
 
 
@@ -40,9 +40,11 @@ class HyperNodeSpec(Part, frozen=True, kw_only=True):
 
 
 class HyperNodeStatus(Part, frozen=True, kw_only=True):
-    """``node_count``: how many members its selectors mean, nodes or HyperNodes."""
+    """``node_count``: nodes in it, those in HyperNodes below it included. ``conditions``: Ready, or
+    what is wrong with its members."""
 
     node_count: int = 0
+    conditions: tuple[Condition, ...] = ()
 
 
 class HyperNode(Object, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from stromboli.shared import cron, job_plugins, keys
+from stromboli.shared import cron, job_plugins, keys, network
 from stromboli.shared.admission import cron_jobs, policies, user_commands
 from stromboli.shared.api import batch, kinds
 
@@ -24,6 +24,16 @@ _LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 
 def _list(values: Iterable[str]) -> str:
     return json.dumps(list(values))
+
+
+def _tiers(wish: str) -> str:
+    """What is wrong with the tiers of a networkTopology that is there; empty for nothing."""
+    number, name = f"has({wish}.highestTierAllowed)", f"{wish}.?highestTierName.orValue('') != ''"
+    neither = f"{wish}.?mode.orValue('hard') == 'hard' && !{number} && !({name})"
+    return (
+        f"({number} && {name} ? 'both highestTierAllowed and highestTierName'"
+        f" : {neither} ? '{network.NO_TIER}' : '')"
+    )
 
 
 def _when(condition: str, text: str) -> str:
@@ -67,11 +77,16 @@ def _policy_rules(where: str, path: str) -> list[str]:
     ]
 
 
+OWN_TIERS = _when(
+    f"has(object.spec.networkTopology) && {_tiers('object.spec.networkTopology')} != ''",
+    f"'spec.networkTopology: ' + {_tiers('object.spec.networkTopology')}",
+)
+
+
 def _of_jobs() -> Rules:
     tasks = "variables.tasks"
     path = "'spec.tasks[' + t.?name.orValue('') + ']"
     replicas = "t.?replicas.orValue(0)"
-    tiers = "has({0}.highestTierAllowed) && {0}.?highestTierName.orValue('') != ''"
     partition = "has(t.partitionPolicy)"
     whole = "t.partitionPolicy.totalPartitions * t.partitionPolicy.partitionSize"
     least = "t.partitionPolicy.?minPartitions.orValue(0) * t.partitionPolicy.partitionSize"
@@ -106,14 +121,11 @@ def _of_jobs() -> Rules:
         ),
         "taskMinAvailable": f"{tasks}.filter(t, t.?minAvailable.orValue(0) > {replicas})"
         f".map(t, {path}.minAvailable: above the replicas')",
-        "tiers": _when(
-            f"has(object.spec.networkTopology) && {tiers.format('object.spec.networkTopology')}",
-            "'spec.networkTopology: both highestTierAllowed and highestTierName'",
-        ),
+        "tiers": OWN_TIERS,
         "taskTiers": f"{tasks}.filter(t, {partition} && has(t.partitionPolicy.networkTopology)"
-        f" && {tiers.format('t.partitionPolicy.networkTopology')})"
-        f".map(t, {path}.partitionPolicy.networkTopology:"
-        " both highestTierAllowed and highestTierName')",
+        f" && {_tiers('t.partitionPolicy.networkTopology')} != '')"
+        f".map(t, {path}.partitionPolicy.networkTopology: '"
+        f" + {_tiers('t.partitionPolicy.networkTopology')})",
         "partitions": f"{tasks}.filter(t, {partition} && {replicas} != {whole})"
         f".map(t, {path}.replicas: no whole partitions')",
         "partitionsAtLeast": f"{tasks}.filter(t, {partition} && has(t.minAvailable)"
@@ -217,15 +229,11 @@ def _of_pods() -> Rules:
 
 
 def _of_pod_groups() -> Rules:
-    both = "has({0}.highestTierAllowed) && {0}.?highestTierName.orValue('') != ''"
     return {
-        "tiers": _when(
-            f"has(object.spec.networkTopology) && {both.format('object.spec.networkTopology')}",
-            "'spec.networkTopology: both highestTierAllowed and highestTierName'",
-        ),
+        "tiers": OWN_TIERS,
         "subTiers": "object.?spec.?subGroupPolicy.orValue([]).filter(s, has(s.networkTopology) && "
-        f"{both.format('s.networkTopology')}).map(s, 'spec.subGroupPolicy[' + s.?name.orValue('')"
-        " + '].networkTopology: both highestTierAllowed and highestTierName')",
+        f"{_tiers('s.networkTopology')} != '').map(s, 'spec.subGroupPolicy[' + s.?name.orValue('')"
+        f" + '].networkTopology: ' + {_tiers('s.networkTopology')})",
     }
 
 

@@ -1,8 +1,8 @@
 """Every rule of admission as a case that passes and one that does not, for every way in.
 
 A case is an object, what it changes if it is an update, and the path that is refused ("" passes).
-``WORLD`` are the queues around it. The same cases are asked of the rules, the webhook, REST and the
-policies in CEL.
+``WORLD`` are the queues around it, ``RACK`` the only HyperNode. The same cases are asked of the
+rules, the webhook, REST and the policies in CEL.
 """
 
 import copy
@@ -125,6 +125,17 @@ JOBS_WRONG: dict[str, tuple[str, Document]] = {
         _tasks(task(minAvailable=3), minAvailable=2),
     ),
     "both-tiers": ("spec.networkTopology", job(networkTopology=BOTH_TIERS)),
+    "a-hard-wish-without-a-tier": ("spec.networkTopology", job(networkTopology={"mode": "hard"})),
+    "a-part-with-a-hard-wish-without-a-tier": (
+        "spec.tasks[0].partitionPolicy.networkTopology",
+        _tasks(
+            task(
+                replicas=4,
+                minAvailable=4,
+                partitionPolicy={**PARTITIONS, "networkTopology": {"mode": "hard"}},
+            )
+        ),
+    ),
     "both-tiers-of-a-partition": (
         "spec.tasks[0].partitionPolicy.networkTopology",
         _tasks(
@@ -187,6 +198,24 @@ JOBS_WRONG: dict[str, tuple[str, Document]] = {
     ),
 }
 JOBS_WRONG_AROUND: dict[str, tuple[str, Document]] = {
+    "a-tier-name-that-no-hypernode-has": (
+        "spec.networkTopology",
+        job(networkTopology={"mode": "hard", "highestTierName": "rock"}),
+    ),
+    "a-tier-below-all-hypernodes": (
+        "spec.networkTopology",
+        job(networkTopology={"mode": "hard", "highestTierAllowed": 0}),
+    ),
+    "a-part-of-an-unknown-tier": (
+        "spec.tasks[0].partitionPolicy.networkTopology",
+        _tasks(
+            task(
+                replicas=4,
+                minAvailable=4,
+                partitionPolicy={**PARTITIONS, "networkTopology": {"highestTierName": "rock"}},
+            )
+        ),
+    ),
     "an-unknown-queue": ("spec.queue", job(queue="nowhere")),
     "a-closed-queue": ("spec.queue", job(queue="closed")),
     "the-root": ("spec.queue", job(queue="root")),
@@ -308,9 +337,9 @@ def cron(schedule: str = "*/5 * * * *", *, name: str = "nightly", **spec: Any) -
     return made(kinds.CRON_JOBS, name, spec={"schedule": schedule, "jobTemplate": template, **spec})
 
 
-def hyper_node(*members: Document) -> Document:
+def hyper_node(*members: Document, name: str = "rack-1", **spec: Any) -> Document:
     """A HyperNode."""
-    return made(kinds.HYPER_NODES, "rack-1", spec={"tier": 1, "members": list(members)})
+    return made(kinds.HYPER_NODES, name, spec={"tier": 1, "members": list(members), **spec})
 
 
 def member(**selector: Any) -> Document:
@@ -324,11 +353,17 @@ def command(action: str, kind: str = "Job") -> Document:
     return made(kinds.COMMANDS, "wish", action=action, target=target)
 
 
+RACK = hyper_node(member(exactMatch={"name": "n1"}), name="rack-0", tierName="rack")
 OTHERS: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
     kinds.POD_GROUPS: {
         "plain": ("", pod_group(queue="default")),
         "a-tier-by-name": ("", pod_group(networkTopology={"highestTierName": "rack"})),
         "both-tiers": ("spec.networkTopology", pod_group(networkTopology=BOTH_TIERS)),
+        "a-hard-wish-without-a-tier": (
+            "spec.networkTopology",
+            pod_group(networkTopology={"mode": "hard"}),
+        ),
+        "a-soft-wish-without-a-tier": ("", pod_group(networkTopology={"mode": "soft"})),
         "both-tiers-of-a-part": (
             "spec.subGroupPolicy[0].networkTopology",
             pod_group(subGroupPolicy=[{"name": "a", "networkTopology": BOTH_TIERS}]),
@@ -379,6 +414,10 @@ OTHERS: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
 }
 OTHERS_AROUND: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
     kinds.POD_GROUPS: {
+        "an-unknown-tier-name": (
+            "spec.networkTopology",
+            pod_group(networkTopology={"mode": "hard", "highestTierName": "rock"}),
+        ),
         "an-unknown-queue": ("spec.queue", pod_group(queue="nowhere")),
         "a-closed-queue": ("spec.queue", pod_group(queue="closed")),
     },

@@ -8,8 +8,10 @@ import msgspec
 from stromboli.controller.core import (
     commands,
     crons,
+    discovery,
     flows,
     group_status,
+    hyper_nodes,
     jobs,
     queue_counts,
     queues,
@@ -44,6 +46,8 @@ STEPS: Mapping[str, Steps] = {
     "flow": Steps(flows.reconcile, flows.due),
     "template": Steps(templates.reconcile),
     "cron": Steps(crons.reconcile, crons.due),
+    "hyper nodes": Steps(hyper_nodes.reconcile),
+    "discovery": Steps(discovery.reconcile, discovery.due),
 }
 """Kind of item -> its steps."""
 

@@ -1,7 +1,7 @@
 """What is reconciled as one, and how a job points to its flow, its cron and its template."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -18,7 +18,12 @@ ItemKind = Literal[
     "flow",
     "template",
     "cron",
+    "hyper nodes",
+    "discovery",
 ]
+SOURCES = ("label", "file")
+"""Where HyperNodes are made from; each is reconciled as one."""
+T = TypeVar("T")
 
 
 class Item(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stromboli.controller.core import books, commands, history, links, strays
+from stromboli.controller.core import books, commands, history, links, places, sources, strays
 from stromboli.shared import envelope, errors, job_plugins, keys, snapshot, topics
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.messages import base, cluster
@@ -28,6 +28,8 @@ FOLDED: tuple[topics.Topic, ...] = (
     topics.JOB_TEMPLATES,
     topics.JOB_FLOWS,
     topics.CRON_JOBS,
+    topics.NODES,
+    topics.HYPER_NODES,
     topics.EXPLANATIONS,
     topics.SYNC,
 )
@@ -41,8 +43,8 @@ NEEDED: tuple[kinds.Kind[Any], ...] = (
     kinds.PODS,
     kinds.COMMANDS,
 )
-"""Kinds that must be synced before anything is decided. Flows and crons are looked at once they
-are seen: where their definitions are missing, jobs go on."""
+"""Kinds that must be synced before anything is decided. Flows, crons and HyperNodes are looked at
+once they are seen: where their definitions are missing, jobs go on."""
 MOST_SAID = 32
 """Events remembered per object, so that a lasting trouble is written once and memory is flat."""
 T = TypeVar("T")
@@ -100,6 +102,9 @@ class View:
         self._answers: dict[str, dict[commands.Question, Answer]] = {}
         self._unreadable: dict[str, set[str]] = {}
         self.books = books.Books()
+        self.places = places.Places()
+        self.discovery: Mapping[str, sources.Source] = {}
+        """Where HyperNodes are made from, as the operator says."""
         self.strays = strays.Strays(self.scheduler_names)
         self._deleting: set[str] = set()
         self._enqueuing: set[str] = set()
@@ -231,6 +236,8 @@ class View:
         yield from (Item("command", it.metadata.key) for it in self.objects(kinds.COMMANDS))
         for kind, item in links.MAKERS.items():
             yield from (Item(item, it.metadata.key) for it in self.objects(kind))
+        yield places.STATUS
+        yield from (Item("discovery", source) for source in links.SOURCES)
 
     # What becomes known
 
@@ -339,6 +346,7 @@ class View:
         group = group_of(after) if isinstance(after, core.Pod) else None
         items |= dict.fromkeys(_items(self.books.follow(change, group)))
         items |= dict.fromkeys(Item("stray pods", key) for key in self.strays.follow(change))
+        items |= dict.fromkeys(self.places.follow(change))
         return tuple(items)
 
     def _touched(self, kind: kinds.Kind[Any], key: str, state: snapshot.State) -> tuple[Item, ...]:

@@ -219,6 +219,10 @@ class State:
             case kinds.PRIORITY_CLASSES:
                 self._apply_to_world(change, "priority_class")
                 self._review_all()
+            case kinds.HYPER_NODES if waking.of_hyper_node(change.before) == waking.of_hyper_node(
+                change.after
+            ):
+                pass  # its status tells of it, and decides nothing
             case (
                 kinds.HYPER_NODES
                 | kinds.NUMA_TOPOLOGIES

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from stromboli.scheduler.core import shapes
 from stromboli.scheduler.core.framework import model, world
 from stromboli.shared import snapshot
-from stromboli.shared.api import scheduling
+from stromboli.shared.api import scheduling, topology
 from stromboli.shared.messages import scheduling as messages
 
 _PROMISING = ("Inqueue", "Running")
@@ -49,6 +49,11 @@ def of_queue(state: snapshot.State) -> object:
     if not isinstance(state, scheduling.Queue):
         return state
     return (state.metadata.uid, state.metadata.annotations, state.spec, state.status.state)
+
+
+def of_hyper_node(state: snapshot.State) -> object:
+    """What of a HyperNode decisions depend on: its status is only told."""
+    return state.spec if isinstance(state, topology.HyperNode) else state
 
 
 class Seen(NamedTuple):

@@ -64,6 +64,11 @@ class Tree:
         """Of all HyperNodes; the root's if there are none."""
         return int(self.tiers[1:].min()) if not self.is_flat else int(self.tiers[ROOT_INDEX])
 
+    @property
+    def known_tiers(self) -> network.Tiers:
+        """The tiers that HyperNodes have."""
+        return network.Tiers(None if self.is_flat else self.lowest_tier, self.tier_names)
+
     def mask(self, index: int) -> Mask:
         """The nodes in a domain."""
         inside: Mask = (self.homes >= index) & (self.homes < self.ends[index])

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from stromboli.scheduler.core.framework import domains, model, points
+from stromboli.shared import network
 from stromboli.shared.api import batch
 
 if TYPE_CHECKING:
@@ -45,23 +46,10 @@ def wish(given: batch.NetworkTopology | None, tree: domains.Tree) -> Wish | None
         return Wish(int(tree.tiers[domains.ROOT_INDEX]), is_hard=False)
     if mode != HARD:
         raise WishError(f"networkTopology mode {mode!r} is neither hard nor soft")
-    if tree.is_flat:
-        raise WishError("hard networkTopology, but there is no HyperNode that could hold it")
-    if given.highest_tier_allowed is not None:
-        if given.highest_tier_allowed < tree.lowest_tier:
-            raise WishError(
-                f"highestTierAllowed {given.highest_tier_allowed}: "
-                f"the lowest tier of the HyperNodes is {tree.lowest_tier}"
-            )
-        return Wish(given.highest_tier_allowed, is_hard=True)
-    if not given.highest_tier_name:
-        raise WishError("hard networkTopology names neither highestTierAllowed nor highestTierName")
-    if given.highest_tier_name not in tree.tier_names:
-        known = ", ".join(sorted(tree.tier_names)) or "none has one"
-        raise WishError(
-            f"highestTierName {given.highest_tier_name}: no HyperNode has this tier name ({known})"
-        )
-    return Wish(tree.tier_names[given.highest_tier_name], is_hard=True)
+    try:
+        return Wish(network.highest_tier(given, tree.known_tiers), is_hard=True)
+    except ValueError as error:
+        raise WishError(str(error)) from error
 
 
 class Nearness:

@@ -1,0 +1,258 @@
+"""Where HyperNodes are made from, as the operator's file says (spec/topology 4).
+
+The file is the reference's: ``networkTopologyDiscovery`` with a list of sources, here ``label``
+and ``file``. A file of switches is Slurm's ``topology.conf``, which sites and their tools have:
+``SwitchName=leaf1 Nodes=n[1-16]`` and ``SwitchName=spine Switches=leaf[1-4]``. Everything here is
+a function of texts and labels.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from stromboli.shared import network
+from stromboli.shared.api import topology
+
+HOSTNAME = "kubernetes.io/hostname"
+"""At the end of a list of labels it stands for the nodes themselves."""
+LONGEST_TYPE = 20
+MOST_NAMES = 1_000_000
+"""Names that one pattern may stand for: more is a slip of a digit."""
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+_PART = re.compile(r"([^\[\],]|\[[^\]]*\])+")
+_RANGE = re.compile(r"\[([^\]]*)\]")
+
+
+class Wanted(NamedTuple):
+    """A HyperNode as it is to be. ``kind``: of its members, Node or HyperNode."""
+
+    name: str
+    tier: int
+    tier_name: str
+    kind: str
+    members: tuple[str, ...]
+
+    def spec(self) -> topology.HyperNodeSpec:
+        """The same as an object has it."""
+        return topology.HyperNodeSpec(
+            tier=self.tier,
+            tier_name=self.tier_name,
+            members=tuple(
+                topology.Member(
+                    type=self.kind,
+                    selector=topology.MemberSelector(exact_match=topology.ExactMatch(name=name)),
+                )
+                for name in self.members
+            ),
+        )
+
+
+class Source(Protocol):
+    """One way of knowing the network."""
+
+    def wanted(self, nodes: Mapping[str, network.Labels]) -> list[Wanted]:
+        """All HyperNodes, each below those that name it."""
+
+
+class Labels(msgspec.Struct, frozen=True):
+    """HyperNodes for each value that nodes have of labels. ``types``: name -> labels from the top
+    down."""
+
+    types: Mapping[str, tuple[str, ...]]
+
+    def wanted(self, nodes: Mapping[str, network.Labels]) -> list[Wanted]:
+        """The lowest label makes tier 1. A value counts within the value above it: rack 1 of one
+        hall is not rack 1 of another. What is missing on a node ends its way up."""
+        found: list[Wanted] = []
+        for kind, labels in sorted(self.types.items()):
+            below: dict[tuple[int, tuple[str, ...]], set[str]] = {}
+            for node, own in nodes.items():
+                ways = list(_ways([own.get(label) for label in reversed(labels)]))
+                for tier, way in enumerate(ways, start=1):
+                    lower = node if tier == 1 else _label_name(kind, tier - 1, ways[tier - 2])
+                    below.setdefault((tier, way), set()).add(lower)
+            for (tier, way), members in sorted(below.items()):
+                found.append(
+                    Wanted(
+                        _label_name(kind, tier, way),
+                        tier,
+                        labels[-tier],
+                        "Node" if tier == 1 else "HyperNode",
+                        tuple(sorted(members)),
+                    )
+                )
+        return found
+
+
+def _ways(values: Sequence[str | None]) -> Iterator[tuple[str, ...]]:
+    """Values from the top down to each label, beginning with the lowest label."""
+    known = []
+    for value in values:
+        if not value:
+            break
+        known.append(value)
+    for tier in range(1, len(known) + 1):
+        yield tuple(reversed(known[tier - 1 :]))
+
+
+def _label_name(kind: str, tier: int, way: tuple[str, ...]) -> str:
+    digest = hashlib.sha256("\0".join(way).encode()).hexdigest()[:5]
+    return f"hypernode-{kind}-tier{tier}-{_legible(way[-1])}-{digest}"
+
+
+def _legible(text: str) -> str:
+    """As much of a name as a Kubernetes object's may have."""
+    return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip(".-")[:63].rstrip(".-") or "x"
+
+
+class Switches(msgspec.Struct, frozen=True):
+    """HyperNodes for switches: name -> (of what kind its members are, the members)."""
+
+    switches: Mapping[str, tuple[str, tuple[str, ...]]]
+
+    def wanted(self, nodes: Mapping[str, network.Labels]) -> list[Wanted]:
+        """A switch that holds nodes is of tier 1, one that holds switches a tier above them."""
+        return [
+            Wanted(name, tier, "", *self.switches[name])
+            for name, tier in sorted(_tiers(self.switches).items(), key=lambda it: (it[1], it[0]))
+        ]
+
+
+def _tiers(switches: Mapping[str, tuple[str, tuple[str, ...]]]) -> dict[str, int]:
+    """Raises ValueError for switches in a circle."""
+    tiers: dict[str, int] = {}
+    left = dict(switches)
+    while left:
+        ready = {
+            name: 1 + max((tiers[each] for each in members if kind == "HyperNode"), default=0)
+            for name, (kind, members) in left.items()
+            if kind == "Node" or all(each in tiers for each in members)
+        }
+        if not ready:
+            raise ValueError(f"switches hold each other in a circle: {', '.join(sorted(left))}")
+        tiers |= ready
+        left = {name: own for name, own in left.items() if name not in ready}
+    return tiers
+
+
+def switches(text: str) -> Switches:
+    """The switches of a ``topology.conf``. Raises ValueError with the line and what is wrong."""
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.partition("#")[0].split()
+        if words:
+            try:
+                name, own = _switch(words)
+                if name in found:
+                    raise ValueError(f"switch {name} is there already")
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from None
+            found[name] = own
+    if not found:
+        raise ValueError("no switch; write lines as SwitchName=leaf1 Nodes=n[1-16]")
+    for name, (kind, members) in found.items():
+        absent = sorted(set(members) - set(found)) if kind == "HyperNode" else ()
+        if absent:
+            raise ValueError(f"switch {name} holds {absent[0]}, which is no switch of the file")
+    _tiers(found)
+    return Switches(found)
+
+
+def _switch(words: Sequence[str]) -> tuple[str, tuple[str, tuple[str, ...]]]:
+    given: dict[str, str] = {}
+    for word in words:
+        key, is_there, value = word.partition("=")
+        if not is_there or key.lower() in given:
+            raise ValueError(f"{word!r} is not one of SwitchName=, Nodes= and Switches=, each once")
+        given[key.lower()] = value
+    given.pop("linkspeed", None)  # says nothing about who is near to whom
+    name = given.pop("switchname", "") or given.pop("blockname", "")
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name that a HyperNode can have: a-z, 0-9, - and .")
+    if set(given) == {"nodes"}:
+        return name, ("Node", tuple(sorted(set(expanded(given["nodes"])))))
+    if set(given) == {"switches"}:
+        return name, ("HyperNode", tuple(sorted(set(expanded(given["switches"])))))
+    raise ValueError(
+        f"switch {name} has {', '.join(given) or 'nothing'}; expected Nodes= or Switches="
+    )
+
+
+def expanded(text: str) -> list[str]:
+    """The names of a list such as ``n[1-3,07],m1``. Raises ValueError."""
+    parts = [part[0] for part in _PART.finditer(text)]
+    if not parts or ",".join(parts) != text:
+        raise ValueError(f"{text!r} is no list of names such as n[1-16],m1")
+    return [name for part in parts for name in _named(part)]
+
+
+def _named(part: str) -> list[str]:
+    names, at = [""], 0
+    for some in _RANGE.finditer(part):
+        between, numbers = part[at : some.start()], _numbers(some[1])
+        if len(names) * len(numbers) > MOST_NAMES:
+            raise ValueError(f"{part!r} stands for more than {MOST_NAMES} names")
+        names = [name + between + number for name in names for number in numbers]
+        at = some.end()
+    return [name + part[at:] for name in names]
+
+
+def _numbers(text: str) -> list[str]:
+    found: list[str] = []
+    for part in text.split(","):
+        first, is_range, last = part.partition("-")
+        if not (first.isdecimal() and (last.isdecimal() or not is_range)):
+            raise ValueError(f"[{text}] is no list of numbers such as [1-3,07]")
+        low, high = int(first), int(last or first)
+        if not low <= high < low + MOST_NAMES:
+            raise ValueError(f"[{text}]: {part} is no range upwards of at most {MOST_NAMES}")
+        found += [str(number).zfill(len(first)) for number in range(low, high + 1)]
+    return found
+
+
+# The operator's file
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A source in the file. ``config`` is the source's own business."""
+
+    source: str
+    enabled: bool = False
+    config: dict[str, Any] = {}
+
+
+class _NodeLabel(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    node_label: str
+
+
+def labels(config: Mapping[str, Any]) -> Labels:
+    """The label source's ``config``. Raises ValueError."""
+    unknown = sorted(set(config) - {"networkTopologyTypes"})
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no setting of the source label")
+    try:
+        given = msgspec.convert(
+            config.get("networkTopologyTypes", {}), dict[str, tuple[_NodeLabel, ...]]
+        )
+    except msgspec.ValidationError as error:
+        raise ValueError(f"networkTopologyTypes: {error}") from None
+    types: dict[str, tuple[str, ...]] = {}
+    for name, listed in given.items():
+        if not _NAME.fullmatch(name) or len(name) > LONGEST_TYPE:
+            raise ValueError(
+                f"networkTopologyTypes: {name!r} must be up to {LONGEST_TYPE} of a-z, 0-9, - and ."
+            )
+        own = tuple(each.node_label for each in listed)
+        own = own[:-1] if own[-1:] == (HOSTNAME,) else own
+        if not own or HOSTNAME in own:
+            raise ValueError(
+                f"networkTopologyTypes: {name} needs labels from the top down, "
+                f"{HOSTNAME} at most as the last"
+            )
+        types[name] = own
+    if not types:
+        raise ValueError("networkTopologyTypes names no type")
+    return Labels(types)
