@@ -106,7 +106,7 @@ class Real:
 
 
 @contextlib.contextmanager
-def _embedded(state: Path, *options: str) -> Iterator[System]:
+def embedded(state: Path, *options: str) -> Iterator[System]:
     system = Embedded(state, *options)
     system.start()
     try:
@@ -150,9 +150,9 @@ def system(
         options = ("--cpu", str(CPUS), "--memory", "16Gi")
         opened = _real(state, simulated_nodes=NODES, node_options=options)
     elif request.param == "disordered":
-        opened = _embedded(state, *room, "--disorder", str(SEED))
+        opened = embedded(state, *room, "--disorder", str(SEED))
     else:
-        opened = _embedded(state, *room)
+        opened = embedded(state, *room)
     with opened as running:
         yield running
 
@@ -176,7 +176,7 @@ def working_world(
         opened = _real(state, process_nodes=2, node_options=("--cpu", str(CPUS)))
     else:
         disorder = ("--disorder", str(SEED)) if request.param == "disordered" else ()
-        opened = _embedded(state, "--process-nodes", "2", "--cpu", str(CPUS), *disorder)
+        opened = embedded(state, "--process-nodes", "2", "--cpu", str(CPUS), *disorder)
     with opened as running:
         yield running.url
 
@@ -184,5 +184,5 @@ def working_world(
 @pytest.fixture
 def killable_world(tmp_path: Path) -> Iterator[System]:
     """An embedded one, with process nodes, for one test alone."""
-    with _embedded(tmp_path, "--process-nodes", "1", "--cpu", str(CPUS)) as running:
+    with embedded(tmp_path, "--process-nodes", "1", "--cpu", str(CPUS)) as running:
         yield running
