@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 import prometheus_client
@@ -73,8 +74,10 @@ async def serving(
     *,
     certificate_file: str = "",
     key_file: str = "",
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[int]:
-    """Serve ``app`` on a bound socket while inside; yields the port. HTTPS with a certificate."""
+    """Serve ``app`` on a bound socket while inside; yields the port. HTTPS with a certificate, or
+    with ``tls``, whose certificate may be changed meanwhile."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -83,6 +86,7 @@ async def serving(
         timeout_graceful_shutdown=3,
         ssl_certfile=certificate_file or None,
         ssl_keyfile=key_file or None,
+        ssl_context_factory=None if tls is None else (lambda _config, _default: tls),
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[bound]))

@@ -122,6 +122,19 @@ STATEFUL_SETS = Kind("apps", "v1", "StatefulSet", "statefulsets", meta.Object)
 DAEMON_SETS = Kind("apps", "v1", "DaemonSet", "daemonsets", meta.Object)
 KUBERNETES_JOBS = Kind("batch", "v1", "Job", "jobs", meta.Object)
 
+MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS = (
+    Kind(
+        "admissionregistration.k8s.io",
+        "v1",
+        f"{way}WebhookConfiguration",
+        f"{way.lower()}webhookconfigurations",
+        meta.Object,
+        namespaced=False,
+        status_subresource=False,
+    )
+    for way in ("Mutating", "Validating")
+)
+
 WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind is read-only in T
     NODES,
     NAMESPACES,
@@ -161,13 +174,16 @@ WORKLOADS: tuple[Kind[meta.Object], ...] = (
 )
 """Kubernetes' own owners of pods: read by name when their pods name our scheduler."""
 
+WEBHOOKS: tuple[Kind[meta.Object], ...] = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
+"""Where admission says whose certificate an API server may trust."""
+
 BY_NAME: dict[tuple[str, str], Kind[meta.Object]] = {
-    (kind.api_version, kind.kind): kind for kind in (*WATCHED, *WRITTEN, *WORKLOADS)
+    (kind.api_version, kind.kind): kind for kind in (*WATCHED, *WRITTEN, *WORKLOADS, *WEBHOOKS)
 }
 """(apiVersion, kind) as a manifest has them -> Kind."""
 
 SUBMITTED: tuple[Kind[meta.Object], ...] = tuple(
-    kind for kind in BY_NAME.values() if kind not in (NODES, EVENTS, SECRETS, *WORKLOADS)
+    kind for kind in BY_NAME.values() if kind not in (NODES, EVENTS, SECRETS, *WORKLOADS, *WEBHOOKS)
 )
 """What users may send through our own door."""
 
