@@ -6,12 +6,13 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 import structlog
 
 from stromboli.monitor.core.picture import Picture
+from stromboli.monitor.core.reports import Reports
 from stromboli.monitor.outbox import LogLostError
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
 from stromboli.shared.messages import cluster
 
-OWN: tuple[topics.Topic, ...] = (*topics.SNAPSHOTS.values(), topics.SYNC)
+OWN: tuple[topics.Topic, ...] = (*topics.SNAPSHOTS.values(), topics.TOPOLOGY, topics.SYNC)
 
 _log = structlog.get_logger(__name__)
 
@@ -21,15 +22,22 @@ class ReplacedError(Exception):
 
 
 class OwnLog:
-    """Folds into pictures up to the barrier; behind it, follows."""
+    """Folds into pictures and reports up to the barrier; behind it, follows."""
 
     def __init__(
-        self, fold: AsyncGenerator[port.Batch, None], epoch: int, pictures: Iterable[Picture]
+        self,
+        fold: AsyncGenerator[port.Batch, None],
+        epoch: int,
+        pictures: Iterable[Picture],
+        reports: Reports,
     ) -> None:
         self._fold = fold
         self._epoch = epoch
-        self._by_topic = {picture.topic.name: picture for picture in pictures}
-        self._by_plural = {picture.kind.plural: picture for picture in self._by_topic.values()}
+        self._by_plural = {picture.kind.plural: picture for picture in pictures}
+        self._by_topic: dict[str, Picture | Reports] = {
+            picture.topic.name: picture for picture in self._by_plural.values()
+        }
+        self._by_topic[reports.topic.name] = reports
         self._positions: dict[str, int] = {}
         self._moved = asyncio.Condition()
 

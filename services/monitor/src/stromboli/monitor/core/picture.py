@@ -75,6 +75,10 @@ class Picture:
         """How many objects the log has."""
         return len(self._entries)
 
+    def may_have(self, key: str) -> bool:
+        """Whether there is such an object, or that is not known yet."""
+        return self.state != "watching" or key in self._entries
+
     @property
     def overwritten(self) -> tuple[str, ...]:
         """Keys to be asked for by name and given to ``restore``."""
