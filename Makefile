@@ -14,7 +14,7 @@ BIN := .venv/bin
 # Checks of generated files, each by the module that generates it.
 GENERATORS := stromboli.shared.asyncapi stromboli.shared.crds stromboli.shared.policies \
 	stromboli.controller.lifecycle_diagram stromboli.admission.openapi \
-	stromboli.cli.reference
+	stromboli.cli.reference tools.charts
 
 SERVICES := admission controller monitor scheduler
 NODES ?= 100

@@ -1,7 +1,8 @@
-"""etcd, the Kubernetes programs and KWOK, built from the Go modules pinned in tools/go.
+"""etcd, the Kubernetes programs, KWOK and Helm, built from the Go modules pinned in tools/go.
 
-Two modules, because KWOK does not build against the libraries of Kubernetes 1.34. go.sum holds
-the digests of everything; the Go command checks them.
+Three modules, because KWOK does not build against the libraries of Kubernetes 1.34, and Helm
+pins others than Kubernetes itself. go.sum holds the digests of everything; the Go command checks
+them.
 """
 
 from __future__ import annotations
@@ -35,6 +36,22 @@ def kubernetes_flags(version: str) -> str:
     return f"-s -w {stamp}.gitVersion={version} {stamp}.gitMajor={major} {stamp}.gitMinor={minor}"
 
 
+def helm_flags(go_mod: str) -> str:
+    """Linker flags that make Helm name its version, and for charts the Kubernetes it knows.
+
+    Built plainly it takes a cluster that it does not ask for one of 1.20, which no chart of today
+    allows.
+    """
+    minor = required_version(go_mod, "k8s.io/client-go").removeprefix("v0.").split(".")[0]
+    knows = [
+        f"-X helm.sh/helm/v3/pkg/{package}.k8sVersionM{part}"
+        for package in ("chartutil", "lint/rules")
+        for part in ("ajor=1", f"inor={minor}")
+    ]
+    version = required_version(go_mod, "helm.sh/helm/v3")
+    return " ".join(["-s -w", f"-X helm.sh/helm/v3/internal/version.version={version}", *knows])
+
+
 def go_environment(env: Mapping[str, str]) -> dict[str, str]:
     """The user's environment without what would change the target or fetch another Go."""
     kept = {name: value for name, value in env.items() if name not in {"GOOS", "GOARCH", "GOBIN"}}
@@ -44,13 +61,17 @@ def go_environment(env: Mapping[str, str]) -> dict[str, str]:
 def build(go: str, repository: Path, bin_dir: Path, env: Mapping[str, str]) -> None:
     """Build all of cache.BINARIES into the existing directory `bin_dir`.
 
-    About 5 minutes on two cores the first time, seconds once Go's build cache is warm. Runs at
+    About 7 minutes on two cores the first time, seconds once Go's build cache is warm. Runs at
     low priority: someone is working on this machine.
     """
     modules = repository / "tools" / "go"
     version = required_version((modules / "go.mod").read_text(), "k8s.io/kubernetes")
     print("  kwok", flush=True)
     _go_build(go, modules / "kwok", bin_dir, "-s -w", env)
+    print("  helm", flush=True)
+    _go_build(
+        go, modules / "helm", bin_dir, helm_flags((modules / "helm" / "go.mod").read_text()), env
+    )
     print("  etcd, kube-apiserver, kube-controller-manager, kubectl", flush=True)
     _go_build(go, modules, bin_dir, kubernetes_flags(version), env)
     (bin_dir / "server").rename(bin_dir / "etcd")  # Go names a program after its package

@@ -20,12 +20,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok")
+BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok", "helm")
 RECIPE_FILES = (
     "tools/go/go.mod",
     "tools/go/go.sum",
     "tools/go/kwok/go.mod",
     "tools/go/kwok/go.sum",
+    "tools/go/helm/go.mod",
+    "tools/go/helm/go.sum",
     "tools/kafka/pom.xml",
     "tools/kafka/jars.txt",
 )

@@ -147,6 +147,24 @@ def test_victims_go_until_their_queue_has_no_more_than_it_deserves() -> None:
     assert len(within.reclaimable(reclaimer, candidates)) == 2
 
 
+@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
+def test_a_queue_keeps_its_guarantee_whatever_tier_chooses_the_victims(plugin: str) -> None:
+    """``gang`` in the first tier gives up all six; the queue is guaranteed five cores."""
+    objects = (
+        builders.make_node("n1", cpu="8"),
+        sessions.queue("a", guarantee={"cpu": "5"}),
+        sessions.queue("b"),
+        *sessions.gang("g1", "a", 6, node="n1"),
+        *sessions.gang("g2", "b", 8),
+    )
+    tiers = [[sessions.plugin("gang")], [sessions.plugin(plugin)]]
+    within = sessions.open_given(sessions.configured(*tiers), sessions.given(objects))
+    starving = within.jobs["default/g2"]
+    running = list(within.jobs["default/g1"].with_status(model.Status.RUNNING))
+    assert len(within.unified_evictable("gangreclaim", starving, running)) == 1
+    assert len(within.unified_evictable("gangpreempt", starving, running)) == 6
+
+
 @pytest.mark.parametrize(("cpu", "enters"), [("5", True), ("6", False)])
 def test_a_job_enters_while_its_minimum_fits_beside_what_is_held(cpu: str, enters: bool) -> None:
     """Three of eight cores are held, and needed: five more may come."""

@@ -218,6 +218,13 @@ def test_programs_name_the_version_of_their_module() -> None:
         binaries.required_version("module x\n", "example.org/absent")
 
 
+def test_helm_knows_the_kubernetes_of_its_libraries() -> None:
+    """A plain build takes a cluster that it does not ask for one of 1.20."""
+    flags = binaries.helm_flags((ROOT / "tools/go/helm/go.mod").read_text())
+    assert "version.version=v3." in flags
+    assert flags.count("k8sVersionMinor=34") == flags.count("k8sVersionMajor=1") == 2
+
+
 def test_go_builds_for_this_machine_whatever_the_user_has_set() -> None:
     """Proxies and caches of the user hold; a cross compilation or toolchain download does not."""
     env = binaries.go_environment({"GOOS": "plan9", "GOPROXY": "x", "GOTOOLCHAIN": "auto"})

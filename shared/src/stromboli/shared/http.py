@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 import prometheus_client
@@ -15,7 +16,7 @@ from stromboli.shared import runtime
 
 def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHandler]:
     """The three routes that operators know, over all services of this process. ``/readyz`` names
-    what is waited for (503), or what people should look at and what is worth knowing (200)."""
+    what is waited for (503), or what people should look at (200)."""
 
     @get("/livez", media_type=MediaType.TEXT, include_in_schema=False, sync_to_thread=False)
     def livez() -> str:
@@ -26,8 +27,7 @@ def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHan
         waiting = {health.service: health.problems for health in healths if not health.is_ready}
         if waiting:
             return Response(waiting, status_code=503)
-        told = {health.service: health.notes | health.warnings for health in healths}
-        return Response({service: facts for service, facts in told.items() if facts})
+        return Response({health.service: health.warnings for health in healths if health.warnings})
 
     @get("/metrics", media_type=MediaType.TEXT, include_in_schema=False, sync_to_thread=False)
     def metrics() -> Response[bytes]:
@@ -74,8 +74,10 @@ async def serving(
     *,
     certificate_file: str = "",
     key_file: str = "",
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[int]:
-    """Serve ``app`` on a bound socket while inside; yields the port. HTTPS with a certificate."""
+    """Serve ``app`` on a bound socket while inside; yields the port. HTTPS with a certificate, or
+    with ``tls``, whose certificate may be changed meanwhile."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -84,6 +86,7 @@ async def serving(
         timeout_graceful_shutdown=3,
         ssl_certfile=certificate_file or None,
         ssl_keyfile=key_file or None,
+        ssl_context_factory=None if tls is None else (lambda _config, _default: tls),
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[bound]))

@@ -41,5 +41,12 @@ class Settings(DoorSettings, frozen=True, kw_only=True):
     webhook_host: str = "0.0.0.0"
     webhook_port: int = 8443
     certificate_file: str = ""
-    """Webhooks are served with this certificate; without one there are no webhooks."""
+    """Webhooks are served with this certificate, read again when it changes; with neither it nor
+    ``certificate_secret`` there are no webhooks."""
     key_file: str = ""
+    certificate_secret: str = ""
+    """``namespace/name`` of a Secret, there already, for certificates that we make and renew."""
+    certificate_names: tuple[str, ...] = ()
+    """The hosts by which the API server calls us, with ``certificate_secret``."""
+    webhook_configuration: str = "stromboli-admission"
+    """Name of the two configurations in which the API server is told whom to trust."""

@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from stromboli.shared.api import batch, coordination, core, flow, meta, numa, scheduling, topology
+from stromboli.shared.api import batch, core, flow, meta, numa, scheduling, topology
 
 T = TypeVar("T", bound=meta.Object)
 
@@ -115,20 +115,25 @@ NETWORK_POLICIES = Kind(
     meta.Object,
     status_subresource=False,
 )
-LEASES = Kind(
-    "coordination.k8s.io",
-    "v1",
-    "Lease",
-    "leases",
-    coordination.Lease,
-    status_subresource=False,
-)
 INGRESSES = Kind("networking.k8s.io", "v1", "Ingress", "ingresses", meta.Object)
 DEPLOYMENTS = Kind("apps", "v1", "Deployment", "deployments", meta.Object)
 REPLICA_SETS = Kind("apps", "v1", "ReplicaSet", "replicasets", meta.Object)
 STATEFUL_SETS = Kind("apps", "v1", "StatefulSet", "statefulsets", meta.Object)
 DAEMON_SETS = Kind("apps", "v1", "DaemonSet", "daemonsets", meta.Object)
 KUBERNETES_JOBS = Kind("batch", "v1", "Job", "jobs", meta.Object)
+
+MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS = (
+    Kind(
+        "admissionregistration.k8s.io",
+        "v1",
+        f"{way}WebhookConfiguration",
+        f"{way.lower()}webhookconfigurations",
+        meta.Object,
+        namespaced=False,
+        status_subresource=False,
+    )
+    for way in ("Mutating", "Validating")
+)
 
 WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind is read-only in T
     NODES,
@@ -157,7 +162,6 @@ WRITTEN: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # as abo
     EVENTS,
     NETWORK_POLICIES,
     INGRESSES,
-    LEASES,
 )
 """What services only write, or nobody folds yet."""
 
@@ -170,13 +174,16 @@ WORKLOADS: tuple[Kind[meta.Object], ...] = (
 )
 """Kubernetes' own owners of pods: read by name when their pods name our scheduler."""
 
+WEBHOOKS: tuple[Kind[meta.Object], ...] = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
+"""Where admission says whose certificate an API server may trust."""
+
 BY_NAME: dict[tuple[str, str], Kind[meta.Object]] = {
-    (kind.api_version, kind.kind): kind for kind in (*WATCHED, *WRITTEN, *WORKLOADS)
+    (kind.api_version, kind.kind): kind for kind in (*WATCHED, *WRITTEN, *WORKLOADS, *WEBHOOKS)
 }
 """(apiVersion, kind) as a manifest has them -> Kind."""
 
 SUBMITTED: tuple[Kind[meta.Object], ...] = tuple(
-    kind for kind in BY_NAME.values() if kind not in (NODES, EVENTS, SECRETS, LEASES, *WORKLOADS)
+    kind for kind in BY_NAME.values() if kind not in (NODES, EVENTS, SECRETS, *WORKLOADS, *WEBHOOKS)
 )
 """What users may send through our own door."""
 

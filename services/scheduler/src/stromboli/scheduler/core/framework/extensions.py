@@ -200,6 +200,10 @@ class Extensions:
         """A veto: what any plugin refuses is no candidate for any other, in whatever tier."""
         self._add("evictable", test)
 
+    def add_reclaim_limit(self, leave: points.VictimSource) -> None:
+        """What of these victims their queues can lose together, whatever tier chose them."""
+        self._add("reclaim_limit", leave)
+
     def add_eviction_notice(self, tell: points.EvictionNotice) -> None:
         """How long before its end an evicted task is told; the longest holds."""
         self._add("eviction_notice", tell)
@@ -253,9 +257,14 @@ class Extensions:
     def reclaimable(
         self, reclaimer: model.Task, candidates: Sequence[model.Task]
     ) -> list[model.Task]:
-        """Victims all plugins of the deciding tier agree on."""
+        """Victims all plugins of the deciding tier agree on, within the limits of any tier."""
         tiers = self.functions("reclaimable", "enableReclaimable")
-        return _agreed(tiers, candidates, reclaimer)
+        return self._bearable(_agreed(tiers, candidates, reclaimer))
+
+    def _bearable(self, victims: list[model.Task]) -> list[model.Task]:
+        for leave in self.flat("reclaim_limit", "enableReclaimable"):
+            victims = list(leave(victims))
+        return victims
 
     def evictable(
         self, job: model.Job | None, candidates: Sequence[model.Task]
@@ -283,9 +292,11 @@ class Extensions:
     def unified_evictable(
         self, action: str, job: model.Job, candidates: Sequence[model.Task]
     ) -> list[model.Task]:
-        """Victims all plugins of the deciding tier agree on."""
+        """Victims all plugins of the deciding tier agree on; what is reclaimed, within the limits
+        of any tier."""
         left = self.evictable(job, candidates)
-        return _agreed(self.functions("unified_evictable", ""), left, action, job)
+        victims = _agreed(self.functions("unified_evictable", ""), left, action, job)
+        return self._bearable(victims) if action == "gangreclaim" else victims
 
     def overused(self, queue: model.Queue) -> bool:
         """Any plugin says so."""

@@ -79,6 +79,33 @@ def standing(account: Account | None) -> points.Standing | None:
     )
 
 
+def beyond_guarantees(
+    within: session.Session,
+    books: Mapping[str, Account],
+    demands: shares.Demands,
+    victims: Sequence[model.Task],
+) -> list[model.Task]:
+    """The victims, in their order, that leave their queues what is guaranteed to them. O(victims).
+
+    A resource that a victim does not ask for is none of its business.
+    """
+    held: dict[str, shares.Row] = {}
+    going = []
+    for task in victims:
+        job = within.job_of(task)
+        account = books.get(job.queue) if job is not None else None
+        if account is None:
+            going.append(task)
+            continue
+        row = held.setdefault(account.queue.name, list(account.allocated))
+        demand = demands.of(task)
+        least = account.guarantee
+        if all(row[column] - amount >= least[column] for column, amount in demand if least[column]):
+            shares.add(row, demand, -1)
+            going.append(task)
+    return going
+
+
 def gauges(within: session.Session, books: Mapping[str, Account]) -> Iterator[points.Gauge]:
     """What queues hold, deserve and may have, with the field's names. A queue without jobs holds
     nothing; where nothing limits there is no number."""

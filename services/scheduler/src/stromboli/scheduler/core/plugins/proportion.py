@@ -47,6 +47,9 @@ class Plugin:
         within.add_allocatable(self._is_allocatable, self._room)
         within.add_preemptive(self._is_preemptive)
         within.add_reclaimable(self._choose_reclaimable)
+        within.add_reclaim_limit(
+            lambda tasks: accounts.beyond_guarantees(within, self._accounts, self._demands, tasks)
+        )
         within.add_job_enqueueable(self._vote_enqueueable)
         within.add_job_enqueued(self._note_enqueued)
         within.add_event_handler(self._take, self._give_back)

@@ -1,0 +1,158 @@
+{{/* What stands around a service's Deployment, alike for all: account, budget, Service, network,
+     monitoring. Takes what common.deployment takes. */}}
+
+{{- define "common.serviceAccount" -}}
+{{- if .root.Values.serviceAccount.create }}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "common.account" . }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "common.labels" . | nindent 4 }}
+  {{- with .root.Values.serviceAccount.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+automountServiceAccountToken: false
+{{- end }}
+{{- end -}}
+
+{{/* One of the replicas may always go, so that nodes can be drained also with a single one. */}}
+{{- define "common.disruptionBudget" -}}
+{{- if .root.Values.podDisruptionBudget.enabled }}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "common.metadata" . | nindent 2 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels:
+      {{- include "common.selector" . | nindent 6 }}
+{{- end }}
+{{- end -}}
+
+{{/* For monitoring alone: nobody calls such a service. */}}
+{{- define "common.headlessService" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  {{- include "common.metadata" . | nindent 2 }}
+spec:
+  clusterIP: None
+  publishNotReadyAddresses: true
+  selector:
+    {{- include "common.selector" . | nindent 4 }}
+  ports:
+    - {name: health, port: {{ .ports.health }}, targetPort: health}
+{{- end -}}
+
+{{- define "common.serviceMonitor" -}}
+{{- if .root.Values.serviceMonitor.enabled }}
+apiVersion: monitoring.coreos.com/v1
+kind: ServiceMonitor
+metadata:
+  {{- include "common.metadata" . | nindent 2 }}
+    {{- with .root.Values.serviceMonitor.labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  selector:
+    matchLabels:
+      {{- include "common.selector" . | nindent 6 }}
+  endpoints:
+    - port: health
+      path: /metrics
+      interval: {{ .root.Values.serviceMonitor.interval }}
+{{- end }}
+{{- end -}}
+
+{{/* In: health and metrics from inside the cluster, and what `ingress` names. Out: names, the log,
+     the API server where it talks to one, traces, and what `egress` of the values adds. */}}
+{{- define "common.networkPolicy" -}}
+{{- $network := .root.Values.networkPolicy -}}
+{{- if $network.enabled }}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  {{- include "common.metadata" . | nindent 2 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- include "common.selector" . | nindent 6 }}
+  policyTypes: [Ingress, Egress]
+  ingress:
+    - ports: [{protocol: TCP, port: {{ .ports.health }}}]
+      from:
+        {{- toYaml $network.metricsFrom | nindent 8 }}
+    {{- with .ingress }}
+    {{- . | nindent 4 }}
+    {{- end }}
+  egress:
+    - ports: [{protocol: UDP, port: 53}, {protocol: TCP, port: 53}]
+    - ports:
+        {{- range splitList "," (include "common.kafka.bootstrap" .) | uniq }}
+        - {protocol: TCP, port: {{ splitList ":" . | last }}}
+        {{- end }}
+        {{- range .root.Values.global.kafka.brokerPorts }}
+        - {protocol: TCP, port: {{ . }}}
+        {{- end }}
+    {{- if .kubernetes }}
+    # The API server is no pod, so only its ports can be said: that of the service and its own.
+    - ports:
+        {{- range .root.Values.global.apiServerPorts }}
+        - {protocol: TCP, port: {{ . }}}
+        {{- end }}
+    {{- end }}
+    {{- with .root.Values.global.telemetry.otlpEndpoint }}
+    - ports: [{protocol: TCP, port: {{ (urlParse .).host | splitList ":" | last }}}]
+    {{- end }}
+    {{- with .egress }}
+    {{- . | nindent 4 }}
+    {{- end }}
+    {{- with $network.egress }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A ClusterRole of `rules` and its binding to the service's account. */}}
+{{- define "common.clusterRole" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ include "common.clusterName" . | quote }}
+  labels:
+    {{- include "common.labels" . | nindent 4 }}
+rules:
+  {{- .rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ include "common.clusterName" . | quote }}
+  labels:
+    {{- include "common.labels" . | nindent 4 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ include "common.clusterName" . | quote }}}
+subjects:
+  - {kind: ServiceAccount, name: {{ include "common.account" . | quote }}, namespace: {{ .root.Release.Namespace | quote }}}
+{{- end -}}
+
+{{/* The same inside the release's namespace. */}}
+{{- define "common.role" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  {{- include "common.metadata" . | nindent 2 }}
+rules:
+  {{- .rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  {{- include "common.metadata" . | nindent 2 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ include "common.name" . | quote }}}
+subjects:
+  - {kind: ServiceAccount, name: {{ include "common.account" . | quote }}, namespace: {{ .root.Release.Namespace | quote }}}
+{{- end -}}

@@ -1,0 +1,83 @@
+"""Certificates with their keys: made, and read."""
+
+import ipaddress
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from stromboli.admission.core import certificates
+
+BEHIND = timedelta(hours=1)
+"""How far a clock may be behind ours and still take a new certificate."""
+LONGEST_NAME = 64
+"""Letters of a common name; longer ones stand among the alternative names alone."""
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """In PEM. The key is a secret: never logged, never shown."""
+
+    held: certificates.Held
+    certificate: bytes
+    key: bytes
+
+
+def make(names: Sequence[str], now: datetime, valid: timedelta) -> Pair:
+    """A new one for hosts or addresses, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:LONGEST_NAME])])
+    made_at = now.replace(microsecond=0)  # certificates know whole seconds
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(made_at - BEHIND)
+        .not_valid_after(made_at + valid)
+        .add_extension(
+            x509.SubjectAlternativeName([_general(name) for name in names]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    name = f"{made_at:%Y%m%dT%H%M%SZ}"
+    return read(name, signed.public_bytes(serialization.Encoding.PEM), secret)
+
+
+def read(name: str, certificate: bytes, key: bytes) -> Pair:
+    """One as it was kept. Raises ValueError when it is none."""
+    known = x509.load_pem_x509_certificate(certificate)
+    private = serialization.load_pem_private_key(key, None)
+    if private.public_key() != known.public_key():
+        raise ValueError("the key is another certificate's")
+    found = known.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    serves = [
+        *found.get_values_for_type(x509.DNSName),
+        *(str(address) for address in found.get_values_for_type(x509.IPAddress)),
+    ]
+    made_at = known.not_valid_before_utc + BEHIND
+    held = certificates.Held(name, made_at, known.not_valid_after_utc, frozenset(serves))
+    return Pair(held, certificate, key)
+
+
+def ends_at(certificate: bytes) -> datetime:
+    """When the first certificate of a chain in PEM ends. Raises ValueError."""
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
+def _general(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

@@ -1,0 +1,235 @@
+"""Certificates of our own: one is always shown, trusted long before, and renewed in time."""
+
+import asyncio
+import base64
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stromboli.admission import certificates as shell
+from stromboli.admission import key_pairs
+from stromboli.admission.core import certificates
+from stromboli.local.cluster import EmbeddedCluster
+from stromboli.shared import errors, http, runtime
+from stromboli.shared.api import kinds
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NAMES = ("admission.strom.svc",)
+SECRET = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {"name": "mine", "namespace": "default"},
+}
+
+
+def held(name: str, age: timedelta, serves: tuple[str, ...] = NAMES) -> certificates.Held:
+    made = NOW - age
+    return certificates.Held(name, made, made + certificates.VALID, frozenset(serves))
+
+
+def test_a_new_one_is_shown_only_once_it_is_trusted_everywhere() -> None:
+    old, new = held("old", timedelta(days=61)), held("new", timedelta(minutes=9))
+    assert certificates.shown([old, new], NAMES, NOW) == old
+    assert certificates.shown([old, new], NAMES, NOW + timedelta(minutes=1)) == new
+
+
+def test_the_first_one_is_shown_at_once() -> None:
+    """There is nothing better to show."""
+    assert certificates.shown([held("first", timedelta())], NAMES, NOW) is not None
+
+
+def test_one_for_other_hosts_is_replaced_and_never_shown() -> None:
+    other = held("other", timedelta(days=1), ("elsewhere",))
+    assert certificates.is_due([other], NAMES, NOW)
+    assert certificates.shown([other], NAMES, NOW) is None
+
+
+@given(st.integers(0, 400), st.integers(1, 72))
+def test_whenever_we_look_we_show_what_was_trusted_for_a_while_and_has_not_ended(
+    days: int, hours: int
+) -> None:
+    """Over a year and more, however often somebody looks, as long as it is every few days."""
+    known: list[certificates.Held] = []
+    trusted_since: dict[str, datetime] = {}
+    now, end = NOW, NOW + timedelta(days=days)
+    while now <= end:
+        if certificates.is_due(known, NAMES, now):
+            made = certificates.Held(str(now), now, now + certificates.VALID, frozenset(NAMES))
+            known = [*certificates.trusted(known, now), made]
+        for each in certificates.trusted(known, now):
+            trusted_since.setdefault(each.name, now)
+        shown = certificates.shown(known, NAMES, now)
+        assert shown is not None
+        assert shown.ends_at > now
+        is_first = len(trusted_since) == 1
+        assert is_first or now - trusted_since[shown.name] >= certificates.SETTLES_AFTER
+        assert len(certificates.trusted(known, now)) <= 2
+        now += timedelta(hours=hours)
+
+
+class World:
+    """A cluster with an empty Secret and both configurations, and a clock to turn."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self.cluster = cluster
+        self.now = NOW
+
+    def own(self) -> shell.Own:
+        return shell.Own(
+            self.cluster, lambda: self.now, secret="default/mine", names=NAMES, configuration="ours"
+        )
+
+    async def set_up(self) -> None:
+        await self.cluster.create(kinds.SECRETS, "default", msgspec.json.encode(SECRET))
+        for kind in kinds.WEBHOOKS:
+            webhooks = [
+                {"name": name, "clientConfig": {"service": {"name": "s", "namespace": "default"}}}
+                for name in ("a.example.com", "b.example.com")
+            ]
+            body = {
+                "apiVersion": kind.api_version,
+                "kind": kind.kind,
+                "metadata": {"name": "ours"},
+                "webhooks": webhooks,
+            }
+            await self.cluster.create(kind, "", msgspec.json.encode(body))
+
+    async def trusted(self) -> list[bytes]:
+        """Every webhook's bundle."""
+        found = []
+        for kind in kinds.WEBHOOKS:
+            raw = msgspec.json.decode(await self.cluster.get(kind, "", "ours"))
+            found += [each["clientConfig"].get("caBundle", "") for each in raw["webhooks"]]
+        return [base64.b64decode(each) for each in found]
+
+    async def secret(self) -> dict[str, Any]:
+        raw = await self.cluster.get(kinds.SECRETS, "default", "mine")
+        found: dict[str, Any] = msgspec.json.decode(raw)
+        return found
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> Any:
+    async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
+        made = World(cluster)
+        await made.set_up()
+        yield made
+
+
+async def test_every_webhook_trusts_what_is_shown(world: World) -> None:
+    own = world.own()
+    await own.look()
+    certificate = await shown_by(own)
+    assert all(certificate in bundle for bundle in await world.trusted())
+    assert len(await world.trusted()) == 4
+
+
+async def test_replicas_show_the_same_one(world: World) -> None:
+    first, second = world.own(), world.own()
+    await first.look()
+    await second.look()
+    assert await shown_by(first) == await shown_by(second)
+    assert len((await world.secret())["data"]) == 2
+
+
+async def test_a_second_one_that_writes_the_secret_at_the_same_time_is_refused(
+    world: World,
+) -> None:
+    """It looks again, and finds the first one's."""
+    version = (await world.secret())["metadata"]["resourceVersion"]
+    await world.own().look()
+    made = key_pairs.make(NAMES, NOW, certificates.VALID)
+    with pytest.raises(errors.ConflictError):
+        await world.own()._write(made, [], version)
+
+
+async def test_renewal_leaves_no_moment_without_trust(world: World) -> None:
+    """Made, trusted, later shown; the old one is dropped when it has ended."""
+    own = world.own()
+    await own.look()
+    before = await shown_by(own)
+    world.now += timedelta(days=61)
+    await own.look()
+    assert await shown_by(own) == before
+    (bundle, *_) = await world.trusted()
+    assert bundle.count(b"BEGIN CERTIFICATE") == 2
+    world.now += certificates.SETTLES_AFTER
+    await own.look()
+    after = await shown_by(own)
+    assert after != before
+    assert after in bundle
+    world.now += timedelta(days=60)
+    await own.look()
+    (bundle, *_) = await world.trusted()
+    assert before not in bundle
+    assert len((await world.secret())["data"]) == 4
+
+
+async def test_what_somebody_else_put_there_stays_and_is_never_shown(world: World) -> None:
+    change = {"data": {"note": "aGk=", "odd.crt": "aGk=", "odd.key": "aGk="}}
+    body = msgspec.json.encode(change)
+    await world.cluster.patch(kinds.SECRETS, "default", "mine", body, patch_type="merge")
+    own = world.own()
+    await own.look()
+    assert change["data"].items() <= (await world.secret())["data"].items()
+    assert (await shown_by(own)).startswith(b"-----BEGIN")
+
+
+async def test_a_changed_file_is_shown_to_the_next_connection(tmp_path: Path) -> None:
+    paths = tmp_path / "tls.crt", tmp_path / "tls.key"
+    files = shell.Files(*map(str, paths))
+    shown = []
+    for now in (NOW, NOW + timedelta(days=1)):
+        pair = key_pairs.make(NAMES, now, certificates.VALID)
+        for path, content in zip(paths, (pair.certificate, pair.key), strict=True):
+            path.write_bytes(content)
+        await files.look()
+        shown.append(await shown_by(files) == pair.certificate)
+    assert shown == [True, True]
+
+
+async def test_files_that_do_not_fit_leave_the_one_before_in_force(tmp_path: Path) -> None:
+    paths = tmp_path / "tls.crt", tmp_path / "tls.key"
+    pair = key_pairs.make(NAMES, NOW, certificates.VALID)
+    for path, content in zip(paths, (pair.certificate, pair.key), strict=True):
+        path.write_bytes(content)
+    files = shell.Files(*map(str, paths))
+    await files.look()
+    paths[1].write_text("half a")
+    with pytest.raises(errors.PermanentError, match=r"tls\.crt"):
+        await files.look()
+    assert await shown_by(files) == pair.certificate
+
+
+async def test_a_missing_secret_is_said_and_waited_for(world: World) -> None:
+    await world.cluster.delete(kinds.SECRETS, "default", "mine")
+    own, health = world.own(), runtime.Health("admission")
+    with pytest.raises(errors.NotFoundError, match="mine"):
+        await own.look()
+
+    async def make_it() -> None:
+        await world.cluster.create(kinds.SECRETS, "default", msgspec.json.encode(SECRET))
+
+    making = asyncio.create_task(make_it())
+    async with own.kept(health):
+        assert health.is_ready
+    await making
+
+
+async def shown_by(source: shell.Files | shell.Own) -> bytes:
+    """The certificate that a client meets, in PEM."""
+    app = http.health_app(runtime.Health("admission"))
+    async with http.serving(app, http.listen("127.0.0.1", 0), tls=source.tls) as port:
+        blind = ssl.create_default_context()
+        blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=blind)
+        met = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.close()
+        await writer.wait_closed()
+    return ssl.DER_cert_to_PEM_cert(met).encode()

@@ -1,0 +1,133 @@
+"""What agents report of their nodes, and what of it goes to ``cluster.topology``.
+
+Pure: reports and signs of life in, drafts out; time is an argument. Only changes are said. An agent
+that falls silent leaves its last report standing, marked with when it was last heard, so that
+readers see its age and can keep off; a node that is gone takes its report with it.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.messages import node_topology
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What stands on the topic of a node. ``digest``: of the report's bytes as they came, by which
+    signs of life name it."""
+
+    observed: node_topology.TopologyObserved
+    heard_at: datetime
+    digest: str = ""
+
+
+class Reports:
+    """See the module. ``silence``: how long an agent may say nothing. A step costs O(1), a tick
+    O(nodes)."""
+
+    topic = topics.TOPOLOGY
+
+    def __init__(self, silence: timedelta) -> None:
+        self._silence = silence
+        self._known: dict[str, Known] = {}
+        self._overwritten: set[str] = set()
+        """Nodes of which the topic ends with something that nobody hears, or cannot be read."""
+
+    # --- the log ---------------------------------------------------------------------------
+
+    def fold(self, record: envelope.Record) -> None:
+        """Take in a record that readers hear, in the order of the topic."""
+        self._overwritten.discard(record.key)
+        try:
+            message = envelope.decode(record)
+        except errors.UndecodableError:
+            self._known.pop(record.key, None)
+            self._overwritten.add(record.key)
+            return
+        if isinstance(message, node_topology.TopologyObserved):
+            self._known[record.key] = Known(message, message.at)
+        else:
+            self._known.pop(record.key, None)
+
+    def overwrite(self, key: str) -> None:
+        """A replaced writer's record is the last of this key, until we say it again."""
+        self._overwritten.add(key)
+
+    def open(self, now: datetime) -> None:
+        """The log has been folded: agents that were not silent have their time from now on, for
+        nobody listened to them meanwhile."""
+        self._known = {
+            node: msgspec.structs.replace(known, heard_at=now)
+            for node, known in self._known.items()
+        }
+
+    # --- agents ----------------------------------------------------------------------------
+
+    def report(
+        self, node: str, topology: node_topology.NodeTopology, digest: str, now: datetime
+    ) -> envelope.Draft | None:
+        """A node as its agent sees it; None if that is known already."""
+        before = self._known.get(node)
+        if (
+            before is not None
+            and before.observed.topology == topology
+            and before.observed.silent_since is None
+            and node not in self._overwritten
+        ):
+            self._known[node] = Known(before.observed, now, digest)
+            return None
+        observed = node_topology.TopologyObserved(node=node, at=now, topology=topology)
+        return self._say(Known(observed, now, digest), now)
+
+    def alive(self, node: str, digest: str, now: datetime) -> bool:
+        """A sign of life; whether the report it names is what stands, so that it need not be sent
+        again."""
+        known = self._known.get(node)
+        if known is None or known.observed.silent_since is not None or known.digest != digest:
+            return False
+        self._known[node] = msgspec.structs.replace(known, heard_at=now)
+        return True
+
+    def tick(self, now: datetime, is_there: Callable[[str], bool]) -> list[envelope.Draft]:
+        """What time brings: agents fall silent, nodes are gone, and what others hide is said
+        again. ``is_there``: whether there is such a node, or that is not known."""
+        drafts = []
+        for node in sorted(self._known.keys() | self._overwritten):
+            known = self._known.get(node)
+            if known is None or not is_there(node):
+                drafts.append(self._say_gone(node, now))
+            elif known.observed.silent_since is None and now - known.heard_at > self._silence:
+                observed = msgspec.structs.replace(known.observed, silent_since=known.heard_at)
+                drafts.append(self._say(Known(observed, known.heard_at), now))
+            elif node in self._overwritten:
+                drafts.append(self._say(known, now))
+        return drafts
+
+    def silent(self) -> dict[str, datetime]:
+        """Nodes whose agents are silent, and since when."""
+        return {
+            node: known.observed.silent_since
+            for node, known in sorted(self._known.items())
+            if known.observed.silent_since is not None
+        }
+
+    def _say(self, known: Known, now: datetime) -> envelope.Draft:
+        node = known.observed.node
+        self._known[node] = known
+        self._overwritten.discard(node)
+        return envelope.Draft(topic=self.topic, key=node, message=known.observed, time=now)
+
+    def _say_gone(self, node: str, now: datetime) -> envelope.Draft:
+        self._known.pop(node, None)
+        self._overwritten.discard(node)
+        return envelope.Draft(topic=self.topic, key=node, message=None, time=now)
+
+
+def read(body: bytes) -> node_topology.NodeTopology:
+    """An agent's report. Raises msgspec.DecodeError."""
+    return _DECODER.decode(body)
+
+
+_DECODER = msgspec.json.Decoder(node_topology.NodeTopology)

@@ -1,0 +1,123 @@
+"""What of agents' reports is said: changes, silence, and the end of nodes."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from stromboli.monitor.core import reports
+from stromboli.shared import envelope
+from stromboli.shared.messages import node_topology
+from stromboli.testkit import builders
+
+SILENCE = timedelta(seconds=90)
+ONE = node_topology.NodeTopology(cells=(node_topology.NumaCell(id=0, cpus="0-3"),))
+OTHER = node_topology.NodeTopology(cells=(node_topology.NumaCell(id=0, cpus="0-2"),))
+
+
+def at(seconds: float) -> datetime:
+    return builders.NOON + timedelta(seconds=seconds)
+
+
+def begun(*drafts: envelope.Draft) -> reports.Reports:
+    """A monitor that finds these on its topic, and opens at second 0."""
+    made = reports.Reports(SILENCE)
+    for offset, draft in enumerate(drafts):
+        made.fold(builders.make_record(draft, offset))
+    made.open(at(0))
+    return made
+
+
+def told(draft: envelope.Draft | None) -> node_topology.TopologyObserved:
+    assert draft is not None
+    assert isinstance(draft.message, node_topology.TopologyObserved)
+    return draft.message
+
+
+def everywhere(_: str) -> bool:
+    return True
+
+
+def test_only_changes_are_said() -> None:
+    known = begun()
+    first = known.report("n1", ONE, "a", at(1))
+    assert told(first) == node_topology.TopologyObserved(node="n1", at=at(1), topology=ONE)
+    assert known.report("n1", ONE, "a", at(2)) is None
+    assert told(known.report("n1", OTHER, "b", at(3))).at == at(3)
+
+
+def test_a_sign_of_life_is_taken_for_the_report_that_stands_alone() -> None:
+    known = begun()
+    assert not known.alive("n1", "a", at(0))
+    known.report("n1", ONE, "a", at(1))
+    assert known.alive("n1", "a", at(2))
+    assert not known.alive("n1", "b", at(3))
+
+
+def test_an_agent_that_falls_silent_leaves_its_report_with_its_age() -> None:
+    known = begun()
+    known.report("n1", ONE, "a", at(1))
+    known.alive("n1", "a", at(20))
+    assert known.tick(at(110), everywhere) == []
+    (draft,) = known.tick(at(111), everywhere)
+    assert told(draft) == node_topology.TopologyObserved(
+        node="n1", at=at(1), topology=ONE, silent_since=at(20)
+    )
+    assert known.tick(at(200), everywhere) == []
+    assert known.silent() == {"n1": at(20)}
+
+
+def test_an_agent_that_comes_back_is_heard_again() -> None:
+    """Also with the report that stands."""
+    known = begun()
+    known.report("n1", ONE, "a", at(1))
+    known.tick(at(100), everywhere)
+    assert not known.alive("n1", "a", at(101))
+    assert told(known.report("n1", ONE, "a", at(101))).silent_since is None
+    assert known.silent() == {}
+
+
+def test_a_restarted_monitor_repeats_nothing_and_gives_agents_their_time() -> None:
+    before = reports.Reports(SILENCE)
+    said = before.report("n1", ONE, "a", at(-1000))
+    assert said is not None
+    known = begun(said)
+    assert known.report("n1", ONE, "a", at(1)) is None
+    assert begun(said).tick(at(90), everywhere) == []
+    assert told(begun(said).tick(at(91), everywhere)[0]).silent_since == at(0)
+
+
+def test_what_is_silent_stays_so_over_a_restart() -> None:
+    before = reports.Reports(SILENCE)
+    before.report("n1", ONE, "a", at(-1000))
+    (said,) = before.tick(at(-500), everywhere)
+    known = begun(said)
+    assert known.silent() == {"n1": at(-1000)}
+    assert known.tick(at(1000), everywhere) == []
+
+
+def test_the_report_of_a_node_that_is_gone_goes_too() -> None:
+    known = begun()
+    known.report("n1", ONE, "a", at(1))
+    (draft,) = known.tick(at(2), lambda node: node != "n1")
+    assert (draft.key, draft.message) == ("n1", None)
+    assert known.tick(at(3), everywhere) == []
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_a_replaced_monitor_hides_is_said_again(is_known: bool) -> None:
+    known = begun()
+    if is_known:
+        known.report("n1", ONE, "a", at(1))
+    known.overwrite("n1")
+    (draft,) = known.tick(at(2), everywhere)
+    assert draft.key == "n1"
+    assert (draft.message is None) is not is_known
+    assert known.tick(at(3), everywhere) == []
+
+
+def test_a_record_that_cannot_be_read_is_replaced() -> None:
+    known = reports.Reports(SILENCE)
+    known.fold(builders.garbled(reports.Reports.topic, "n1"))
+    known.open(at(0))
+    assert told(known.report("n1", ONE, "a", at(1))).topology == ONE
+    assert known.tick(at(2), everywhere) == []

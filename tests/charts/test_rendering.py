@@ -1,0 +1,185 @@
+"""What Helm makes of the charts: linted, refused where values are wrong, safe by default."""
+
+import pytest
+
+from stromboli.testkit.parts import tools
+from tests.charts import helm
+
+pytestmark = pytest.mark.real
+TRIAL = ("--set", "global.kafka.trial=true")
+
+
+@pytest.fixture(scope="module")
+def whole(real_tools: tools.Tools) -> list[helm.Object]:
+    """Everything, with the broker to try things with."""
+    return helm.rendered("stromboli", *TRIAL, release="stromboli")
+
+
+@pytest.mark.parametrize("chart", helm.CHARTS)
+def test_a_chart_has_nothing_to_complain_about(chart: str, real_tools: tools.Tools) -> None:
+    options = [] if chart in ("base", "kafka") else [*helm.BROKERS]
+    path = str(helm.CHARTS[chart])
+    said = helm.run("lint", "--strict", path, "--kube-version", helm.KUBERNETES, *options)
+    assert "WARNING" not in said
+
+
+@pytest.mark.parametrize(
+    ("chart", "options", "said"),
+    [
+        ("monitor", ("--set", "replicas=two"), "at '/replicas': got string, want integer"),
+        ("monitor", ("--set", "replica=3"), "additional properties 'replica' not allowed"),
+        (
+            "scheduler",
+            ("--set", "settings.sync_max_age=3"),
+            "at '/settings': additional properties 'sync_max_age' not allowed",
+        ),
+        ("scheduler", ("--set", "settings.seed=x"), "at '/settings/seed': got string"),
+        ("controller", ("--set", "settings.kafka=x"), "'kafka' not allowed"),
+        ("admission", ("--set", "certificate.by=me"), "must be one of 'own', 'cert-manager'"),
+        ("stromboli", ("--set", "admission.judgedBy=me"), "at '/judgedBy': value must be one of"),
+        (
+            "stromboli",
+            ("--set", "global.kafka.security=TLS"),
+            "'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT', 'SASL_SSL'",
+        ),
+        ("monitor", ("--set", "global.kafka.bootstrap={kafka}"), "'kafka' does not match"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(
+    chart: str, options: tuple[str, ...], said: str, real_tools: tools.Tools
+) -> None:
+    with pytest.raises(helm.HelmError) as refused:
+        helm.rendered(chart, *helm.BROKERS, *options)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "global.kafka.bootstrap is empty: name your brokers"),
+        ((*TRIAL, *helm.BROKERS), "set one of them"),
+        (
+            (*helm.BROKERS, "--set", "global.kafka.security=SASL_SSL"),
+            "global.kafka.sasl.secret: name the Secret",
+        ),
+    ],
+)
+def test_what_lacks_is_said_with_the_next_step(
+    options: tuple[str, ...], said: str, real_tools: tools.Tools
+) -> None:
+    with pytest.raises(helm.HelmError) as refused:
+        helm.rendered("monitor", *options)
+    assert said in str(refused.value)
+
+
+def test_nothing_of_the_system_runs_with_more_rights_than_it_needs(
+    whole: list[helm.Object],
+) -> None:
+    """Neither the services nor the broker: the API server judges the same by Pod Security."""
+    workloads = [*helm.of_kind(whole, "Deployment"), *helm.of_kind(whole, "StatefulSet")]
+    assert len(workloads) == 5
+    for each in workloads:
+        pod = each["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["priorityClassName"] == "stromboli-system"
+        assert pod["schedulerName"] == "default-scheduler"
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+            assert container["resources"]["limits"]["memory"]
+            assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
+
+
+def test_the_scheduler_has_no_kubernetes_access_at_all(whole: list[helm.Object]) -> None:
+    """No rule names its account, and its pods have no token."""
+    pod = helm.the(whole, "Deployment", "-scheduler")["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        for each in helm.of_kind(whole, kind):
+            assert pod["serviceAccountName"] not in [it["name"] for it in each["subjects"]]
+    policy = helm.the(whole, "NetworkPolicy", "-scheduler")
+    ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule.get("ports", [])]
+    assert not {443, 6443} & set(ports)
+
+
+def test_one_release_of_all_and_one_for_each_make_the_same_names(
+    whole: list[helm.Object], real_tools: tools.Tools
+) -> None:
+    """Who began with the one can go on with the other."""
+    together = {(each["kind"], each["metadata"]["name"]) for each in whole}
+    for service in helm.SERVICES:
+        for each in helm.rendered(service, *helm.BROKERS):
+            assert (each["kind"], each["metadata"]["name"]) in together
+
+
+def test_what_needs_others_definitions_is_off(whole: list[helm.Object]) -> None:
+    """A cluster without the Prometheus operator and without cert-manager takes everything."""
+    groups = {each["apiVersion"].partition("/")[0] for each in whole}
+    assert not {group for group in groups if group.endswith((".coreos.com", "cert-manager.io"))}
+
+
+def test_monitoring_and_cert_manager_are_there_when_asked_for(real_tools: tools.Tools) -> None:
+    options = ("--set", "serviceMonitor.enabled=true", "--set", "certificate.by=cert-manager")
+    objects = helm.rendered("admission", *helm.BROKERS, *options)
+    monitor = helm.the(objects, "ServiceMonitor")
+    service = helm.the(objects, "Service")
+    labels = monitor["spec"]["selector"]["matchLabels"]
+    assert labels.items() <= service["metadata"]["labels"].items()
+    assert monitor["spec"]["endpoints"][0]["port"] in [
+        port["name"] for port in service["spec"]["ports"]
+    ]
+    certificate = helm.the(objects, "Certificate")
+    host = f"{service['metadata']['name']}.batch.svc"
+    assert certificate["spec"]["dnsNames"] == [host]
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        annotations = helm.the(objects, kind)["metadata"]["annotations"]
+        name = annotations["cert-manager.io/inject-ca-from"]
+        assert name == f"batch/{certificate['metadata']['name']}"
+    # What cert-manager writes, the pod reads; and the service needs no right to do it itself.
+    pod = helm.the(objects, "Deployment")["spec"]["template"]["spec"]
+    secrets = [each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each]
+    assert secrets == [certificate["spec"]["secretName"]]
+    assert not list(helm.of_kind(objects, "Role"))
+
+
+def test_pods_are_shown_to_us_only_where_there_are_resource_groups(
+    whole: list[helm.Object], real_tools: tools.Tools
+) -> None:
+    def resources(objects: list[helm.Object]) -> set[str]:
+        configuration = helm.the(objects, "MutatingWebhookConfiguration")
+        return {it for each in configuration["webhooks"] for it in each["rules"][0]["resources"]}
+
+    assert "pods" not in resources(whole)
+    groups = '[{"resourceGroup": "gpu", "object": {"key": "namespace", "value": ["ml"]}}]'
+    objects = helm.rendered("admission", *helm.BROKERS, "--set-json", f"resourceGroups={groups}")
+    assert "pods" in resources(objects)
+
+
+def test_the_brokers_secrets_stand_in_no_object_of_ours(real_tools: tools.Tools) -> None:
+    """They are named, and read by the pod from the user's own Secrets."""
+    settings = (
+        "global.kafka.security=SASL_SSL",
+        "global.kafka.sasl.secret=account",
+        "global.kafka.tls.secret=authority",
+    )
+    options = [word for setting in settings for word in ("--set", setting)]
+    for service in helm.SERVICES:
+        objects = helm.rendered(service, *helm.BROKERS, *options)
+        (container,) = helm.the(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+        by_name = {each["name"]: each for each in container["env"]}
+        reference = by_name["STROM_KAFKA_SASL_PASSWORD"]["valueFrom"]["secretKeyRef"]
+        assert reference == {"name": "account", "key": "password"}
+        folder = by_name["STROM_KAFKA_TLS_CA_FILE"]["value"].rpartition("/")[0]
+        assert folder in [each["mountPath"] for each in container["volumeMounts"]]
+
+
+def test_a_whole_number_is_written_in_full(real_tools: tools.Tools) -> None:
+    """Helm reads numbers as floating point, and would write 1e+06, which is no whole number."""
+    objects = helm.rendered("admission", *helm.BROKERS, "--set", "settings.attempts_kept=1000000")
+    (container,) = helm.the(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert {"name": "STROM_ADMISSION_ATTEMPTS_KEPT", "value": "1000000"} in container["env"]

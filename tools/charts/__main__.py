@@ -1,0 +1,45 @@
+"""Writes what the charts hold of the code anew; with `--check` it only compares.
+
+    python -m tools.charts [--check]
+
+Custom resource definitions, policies and webhooks are the code's own; what values may be said is
+in `schemas`; the values that all services share stand in `charts/common/global.yaml`. With
+`--check` nothing is written, and the exit status is 1 if a file is not what would be written.
+"""
+
+import sys
+from pathlib import Path
+
+from tools.charts import objects, schemas, shared_values
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def written() -> dict[Path, str]:
+    """Path -> what the file should hold."""
+    return {
+        ROOT / name: text
+        for part in (objects.files(), schemas.files(), shared_values.files(ROOT))
+        for name, text in part.items()
+    }
+
+
+def main() -> None:
+    """Write, or compare."""
+    stale = [
+        path
+        for path, text in written().items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    ]
+    if sys.argv[1:] == ["--check"]:
+        if stale:
+            names = ", ".join(path.relative_to(ROOT).as_posix() for path in stale)
+            sys.exit(f"not up to date: {names}; run python -m tools.charts")
+        return
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(written()[path], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

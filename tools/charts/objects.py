@@ -1,0 +1,101 @@
+"""What the charts install of the code's own: definitions, policies, webhooks."""
+
+from typing import Any
+
+import yaml
+
+from stromboli.admission import webhooks
+from stromboli.shared import crds, policies
+from stromboli.shared.api import kinds
+
+HEAD = "# Written by `python -m tools.charts`: edit {source} instead.\n"
+NAMES = "@scheduler names@"
+RELEASE = "@release@"
+WHERE = "https://release"
+
+
+class _Writer(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def files() -> dict[str, str]:
+    """Path below the repository -> text."""
+    definitions = {
+        f"charts/base/crds/{document['spec']['names']['plural']}.yaml": HEAD.format(
+            source="shared/src/stromboli/shared/crds/source"
+        )
+        + _yaml(document)
+        for document in crds.documents()
+    }
+    admission = "services/admission/chart/templates"
+    return {
+        **definitions,
+        f"{admission}/policies.yaml": _policies(),
+        f"{admission}/webhooks.yaml": _webhooks(),
+    }
+
+
+def _yaml(*documents: Any) -> str:
+    return yaml.dump_all(documents, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _policies() -> str:
+    """That of pods always, the others where they judge instead of the webhooks."""
+    plurals = [path.stem for path in policies.paths()]
+    texts = {
+        plural: _yaml(*policies.documents(plural, [NAMES])).replace(f'"{NAMES}"', _NAMES)
+        for plural in plurals
+    }
+    if any(text.count("{{") != text.count(_NAMES) for text in texts.values()):
+        raise ValueError("a policy has braces, which the template would take for its own")
+    pods = texts.pop(kinds.PODS.plural)
+    head = HEAD.format(source="shared/src/stromboli/shared/policies/rules.py")
+    others = "---\n".join(texts.values())
+    return f"{head}{pods}{_IF_POLICIES}---\n{others}{_END}"
+
+
+def _webhooks() -> str:
+    """Both configurations, led to the service of the release; that for pods only where there are
+    resource groups. Whose certificate to trust is written into them later, by the service or by
+    cert-manager."""
+    texts = []
+    for document in webhooks.configurations(WHERE, b"", resource_groups=True):
+        entries = document.pop("webhooks")
+        document["metadata"] = RELEASE
+        texts.append(_yaml(document).replace(f"metadata: '{RELEASE}'\n", _METADATA) + "webhooks:\n")
+        for entry in entries:
+            path = entry["clientConfig"]["url"].removeprefix(WHERE)
+            entry["clientConfig"] = RELEASE
+            text = _yaml([entry]).replace(f"clientConfig: '{RELEASE}'\n", _CLIENT.format(path=path))
+            is_optional = entry["rules"][0]["resources"] == ["pods"]
+            texts.append(f"{_IF_GROUPS}{text}{_END}" if is_optional else text)
+        texts.append("---\n")
+    head = HEAD.format(source="services/admission/src/stromboli/admission/webhooks.py")
+    return head + _IF_WEBHOOKS + _CONTEXT + "".join(texts[:-1]) + _END
+
+
+_CONTEXT = '{{- $context := dict "root" . "service" "admission" }}\n'
+_NAMES = '{{ .Values.global.schedulerNames | toJson | trimPrefix "[" | trimSuffix "]" }}'
+_IF_POLICIES = '{{- if eq .Values.judgedBy "policies" }}\n'
+_IF_WEBHOOKS = '{{- if eq .Values.judgedBy "webhooks" }}\n'
+_IF_GROUPS = "{{- if .Values.resourceGroups }}\n"
+_END = "{{- end }}\n"
+_METADATA = """\
+metadata:
+  name: {{ include "admission.configuration" . }}
+  labels:
+    {{- include "common.labels" $context | nindent 4 }}
+  {{- if eq .Values.certificate.by "cert-manager" }}
+  annotations:
+    cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/{{ include "common.name" $context }}
+  {{- end }}
+"""
+_CLIENT = """\
+clientConfig:
+    service:
+      name: {{{{ include "common.name" $context }}}}
+      namespace: {{{{ .Release.Namespace }}}}
+      path: {path}
+      port: 443
+"""

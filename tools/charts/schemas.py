@@ -1,0 +1,206 @@
+"""What may be said in the values of each chart, as JSON Schema: anything else is refused by name.
+
+The names and types of settings come from the services' own Structs; what a chart sets by itself
+cannot be set a second time.
+"""
+
+import json
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stromboli.admission.settings import Settings as AdmissionSettings
+from stromboli.controller.settings import Settings as ControllerSettings
+from stromboli.monitor.settings import Settings as MonitorSettings
+from stromboli.scheduler.settings import Settings as SchedulerSettings
+
+Schema = dict[str, Any]
+SETTINGS: Mapping[str, type[msgspec.Struct]] = types.MappingProxyType(
+    {
+        "admission": AdmissionSettings,
+        "controller": ControllerSettings,
+        "monitor": MonitorSettings,
+        "scheduler": SchedulerSettings,
+    }
+)
+OWN = frozenset(
+    {
+        "instance", "scheduler_names", "health_host", "health_port", "rest_host", "rest_port",
+        "webhook_host", "webhook_port", "certificate_file", "key_file", "certificate_secret",
+        "certificate_names", "webhook_configuration", "resource_groups_file", "configuration",
+    }
+)  # fmt: skip
+"""Settings that follow from other values, or from how a pod is made."""
+_SIMPLE: Mapping[Any, Schema] = types.MappingProxyType(
+    {
+        str: {"type": "string"},
+        int: {"type": "integer"},
+        float: {"type": "number"},
+        bool: {"type": "boolean"},
+    }
+)
+
+
+def files() -> dict[str, str]:
+    """Path below the repository -> text."""
+    schemas = {
+        **{f"services/{service}/chart": _service(service) for service in SETTINGS},
+        "charts/stromboli": _umbrella(),
+        "charts/base": _object(
+            _PARENT | {"global": _object({"priorityClassName": _NAME}, more=True)}
+        ),
+        "charts/kafka": _kafka(),
+    }
+    return {
+        f"{chart}/values.schema.json": json.dumps(
+            {"$schema": "http://json-schema.org/draft-07/schema#", **schema}, indent=2
+        )
+        + "\n"
+        for chart, schema in schemas.items()
+    }
+
+
+def _object(properties: Schema, *, more: bool = False, **rest: Any) -> Schema:
+    """With no other properties, unless ``more``."""
+    return {
+        "type": "object",
+        "properties": properties,
+        **({} if more else {"additionalProperties": False}),
+        **rest,
+    }
+
+
+def _map(of: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": of}
+
+
+def _list(of: Schema, **rest: Any) -> Schema:
+    return {"type": "array", "items": of, **rest}
+
+
+_TEXT: Schema = {"type": "string"}
+_FLAG: Schema = {"type": "boolean"}
+_ANY: Schema = {"type": "object"}
+_NAME: Schema = {"type": "string", "pattern": r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$"}
+_PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
+_PULL: Schema = {"enum": ["Always", "IfNotPresent", "Never"]}
+_QUANTITY: Schema = {"type": ["string", "number"], "pattern": r"^[0-9.]+([EPTGMk]i?|m)?$"}
+_RESOURCES = _object({"requests": _map(_QUANTITY), "limits": _map(_QUANTITY)}, more=True)
+_ON = _object({"enabled": _FLAG})
+_PARENT: Schema = {"enabled": _FLAG}
+"""What a chart above this one may say of it."""
+
+GLOBAL = _object(
+    {
+        "cell": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"},
+        "schedulerNames": _list({**_NAME, "minLength": 1}, minItems=1),
+        "image": _object(
+            {"registry": _TEXT, "tag": _TEXT, "pullSecrets": _list(_object({"name": _NAME}))}
+        ),
+        "kafka": _object(
+            {
+                "bootstrap": _list({"type": "string", "pattern": r"^[^\s,:]+:[0-9]{1,5}$"}),
+                "brokerPorts": _list(_PORT),
+                "replicationFactor": {"type": "integer", "minimum": 1, "maximum": 15},
+                "trial": _FLAG,
+                "security": {"enum": ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]},
+                "sasl": _object(
+                    {
+                        "mechanism": {"enum": ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]},
+                        "secret": _NAME,
+                        "usernameKey": _TEXT,
+                        "passwordKey": _TEXT,
+                    }
+                ),
+                "tls": _object({"secret": _NAME, "caKey": _TEXT, "clientCertificate": _FLAG}),
+            }
+        ),
+        "priorityClassName": _NAME,
+        "apiServerPorts": _list(_PORT, minItems=1),
+        "telemetry": _object(
+            {"otlpEndpoint": {"type": "string", "pattern": "^(https?://[^/:]+:[0-9]+.*)?$"}}
+        ),
+    }
+)
+_COMMON: Schema = {
+    "replicas": {"type": "integer", "minimum": 0, "maximum": 5},
+    "image": _object({"repository": _TEXT, "tag": _TEXT, "digest": _TEXT, "pullPolicy": _PULL}),
+    "environment": _list(
+        _object({"name": _TEXT, "value": _TEXT, "valueFrom": _ANY}, required=["name"])
+    ),
+    "resources": _RESOURCES,
+    "serviceAccount": _object({"create": _FLAG, "name": _NAME, "annotations": _map(_TEXT)}),
+    "podDisruptionBudget": _ON,
+    "networkPolicy": _object({"enabled": _FLAG, "metricsFrom": _list(_ANY), "egress": _list(_ANY)}),
+    "serviceMonitor": _object(
+        {
+            "enabled": _FLAG,
+            "interval": {"type": "string", "pattern": "^[0-9]+(ms|s|m)$"},
+            "labels": _map(_TEXT),
+        }
+    ),
+    "podAnnotations": _map(_TEXT),
+    "podLabels": _map(_TEXT),
+    "nodeSelector": _map(_TEXT),
+    "tolerations": _list(_ANY),
+    "affinity": _ANY,
+    "global": GLOBAL,
+    "common": _ANY,
+}
+_OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
+    {
+        "admission": {
+            "certificate": _object({"by": {"enum": ["own", "cert-manager"]}}),
+            "judgedBy": {"enum": ["webhooks", "policies"]},
+            "resourceGroups": _list(_object({"resourceGroup": _TEXT}, more=True)),
+        },
+        "controller": {"ownerReferencesPermissionEnforcement": _FLAG},
+        "monitor": {},
+        "scheduler": {"configuration": {"type": "string", "minLength": 1}},
+    }
+)
+
+
+def _service(service: str) -> Schema:
+    settings = _object(dict(_settings(SETTINGS[service])))
+    return _object(_COMMON | {"settings": settings} | _OF_ONE[service])
+
+
+def _settings(struct: type[msgspec.Struct]) -> typing.Iterator[tuple[str, Schema]]:
+    for field in msgspec.structs.fields(struct):
+        if field.name in OWN or (
+            isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)
+        ):
+            continue
+        yield field.name, _type(field.type)
+
+
+def _type(type_: Any) -> Schema:
+    origin, arguments = typing.get_origin(type_), typing.get_args(type_)
+    if origin is tuple:
+        return _list(_type(arguments[0]))
+    if origin is typing.Literal:
+        return {"enum": list(arguments)}
+    return dict(_SIMPLE[type_])
+
+
+def _umbrella() -> Schema:
+    """Each service's own values are judged by its own chart."""
+    services = dict.fromkeys(SETTINGS, _ANY)
+    return _object({**services, "base": _ANY, "kafka": _ANY, "global": GLOBAL})
+
+
+def _kafka() -> Schema:
+    return _object(
+        {
+            "image": _object({"repository": _TEXT, "tag": _TEXT, "pullPolicy": _PULL}),
+            "storage": _object({"size": _QUANTITY, "className": _TEXT}),
+            "resources": _RESOURCES,
+            "networkPolicy": _ON,
+            "global": _ANY,
+            "common": _ANY,
+        }
+    )

@@ -1,0 +1,26 @@
+"""The values that all charts share, as the end of each chart's own."""
+
+from pathlib import Path
+
+SOURCE = "charts/common/global.yaml"
+CHARTS = (
+    "charts/stromboli",
+    "services/admission/chart",
+    "services/controller/chart",
+    "services/monitor/chart",
+    "services/scheduler/chart",
+)
+
+
+def files(root: Path) -> dict[str, str]:
+    """Each chart's values with the shared ones from their first line on."""
+    shared = (root / SOURCE).read_text(encoding="utf-8")
+    first = shared.splitlines()[0]
+    found = {}
+    for chart in CHARTS:
+        name = f"{chart}/values.yaml"
+        own, marker, _ = (root / name).read_text(encoding="utf-8").partition(first)
+        if not marker:
+            own += "\n"
+        found[name] = own + shared
+    return found
