@@ -10,7 +10,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from stromboli.local import accounts as account_files
 from stromboli.local import system
+from stromboli.local.cluster import OWN_NAME
 from stromboli.local.demo import experiment, real, report
 from stromboli.local.nodes import rules as rule_files
 from stromboli.local.nodes import simulated
@@ -62,6 +64,13 @@ def up(
         int | None,
         typer.Option(help="Port of REST; 0 takes a free one. [default: 8480, or the next free]"),
     ] = None,
+    accounts: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of accounts and RBAC roles: REST asks for tokens then. [default: none, "
+            "whoever reaches it may do everything]"
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every step.")] = False,
     disorder: Annotated[
         int | None,
@@ -91,6 +100,7 @@ def up(
             port=system.USUAL_PORT if port is None else port,
             port_may_move=port is None,
             disorder=disorder,
+            accounts=account_files.read(accounts, OWN_NAME) if accounts else None,
             scheduler=SchedulerSettings(configuration=str(config) if config else ""),
         )
     except ValueError as error:

@@ -6,13 +6,14 @@ cluster are durable below one folder and never share a transaction.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from stromboli.admission import rest, service, webhooks
+from stromboli.admission import asking, rest, service, webhooks
 from stromboli.admission.door import Door
 from stromboli.admission.settings import DoorSettings
 from stromboli.controller import service as controller
@@ -30,6 +31,7 @@ from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import http, runtime
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.cluster.accounts import Accounts
 
 LOOPBACK = "127.0.0.1"
 USUAL_PORT = 8480
@@ -42,7 +44,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     ``nodes``: manifests of simulated nodes to create if they are missing. ``process_nodes``:
     manifests of nodes that run processes, see ``processes``. ``port`` 0 takes a free one; a
     taken one is replaced by the next free if ``port_may_move``. ``disorder``: a seed by which
-    everything read is delayed, repeated and reordered across topics, for tests.
+    everything read is delayed, repeated and reordered across topics, for tests. ``accounts``: who
+    may do what, see ``stromboli.local.accounts``; without, whoever reaches REST may do everything.
     """
 
     state: Path
@@ -53,6 +56,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     port_may_move: bool = False
     disorder: int | None = None
     scheduler: SchedulerSettings = SchedulerSettings()
+    accounts: Accounts | None = None
 
 
 class System(msgspec.Struct, frozen=True):
@@ -89,14 +93,17 @@ async def running(
             )
         )
         settings = DoorSettings()
-        doors.append(Door(settings, cluster, clock))
+        askers = None
+        if options.accounts is not None:
+            askers = asking.Askers(options.accounts, settings.reviews_kept_s, time.monotonic)
+        doors.append(Door(settings, cluster, clock, askers))
         healths = {
             name: runtime.Health(name)
             for name in ("admission", "monitor", "scheduler", "controller")
         }
-        handlers = [*http.health_routes(tuple(healths.values())), *rest.routes(doors[0], cluster)]
+        app = rest.front(doors[0], cluster, settings, tuple(healths.values()), askers)
         bound = _listen(options)
-        port = await stack.enter_async_context(http.serving(rest.app(handlers), bound))
+        port = await stack.enter_async_context(http.serving(app, bound))
         await stack.enter_async_context(doors[0].feeds)
         await simulated.create_nodes(cluster, list(options.nodes))
         view = await _view(options)

@@ -15,8 +15,22 @@ from stromboli.shared import runtime
 
 
 def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHandler]:
-    """The three routes that operators know, over all services of this process. ``/readyz`` names
-    what is waited for (503), or what people should look at (200)."""
+    """The three routes that operators know, over all services of this process: the probes, and
+    ``/metrics``."""
+
+    @get("/metrics", media_type=MediaType.TEXT, include_in_schema=False, sync_to_thread=False)
+    def metrics() -> Response[bytes]:
+        return Response(
+            prometheus_client.generate_latest(),
+            media_type=prometheus_client.CONTENT_TYPE_LATEST,
+        )
+
+    return [*probe_routes(healths), metrics]
+
+
+def probe_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHandler]:
+    """``/livez``, and ``/readyz``, which names what is waited for (503), or what people should look
+    at (200)."""
 
     @get("/livez", media_type=MediaType.TEXT, include_in_schema=False, sync_to_thread=False)
     def livez() -> str:
@@ -29,14 +43,7 @@ def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHan
             return Response(waiting, status_code=503)
         return Response({health.service: health.warnings for health in healths if health.warnings})
 
-    @get("/metrics", media_type=MediaType.TEXT, include_in_schema=False, sync_to_thread=False)
-    def metrics() -> Response[bytes]:
-        return Response(
-            prometheus_client.generate_latest(),
-            media_type=prometheus_client.CONTENT_TYPE_LATEST,
-        )
-
-    return [livez, readyz, metrics]
+    return [livez, readyz]
 
 
 def health_app(*healths: runtime.Health) -> Litestar:

@@ -2,5 +2,6 @@
 
 from stromboli.local.cluster.embedded import EmbeddedCluster
 from stromboli.local.cluster.hook import Hook, Kubelet
+from stromboli.local.cluster.reviews import OWN_NAME
 
-__all__ = ["EmbeddedCluster", "Hook", "Kubelet"]
+__all__ = ["OWN_NAME", "EmbeddedCluster", "Hook", "Kubelet"]

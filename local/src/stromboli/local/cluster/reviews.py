@@ -17,7 +17,9 @@ from stromboli.shared.cluster import port
 
 Document = dict[str, Any]
 
-USER = {"username": "stromboli:embedded", "groups": ["system:authenticated"]}
+OWN_NAME = "stromboli:embedded"
+"""Whose writes all writes are: the embedded cluster knows no others."""
+USER = {"username": OWN_NAME, "groups": ["system:authenticated"]}
 """Whoever can reach the embedded cluster is in this process: there are no accounts."""
 
 

@@ -1,13 +1,18 @@
 """``python -m stromboli.admission``: the service as a process of its own."""
 
 import contextlib
+import ssl
 import sys
+import time
+from collections.abc import AsyncIterator
 
-from stromboli.admission import certificates, rest, service, webhooks
+from litestar import Litestar
+
+from stromboli.admission import asking, certificates, rest, service, webhooks
 from stromboli.admission.door import Door
 from stromboli.admission.settings import Settings
 from stromboli.shared import http, process, runtime, telemetry
-from stromboli.shared.cluster.kubernetes import KubernetesCluster
+from stromboli.shared.cluster.kubernetes import KubernetesAccounts, KubernetesCluster
 from stromboli.shared.cluster.port import Cluster
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -15,31 +20,60 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 async def main(settings: Settings, health: runtime.Health) -> None:
     """Serve REST, webhooks and health until stopped."""
-    if settings.rest_host not in LOOPBACK:
-        sys.exit(
-            f"STROM_ADMISSION_REST_HOST={settings.rest_host}: REST knows no accounts yet and "
-            f"listens on loopback only; use one of {', '.join(LOOPBACK)}"
-        )
+    is_local = settings.rest_host in LOOPBACK
+    if not is_local:
+        _check_exposed(settings)
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(
             process.health_served(health, settings.health_host, settings.health_port)
         )
         cluster = await stack.enter_async_context(KubernetesCluster(settings.kubernetes))
-        door = Door(settings, cluster, runtime.utc_now)
-        handlers = [*http.health_routes([health]), *rest.routes(door, cluster)]
-        bound = http.listen(settings.rest_host, settings.rest_port)
-        port = await stack.enter_async_context(http.serving(rest.app(handlers), bound))
-        await stack.enter_async_context(door.feeds)
-        telemetry.log.info("listening", rest=f"http://{settings.rest_host}:{port}")
+        askers = None
+        if settings.accounts:
+            known = KubernetesAccounts(cluster)
+            askers = asking.Askers(known, settings.reviews_kept_s, time.monotonic)
+        door = Door(settings, cluster, runtime.utc_now, askers)
+        front = rest.front(door, cluster, settings, [health], askers)
+        if is_local:
+            await stack.enter_async_context(_rest(front, door, settings))
         if (certificate := _certificate(settings, cluster)) is not None:
             bound = http.listen(settings.webhook_host, settings.webhook_port)
             tls = await stack.enter_async_context(certificate.kept(health))
             serving = http.serving(webhooks.app(door), bound, tls=tls)
             port = await stack.enter_async_context(serving)
             telemetry.log.info("listening", webhooks=f"https://{settings.webhook_host}:{port}")
+            if not is_local:
+                await stack.enter_async_context(_rest(front, door, settings, tls))
         bus = await stack.enter_async_context(process.connected(settings.kafka, health))
         await stack.enter_async_context(process.noticed(cluster, "API server", health))
         await service.serve(door, settings, bus, health, runtime.utc_now, settings.instance)
+
+
+@contextlib.asynccontextmanager
+async def _rest(
+    app: Litestar, door: Door, settings: Settings, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[None]:
+    bound = http.listen(settings.rest_host, settings.rest_port)
+    async with http.serving(app, bound, tls=tls) as port:
+        scheme = "https" if tls else "http"
+        url = f"{scheme}://{settings.rest_host}:{port}"
+        telemetry.log.info("listening", rest=url, accounts=settings.accounts)
+        async with door.feeds:
+            yield
+
+
+def _check_exposed(settings: Settings) -> None:
+    """Beyond this machine nobody is let in unasked, and no token travels in the clear."""
+    where = f"STROM_ADMISSION_REST_HOST={settings.rest_host}: beyond loopback"
+    local = f"or listen on loopback: {', '.join(LOOPBACK)}"
+    if not settings.accounts:
+        sys.exit(f"{where} REST needs accounts; set STROM_ADMISSION_ACCOUNTS=true, {local}")
+    if not settings.certificate_file and not settings.certificate_secret:
+        sys.exit(
+            f"{where} REST needs a certificate, since tokens come along; set "
+            "STROM_ADMISSION_CERTIFICATE_FILE and STROM_ADMISSION_KEY_FILE, or "
+            f"STROM_ADMISSION_CERTIFICATE_SECRET, {local}"
+        )
 
 
 def _certificate(

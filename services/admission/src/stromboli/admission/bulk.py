@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from stromboli.admission import once, problems
-from stromboli.admission.creating import USER
-from stromboli.admission.door import Door, RefusedError
+from stromboli.admission import asking, once, problems
+from stromboli.admission.door import Door
+from stromboli.admission.incoming import RefusedError
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.messages.admission import Violation
@@ -82,8 +82,12 @@ async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes | None]:
         yield line
 
 
-async def submit(door: Door, chunks: AsyncIterator[bytes], key: str) -> BulkAnswer:
-    """Write what every line says. ``key``: names that the server makes up come from it."""
+async def submit(
+    door: Door, chunks: AsyncIterator[bytes], key: str, asker: asking.Asker
+) -> BulkAnswer:
+    """Write what every line says, as far as the asker may. ``key``: names that the server makes up
+    come from it."""
+    key = once.scoped(key, asker) if key else ""
     results: list[ItemResult] = []
     under_way: set[asyncio.Task[None]] = set()
     unread = index = 0
@@ -92,7 +96,7 @@ async def submit(door: Door, chunks: AsyncIterator[bytes], key: str) -> BulkAnsw
             if index >= MOST_ITEMS:
                 unread += 1
                 continue
-            task = group.create_task(_one(door, index, line, key, results))
+            task = group.create_task(_one(door, index, line, key, asker, results))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
             index += 1
@@ -105,12 +109,19 @@ async def submit(door: Door, chunks: AsyncIterator[bytes], key: str) -> BulkAnsw
 
 
 async def _one(
-    door: Door, index: int, line: bytes | None, key: str, results: list[ItemResult]
+    door: Door,
+    index: int,
+    line: bytes | None,
+    key: str,
+    asker: asking.Asker,
+    results: list[ItemResult],
 ) -> None:
-    results.append(await _result(door, index, line, key))
+    results.append(await _result(door, index, line, key, asker))
 
 
-async def _result(door: Door, index: int, line: bytes | None, key: str) -> ItemResult:
+async def _result(
+    door: Door, index: int, line: bytes | None, key: str, asker: asking.Asker
+) -> ItemResult:
     if line is None:
         why = f"the line is longer than {LINE_BYTES} bytes"
         return ItemResult(index=index, result="refused", status=413, detail=why)
@@ -118,7 +129,7 @@ async def _result(door: Door, index: int, line: bytes | None, key: str) -> ItemR
         document = msgspec.json.decode(line, type=dict[str, Any])
         if key:
             _name(document, once.digest(key, str(index)))
-        (applied,) = await door.submit([document], USER)
+        (applied,) = await door.submit([document], asker)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = f"no JSON object: {error}"
         return ItemResult(index=index, result="refused", status=400, detail=why)
@@ -126,6 +137,14 @@ async def _result(door: Door, index: int, line: bytes | None, key: str) -> ItemR
         told = error.violations[:MOST_VIOLATIONS]
         detail = f"{len(error.violations)} things to correct"
         return ItemResult(index=index, result="refused", status=422, detail=detail, violations=told)
+    except asking.MissingRightsError as error:
+        return ItemResult(
+            index=index,
+            result="refused",
+            status=403,
+            detail=str(error),
+            violations=error.violations,
+        )
     except errors.OutsideError as error:
         status = problems.status_of(error)
         return ItemResult(index=index, result="failed", status=status, detail=str(error))

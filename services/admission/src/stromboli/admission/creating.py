@@ -6,16 +6,17 @@ import msgspec
 from litestar import Request, Response
 from litestar.params import HeaderParameter
 
-from stromboli.admission import once, problems
+from stromboli.admission import asking, once, problems
 from stromboli.admission.door import Door
+from stromboli.admission.incoming import taken
 from stromboli.shared import errors, keys
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.cluster import port as cluster_port
 
-USER = "rest"
-"""Who reviews say it was: REST on loopback knows no accounts."""
 Document = dict[str, Any]
+Asked = Request[asking.Asker, Any, Any]
+"""A request whose ``user`` is who asks, as the guard of ``rights`` found."""
 Key = Annotated[
     str | None,
     HeaderParameter(
@@ -37,24 +38,27 @@ class Creator:
 
     async def create(
         self,
-        request: Request[Any, Any, Any],
+        request: Asked,
         key: str | None,
         kind: Kind[Any],
         namespace: str,
         document: Document,
     ) -> Response[msgspec.Raw]:
         """The object as stored, with status 201. Raises RefusedError, OutsideError."""
-        asked = once.digest(key or "", request.url.path, await request.body()) if key else ""
+        asker = request.user
+        asked = await once.asked(request, asker, key)
         named = _named(kind, namespace, document, asked)
 
         async def work() -> tuple[int, bytes]:
-            return 201, await self._created(kind, namespace, named, asked)
+            return 201, await self._created(kind, namespace, named, asked, asker)
 
-        status, body = await (self._door.once.answer(key, asked, work) if key else work())
+        status, body = await (
+            self._door.once.answer(once.scoped(key, asker), asked, work) if key else work()
+        )
         return Response(msgspec.Raw(body), status_code=status)
 
     async def _created(
-        self, kind: Kind[Any], namespace: str, document: Document, asked: str
+        self, kind: Kind[Any], namespace: str, document: Document, asked: str, asker: asking.Asker
     ) -> bytes:
         name = document["metadata"].get("name")
         if isinstance(name, str) and name:
@@ -65,9 +69,8 @@ class Creator:
             else:
                 if asked and kinds.metadata_of(stored).annotation(keys.IDEMPOTENCY) == asked:
                     return stored  # our own, made before its answer was lost
-                what = f"{kind.kind} {namespace}/{name}" if namespace else f"{kind.kind} {name}"
-                raise errors.AlreadyExistsError(what, "exists already; delete it or apply a change")
-        (applied,) = await self._door.submit([document], USER)
+                raise taken(kind, namespace, name)
+        (applied,) = await self._door.submit([document], asker, only_new=True)
         return bytes(applied.object)
 
 

@@ -7,12 +7,11 @@ admitted objects.
 
 import asyncio
 import contextlib
-import secrets
 from typing import Any, TypeVar
 
 import msgspec
 
-from stromboli.admission import feeds, once, resource_groups
+from stromboli.admission import asking, feeds, incoming, once, resource_groups
 from stromboli.admission.core import task_history, wire
 from stromboli.admission.settings import DoorSettings
 from stromboli.shared import (
@@ -31,7 +30,8 @@ from stromboli.shared.api import core, kinds, meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.cluster import port as cluster_port
-from stromboli.shared.messages.admission import Reviewed, Violation
+from stromboli.shared.cluster.accounts import right
+from stromboli.shared.messages.admission import Reviewed, Violation, Way
 from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered, queue_order_key
 
 T = TypeVar("T", bound=meta.Object)
@@ -40,39 +40,6 @@ REVIEWS_WAITING = 10_000
 _reviews = telemetry.meter.create_counter(
     "stromboli.admission.reviews", description="Objects reviewed, by what the door said"
 )
-
-
-class RefusedError(Exception):
-    """What was submitted is wrong; nothing of it was written."""
-
-    def __init__(self, violations: tuple[Violation, ...]) -> None:
-        super().__init__("; ".join(violation.message for violation in violations))
-        self.violations = violations
-
-
-class Submission(msgspec.Struct, frozen=True):
-    """One object on its way in. ``before`` is there if it changes one that exists."""
-
-    kind: Kind[Any]
-    namespace: str
-    document: Document
-    before: Document | None
-
-    @property
-    def name(self) -> str:
-        """The object's name."""
-        name: str = self.document["metadata"]["name"]
-        return name
-
-
-class Applied(msgspec.Struct, frozen=True):
-    """What became of a submitted object."""
-
-    kind: str
-    namespace: str
-    name: str
-    result: str
-    object: msgspec.Raw
 
 
 class Door:
@@ -87,9 +54,12 @@ class Door:
         settings: DoorSettings,
         cluster: cluster_port.Cluster,
         clock: runtime.Clock,
+        askers: asking.Askers | None = None,
     ) -> None:
+        """``askers``: who asks, where the cluster's accounts count."""
         self._cluster = cluster
         self._clock = clock
+        self._askers = askers
         self._picture = snapshot.Snapshot()
         self._explained: dict[str, PodGroupExplained] = {}
         self._orders: dict[str, QueueOrdered] = {}
@@ -147,9 +117,12 @@ class Door:
             refusal = Violation(path="kind", reason=f"{what} has no rules at {path}")
             return wire.answer(request.uid, (refusal,))
         if path.endswith("/mutate"):
+            try:
+                user = await self._user(request.user_info.username)
+            except errors.OutsideError as error:
+                return _not_now(request.uid, error)
             with telemetry.span("admit", kind=kind.kind) as traceparent:
                 document = request.object or {}
-                user = request.user_info.username
                 additions = self._completed(kind, document, request.namespace, traceparent, user)
             return wire.answer(request.uid, (), additions)
         document = (request.old_object if request.operation == "DELETE" else request.object) or {}
@@ -157,36 +130,56 @@ class Door:
         try:
             found = await self._violations(kind, request.operation, document, before, {})
         except errors.OutsideError as error:
-            refusal = Violation(path="", reason=str(error), expected="try again in a moment")
-            return wire.answer(request.uid, (refusal,), code=503)
+            return _not_now(request.uid, error)
         self._record(
             kind, document, request.operation, request.user_info.username, "webhook", found
         )
         return wire.answer(request.uid, found)
 
-    async def submit(self, documents: list[Document], user: str) -> list[Applied]:
+    async def _user(self, name: str) -> str:
+        """Who submits an object that an API server asks about. What we write ourselves has our own
+        name there, and on it already stands who really asked."""
+        is_ours = self._askers is not None and name == await self._askers.own_name()
+        return "" if is_ours else name
+
+    async def submit(
+        self,
+        documents: list[Document],
+        asker: asking.Asker,
+        *,
+        way: Way = "rest",
+        only_new: bool = False,
+    ) -> list[incoming.Applied]:
         """Create or change objects, all or none as far as they can be judged beforehand.
 
-        Raises RefusedError with all violations; OutsideError if the API server fails in the
-        middle (repeating is safe: what stands already is unchanged).
+        ``only_new``: change none, so that the right to create is enough.
+
+        Raises MissingRightsError with every right that is missing, RefusedError with all
+        violations, AlreadyExistsError for what is not new; OutsideError if the API server fails in
+        the middle (repeating is safe: what stands already is unchanged).
         """
         with telemetry.span("submit", objects=len(documents)) as traceparent:
-            submissions = await self._prepared(documents, traceparent, user)
-            refused = await self._refused(submissions)
+            submissions = await self._prepared(documents, traceparent, asker, only_new=only_new)
+            missing = await incoming.missing(submissions, asker)
+            refused = missing if any(missing) else await self._refused(submissions)
             for submission, found in zip(submissions, refused, strict=True):
                 operation: review.Operation = "UPDATE" if submission.before else "CREATE"
-                self._record(submission.kind, submission.document, operation, user, "rest", found)
-            _raise_if_any(refused)
+                self._record(
+                    submission.kind, submission.document, operation, asker.name, way, found
+                )
+            incoming.raise_if_missing(missing)
+            incoming.raise_if_any(refused)
             return [await self._written(submission) for submission in submissions]
 
-    async def check(self, documents: list[Document], user: str) -> list[Applied]:
+    async def check(self, documents: list[Document], asker: asking.Asker) -> list[incoming.Applied]:
         """What ``submit`` would make of objects: ``accepted``, as they would be stored. Nothing is
-        written. Raises RefusedError, OutsideError."""
-        submissions = await self._prepared(documents, "", user)
+        written. Raises MissingRightsError, RefusedError, OutsideError."""
+        submissions = await self._prepared(documents, "", asker)
+        incoming.raise_if_missing(await incoming.missing(submissions, asker))
         refused = await self._refused(submissions)
-        _raise_if_any(refused)
+        incoming.raise_if_any(refused)
         return [
-            Applied(
+            incoming.Applied(
                 each.kind.kind,
                 each.namespace,
                 each.name,
@@ -202,15 +195,15 @@ class Door:
         found = await self._violations(kinds.QUEUES, "DELETE", document, None, {})
         self._record(kinds.QUEUES, document, "DELETE", user, "rest", found)
         if found:
-            raise RefusedError(found)
+            raise incoming.RefusedError(found)
         await self._cluster.delete(kinds.QUEUES, "", name)
 
-    async def _refused(self, submissions: list[Submission]) -> list[tuple[Violation, ...]]:
+    async def _refused(self, submissions: list[incoming.Submission]) -> list[tuple[Violation, ...]]:
         """All that is wrong with each."""
         together = {
             submission.name: kinds.QUEUES.decode(msgspec.json.encode(submission.document))
             for submission in submissions
-            if submission.kind == kinds.QUEUES and _is_readable(submission)
+            if submission.kind == kinds.QUEUES and incoming.is_readable(submission)
         }
         refused = []
         for submission in submissions:
@@ -221,7 +214,7 @@ class Door:
             refused.append(found + self._foreign(submission))
         return refused
 
-    def _foreign(self, submission: Submission) -> tuple[Violation, ...]:
+    def _foreign(self, submission: incoming.Submission) -> tuple[Violation, ...]:
         """Through our own door a job of another scheduler would wait for ever."""
         if submission.kind != kinds.JOBS:
             return ()
@@ -238,10 +231,16 @@ class Door:
         )
 
     async def _prepared(
-        self, documents: list[Document], traceparent: str, user: str
-    ) -> list[Submission]:
+        self,
+        documents: list[Document],
+        traceparent: str,
+        asker: asking.Asker,
+        *,
+        only_new: bool = False,
+    ) -> list[incoming.Submission]:
         refused: list[Violation] = []
-        submissions = []
+        missing: list[Violation] = []
+        named: list[tuple[Kind[Any], str, Document]] = []
         for index, document in enumerate(documents):
             where = f"objects[{index}]." if len(documents) > 1 else ""
             kind = kinds.BY_NAME.get((str(document.get("apiVersion")), str(document.get("kind"))))
@@ -262,29 +261,39 @@ class Door:
                     )
                 )
             else:
-                submissions.append(await self._submission(kind, document, traceparent, user))
+                namespace, made = incoming.named(kind, document)
+                named.append((kind, namespace, made))
+                # Whether there is one may be known only to who may read it.
+                first = right("get", kind, namespace, made["metadata"]["name"])
+                if not only_new:
+                    missing += await asking.lacks(asker, (first,), where.rstrip("."))
         if refused:
-            raise RefusedError(tuple(refused))
-        return submissions
+            raise incoming.RefusedError(tuple(refused))
+        if missing:
+            raise asking.MissingRightsError(tuple(missing))
+        return [
+            await self._submission(kind, namespace, document, traceparent, asker.name, only_new)
+            for kind, namespace, document in named
+        ]
 
     async def _submission(
-        self, kind: Kind[Any], document: Document, traceparent: str, user: str
-    ) -> Submission:
-        metadata = {**document["metadata"]}
-        namespace = (patch.text_of(document, "namespace") or "default") if kind.namespaced else ""
-        if not patch.text_of(document, "name"):
-            metadata["name"] = metadata.pop("generateName") + _suffix()
-        if namespace:
-            metadata["namespace"] = namespace
-        document = {**document, "metadata": metadata}
+        self,
+        kind: Kind[Any],
+        namespace: str,
+        document: Document,
+        traceparent: str,
+        user: str,
+        only_new: bool,
+    ) -> incoming.Submission:
+        name = document["metadata"]["name"]
         try:
-            before = msgspec.json.decode(await self._cluster.get(kind, namespace, metadata["name"]))
+            before = msgspec.json.decode(await self._cluster.get(kind, namespace, name))
         except errors.NotFoundError:
-            before = None
-        if before is None:
             additions = self._completed(kind, document, namespace, traceparent, user)
-            return Submission(kind, namespace, patch.applied(document, additions), None)
-        return Submission(kind, namespace, patch.merged(before, document), before)
+            return incoming.Submission(kind, namespace, patch.applied(document, additions), None)
+        if only_new:
+            raise incoming.taken(kind, namespace, name)
+        return incoming.Submission(kind, namespace, patch.merged(before, document), before)
 
     async def _violations(
         self,
@@ -336,7 +345,7 @@ class Door:
                 known = review.Known(namespace=own)
         return review.completed(kind, document, policy, traceparent, known, user)
 
-    async def _written(self, submission: Submission) -> Applied:
+    async def _written(self, submission: incoming.Submission) -> incoming.Applied:
         kind, namespace, name = submission.kind, submission.namespace, submission.name
         if submission.before is None:
             body = msgspec.json.encode(submission.document)
@@ -355,7 +364,7 @@ class Door:
             )
             result = "configured"
         made = kinds.metadata_of(stored)
-        return Applied(kind.kind, namespace, made.name, result, msgspec.Raw(stored))
+        return incoming.Applied(kind.kind, namespace, made.name, result, msgspec.Raw(stored))
 
     def _record(
         self,
@@ -363,7 +372,7 @@ class Door:
         document: Document,
         operation: review.Operation,
         user: str,
-        way: str,
+        way: Way,
         found: tuple[Violation, ...],
     ) -> None:
         _reviews.add(1, {"kind": kind.kind, "way": way, "allowed": not found})
@@ -374,7 +383,7 @@ class Door:
             object=key,
             operation=operation,
             user=user,
-            way="webhook" if way == "webhook" else "rest",
+            way=way,
             allowed=not found,
             violations=found,
         )
@@ -387,30 +396,6 @@ class Door:
             telemetry.log.warning("review not recorded: too many wait for the log", object=key)
 
 
-def _raise_if_any(refused: list[tuple[Violation, ...]]) -> None:
-    """Of several objects the paths say which one is meant."""
-    violations = [
-        msgspec.structs.replace(
-            violation, path=(f"objects[{index}]." if len(refused) > 1 else "") + violation.path
-        )
-        for index, found in enumerate(refused)
-        for violation in found
-    ]
-    if violations:
-        raise RefusedError(tuple(violations))
-
-
-_SUFFIXES = "bcdfghjklmnpqrstvwxz2456789"
-"""Letters of generated names: without vowels they make no words. Kubernetes uses the same."""
-
-
-def _suffix() -> str:
-    return "".join(secrets.choice(_SUFFIXES) for _ in range(5))
-
-
-def _is_readable(submission: Submission) -> bool:
-    try:
-        submission.kind.decode(msgspec.json.encode(submission.document))
-    except msgspec.DecodeError:
-        return False
-    return True
+def _not_now(uid: str, error: errors.OutsideError) -> bytes:
+    refusal = Violation(path="", reason=str(error), expected="try again in a moment")
+    return wire.answer(uid, (refusal,), code=503)

@@ -2,9 +2,14 @@
 
 import msgspec
 
+from stromboli.admission import asking
 from stromboli.admission.door import Door
-from stromboli.shared.api import batch
+from stromboli.shared.api import batch, kinds
+from stromboli.shared.cluster.accounts import right
 from stromboli.shared.messages.scheduling import PodGroupExplained
+
+HIDDEN = "(another namespace)"
+"""Stands for a PodGroup whose name is not the asker's to know."""
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
@@ -18,11 +23,21 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     in_front: tuple[str, ...] | None = None
 
 
-def of(door: Door, job: batch.Job) -> Explanation:
-    """What is known of the job now."""
+async def of(door: Door, job: batch.Job, asker: asking.Asker) -> Explanation:
+    """What is known of the job now. Of what is in front of it the asker is told the names that
+    they may list; the others just count. Raises TransientError if nobody can say what that is."""
     group = f"{job.metadata.key}-{job.metadata.uid}"
     known = door.explanation(group)
     phase = job.status.state.phase or "Pending"
     if known is None:
         return Explanation(job.metadata.key, phase, group, None)
-    return Explanation(job.metadata.key, phase, group, *known)
+    explained, in_front = known
+    if in_front is not None:
+        in_front = await _named(in_front, asker)
+    return Explanation(job.metadata.key, phase, group, explained, in_front)
+
+
+async def _named(pod_groups: tuple[str, ...], asker: asking.Asker) -> tuple[str, ...]:
+    spaces = {name.partition("/")[0] for name in pod_groups}
+    seen = {space for space in spaces if await asker.may(right("list", kinds.POD_GROUPS, space))}
+    return tuple(name if name.partition("/")[0] in seen else HIDDEN for name in pod_groups)

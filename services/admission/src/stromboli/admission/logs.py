@@ -9,6 +9,8 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
 
+from stromboli.admission.rights import needs, one
+from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port as cluster_port
 
 
@@ -18,6 +20,7 @@ def route(cluster: cluster_port.Cluster) -> ControllerRouterHandler:
     @get(
         "/v1/namespaces/{namespace:str}/pods/{name:str}/log",
         media_type=MediaType.TEXT,
+        opt=needs(one("get", kinds.PODS, "log")),
         summary="What a container wrote, stdout and stderr as they came",
     )
     async def log(

@@ -13,7 +13,11 @@ import asyncio
 import collections
 import hashlib
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+from litestar import Request
+
+from stromboli.admission import asking
 from stromboli.shared import envelope, errors, runtime, topics
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.messages.admission import Answered
@@ -109,3 +113,15 @@ def digest(*parts: str | bytes) -> str:
         raw = part.encode() if isinstance(part, str) else part
         found.update(len(raw).to_bytes(8) + raw)
     return found.hexdigest()[:32]
+
+
+def scoped(key: str, asker: asking.Asker) -> str:
+    """The key as it is kept: nobody is answered with what another asked under the same key."""
+    return digest(asker.scope, key) if asker.scope else key
+
+
+async def asked(request: Request[Any, Any, Any], asker: asking.Asker, key: str | None) -> str:
+    """The digest of a request with a key; empty without one."""
+    if not key:
+        return ""
+    return digest(scoped(key, asker), request.url.path, await request.body())

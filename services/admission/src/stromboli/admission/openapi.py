@@ -21,7 +21,9 @@ FILE = Path(__file__).parents[5] / "docs" / "openapi.json"
 DESCRIPTION = """Jobs and queues of a batch system. Objects are Kubernetes' own JSON. Errors are \
 problem+json (RFC 9457) that name every mistake with its path. Streams below `/v1/watch` are \
 server-sent events: `added` for everything that is, `synced`, then `added`, `modified`, `deleted`; \
-`reset` means that all comes again. Send the last id as `Last-Event-ID` to go on from there."""
+`reset` means that all comes again. Send the last id as `Last-Event-ID` to go on from there. A \
+server with accounts wants a bearer token (401) and lets its owner do what RBAC lets them do: 403 \
+names every right that is missing."""
 NDJSON, JSON, EVENTS = "application/x-ndjson", "application/json", "text/event-stream"
 Document = dict[str, Any]
 
@@ -126,6 +128,9 @@ def completed(schema: Document) -> Document:
             }
         if path in BODIES:
             operations["post"]["requestBody"]["content"][JSON]["example"] = BODIES[path]
+    # An account is needed where the server has some: without one the first of both holds.
+    found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    found["security"] = [{}, {"token": []}]
     line = msgspec.json.encode(JOB).decode()
     found["paths"]["/v1/bulk"]["post"]["requestBody"] = {
         "required": True,

@@ -8,7 +8,8 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 
-from stromboli.admission.door import RefusedError
+from stromboli.admission.asking import MissingRightsError, UnknownAskerError
+from stromboli.admission.incoming import RefusedError
 from stromboli.admission.once import HEADER, KeyReusedError
 from stromboli.shared import errors, telemetry
 from stromboli.shared.messages.admission import Violation
@@ -61,6 +62,16 @@ def _of_refusal(_: Request[Any, Any, Any], error: RefusedError) -> Response[Prob
     return _answer(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), error.violations)
 
 
+def _of_missing_rights(_: Request[Any, Any, Any], error: MissingRightsError) -> Response[Problem]:
+    return _answer(HTTPStatus.FORBIDDEN, str(error), error.violations)
+
+
+def _of_unknown_asker(_: Request[Any, Any, Any], error: UnknownAskerError) -> Response[Problem]:
+    answer = _answer(HTTPStatus.UNAUTHORIZED, error.reason)
+    answer.headers["www-authenticate"] = 'Bearer realm="stromboli"'
+    return answer
+
+
 def _of_outside(_: Request[Any, Any, Any], error: errors.OutsideError) -> Response[Problem]:
     return _answer(status_of(error), str(error))
 
@@ -93,6 +104,8 @@ def _of_bug(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
 
 HANDLERS: ExceptionHandlersMap = {
     RefusedError: _of_refusal,
+    MissingRightsError: _of_missing_rights,
+    UnknownAskerError: _of_unknown_asker,
     errors.OutsideError: _of_outside,
     KeyReusedError: _of_reused_key,
     HTTPException: _of_http,

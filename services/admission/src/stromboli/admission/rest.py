@@ -3,14 +3,16 @@
 Errors are problem+json (RFC 9457) with every violation. Objects are Kubernetes' own JSON.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from litestar import Litestar, Request, Response, delete, get, post
+from litestar import Litestar, Response, delete, get, post
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ControllerRouterHandler
 
 from stromboli.admission import (
+    asking,
     bulk,
     logs,
     openapi,
@@ -20,12 +22,15 @@ from stromboli.admission import (
     rest_makers,
     rest_pods,
     rest_watch,
+    rights,
 )
-from stromboli.admission.creating import USER, Creator, Document, Key
-from stromboli.admission.door import Applied, Door
+from stromboli.admission.creating import Asked, Creator, Document, Key
+from stromboli.admission.door import Door
+from stromboli.admission.incoming import Applied
 from stromboli.admission.listing import Continue, Items, Limit, listed
+from stromboli.admission.rights import many, needs, one
 from stromboli.admission.settings import DoorSettings
-from stromboli.shared import runtime
+from stromboli.shared import http, runtime
 from stromboli.shared.api import kinds, seen
 from stromboli.shared.cluster import port as cluster_port
 
@@ -58,53 +63,77 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
 
     creator = Creator(door, cluster)
 
-    @post("/v1/apply", status_code=200, summary="Create or change objects, all or none")
-    async def apply(data: JSONBody[Objects]) -> list[Applied]:
-        return await door.submit(data.objects, USER)
+    @post(
+        "/v1/apply",
+        status_code=200,
+        opt=rights.OF_OBJECTS,
+        summary="Create or change objects, all or none",
+    )
+    async def apply(request: Asked, data: JSONBody[Objects]) -> list[Applied]:
+        return await door.submit(data.objects, request.user)
 
-    @post("/v1/check", status_code=200, summary="What apply would make of objects; writes nothing")
-    async def check(data: JSONBody[Objects]) -> list[Applied]:
-        return await door.check(data.objects, USER)
+    @post(
+        "/v1/check",
+        status_code=200,
+        opt=rights.OF_OBJECTS,
+        summary="What apply would make of objects; writes nothing",
+    )
+    async def check(request: Asked, data: JSONBody[Objects]) -> list[Applied]:
+        return await door.check(data.objects, request.user)
 
     @post(
         "/v1/bulk",
         status_code=200,
+        opt=rights.OF_OBJECTS,
         request_max_body_size=BULK_LIMIT_BYTES,
         summary="Create or change thousands of objects, each by itself",
         description="The body is one JSON object a line (application/x-ndjson). " + BULK,
     )
-    async def submit_in_bulk(request: Request[Any, Any, Any], key: Key = None) -> bulk.BulkAnswer:
-        return await bulk.submit(door, request.stream(), key or "")
+    async def submit_in_bulk(request: Asked, key: Key = None) -> bulk.BulkAnswer:
+        return await bulk.submit(door, request.stream(), key or "", request.user)
 
-    @post("/v1/queues", summary="Create a queue")
+    @post("/v1/queues", opt=needs(many("create", kinds.QUEUES)), summary="Create a queue")
     async def create_queue(
-        request: Request[Any, Any, Any], data: JSONBody[Document], key: Key = None
+        request: Asked, data: JSONBody[Document], key: Key = None
     ) -> Response[msgspec.Raw]:
         return await creator.create(request, key, kinds.QUEUES, "", data)
 
-    @get("/v1/queues", summary="All queues")
+    @get("/v1/queues", opt=needs(many("list", kinds.QUEUES)), summary="All queues")
     async def queues(limit: Limit = None, after: Continue = None) -> Items:
         return await listed(cluster, kinds.QUEUES, limit=limit, after=after)
 
-    @get("/v1/queues/{name:str}", summary="One queue")
+    @get("/v1/queues/{name:str}", opt=needs(one("get", kinds.QUEUES)), summary="One queue")
     async def queue(name: FromPath[str]) -> msgspec.Raw:
         return msgspec.Raw(await cluster.get(kinds.QUEUES, "", name))
 
-    @delete("/v1/queues/{name:str}", status_code=204, summary="Delete a queue")
-    async def delete_queue(name: FromPath[str]) -> None:
-        await door.delete_queue(name, USER)
+    @delete(
+        "/v1/queues/{name:str}",
+        status_code=204,
+        opt=needs(one("delete", kinds.QUEUES)),
+        summary="Delete a queue",
+    )
+    async def delete_queue(request: Asked, name: FromPath[str]) -> None:
+        await door.delete_queue(name, request.user.name)
 
-    @get("/v1/nodes", summary="All nodes")
+    @get("/v1/nodes", opt=needs(many("list", kinds.NODES)), summary="All nodes")
     async def nodes(limit: Limit = None, after: Continue = None) -> Items:
         return await listed(cluster, kinds.NODES, limit=limit, after=after)
 
-    @get("/v1/podgroups", summary="PodGroups of all namespaces, or of one")
+    @get(
+        "/v1/podgroups",
+        opt=needs(rights.many_by_query("list", kinds.POD_GROUPS)),
+        summary="PodGroups of all namespaces, or of one",
+    )
     async def pod_groups(
         namespace: FromQuery[str] = "", limit: Limit = None, after: Continue = None
     ) -> Items:
         return await listed(cluster, kinds.POD_GROUPS, namespace, limit=limit, after=after)
 
-    @get("/v1/scheduling", summary="What the scheduler sees of the cluster")
+    @get(
+        "/v1/scheduling",
+        opt=needs(*(many("list", kind) for kind in seen.KINDS)),
+        summary="What the scheduler sees of the cluster",
+    )
     async def scheduling_input() -> Seen:
         found, unread = [], []
         for kind in seen.KINDS:
@@ -135,15 +164,34 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
     ]
 
 
-def app(handlers: list[ControllerRouterHandler]) -> Litestar:
-    """The application with problem+json errors and the OpenAPI page at ``/schema``."""
+def app(
+    handlers: list[ControllerRouterHandler], guard: rights.Guard = rights.of_anyone
+) -> Litestar:
+    """The application with problem+json errors and the OpenAPI page at ``/schema``. ``guard`` says
+    who asks, and asks for what the routes need."""
     return Litestar(
         handlers,
+        guards=[guard],
         exception_handlers=problems.HANDLERS,
         openapi_config=openapi.CONFIG,
         request_max_body_size=BODY_LIMIT_BYTES,
         logging_config=None,
     )
+
+
+def front(
+    door: Door,
+    cluster: cluster_port.Cluster,
+    settings: DoorSettings,
+    healths: Sequence[runtime.Health],
+    askers: asking.Askers | None,
+) -> Litestar:
+    """All that REST serves: for everybody who reaches it, or for accounts. These find no metrics
+    here, which are the operator's."""
+    if askers is None:
+        return app([*http.health_routes(healths), *routes(door, cluster)])
+    guard = rights.of_accounts(askers, settings.rest_audiences)
+    return app([*http.probe_routes(healths), *routes(door, cluster)], guard)
 
 
 def described() -> Litestar:

@@ -9,6 +9,7 @@ from litestar.params import FromPath, QueryParameter
 from litestar.types import ControllerRouterHandler
 
 from stromboli.admission.door import Door
+from stromboli.admission.rights import many, needs, one
 from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.api.task_history import TaskHistory
@@ -26,6 +27,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
 
     @get(
         "/v1/namespaces/{namespace:str}/jobs/{name:str}/tasks",
+        opt=needs(one("get", kinds.JOBS), many("list", kinds.PODS)),
         summary="A job's tasks: state, node, reason and times; with ?history of every attempt",
     )
     async def tasks(

@@ -1,17 +1,19 @@
 """REST about jobs: create, read, delete, and what may be asked of one that exists."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Request, Response, delete, get, post
+from litestar import Response, delete, get, post
 from litestar.params import FromPath, JSONBody
 from litestar.types import ControllerRouterHandler
 
 from stromboli.admission import explanations, once, problems
 from stromboli.admission.core import scaling
-from stromboli.admission.creating import USER, Creator, Document, Key
-from stromboli.admission.door import Applied, Door
+from stromboli.admission.creating import Asked, Creator, Document, Key
+from stromboli.admission.door import Door
+from stromboli.admission.incoming import Applied
 from stromboli.admission.listing import Continue, Items, Limit, listed
+from stromboli.admission.rights import many, needs, one
 from stromboli.shared import keys
 from stromboli.shared.admission.policies import ACTIONS
 from stromboli.shared.api import kinds
@@ -20,6 +22,9 @@ from stromboli.shared.messages.admission import Violation
 
 JOBS = "/v1/namespaces/{namespace:str}/jobs"
 JOB = JOBS + "/{name:str}"
+SEEN = one("get", kinds.JOBS)
+LISTED = needs(many("list", kinds.JOBS))
+COMMANDED = needs(SEEN, many("create", kinds.COMMANDS))
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
@@ -44,44 +49,51 @@ def routes(
     """All of them."""
 
     async def commanded(
-        request: Request[Any, Any, Any], key: str | None, namespace: str, name: str, action: str
+        request: Asked, key: str | None, namespace: str, name: str, action: str
     ) -> Response[msgspec.Raw]:
-        asked = once.digest(key or "", request.url.path, await request.body()) if key else ""
+        asked = await once.asked(request, request.user, key)
 
         async def work() -> tuple[int, bytes]:
             target = kinds.metadata_of(await cluster.get(kinds.JOBS, namespace, name))
             body = msgspec.json.encode(command_of(name, namespace, target.uid, action))
             return 202, await cluster.create(kinds.COMMANDS, namespace, body)
 
-        status, body = await (door.once.answer(key, asked, work) if key else work())
+        status, body = await (
+            door.once.answer(once.scoped(key, request.user), asked, work) if key else work()
+        )
         return Response(msgspec.Raw(body), status_code=status)
 
-    @post(JOBS, summary="Create a job")
+    @post(JOBS, opt=needs(many("create", kinds.JOBS)), summary="Create a job")
     async def create_job(
-        request: Request[Any, Any, Any],
+        request: Asked,
         namespace: FromPath[str],
         data: JSONBody[Document],
         key: Key = None,
     ) -> Response[msgspec.Raw]:
         return await creator.create(request, key, kinds.JOBS, namespace, data)
 
-    @get("/v1/jobs", summary="Jobs of all namespaces")
+    @get("/v1/jobs", opt=LISTED, summary="Jobs of all namespaces")
     async def all_jobs(limit: Limit = None, after: Continue = None) -> Items:
         return await listed(cluster, kinds.JOBS, limit=limit, after=after)
 
-    @get(JOBS, summary="Jobs of a namespace")
+    @get(JOBS, opt=LISTED, summary="Jobs of a namespace")
     async def jobs(namespace: FromPath[str], limit: Limit = None, after: Continue = None) -> Items:
         return await listed(cluster, kinds.JOBS, namespace, limit=limit, after=after)
 
-    @get(JOB, summary="One job")
+    @get(JOB, opt=needs(SEEN), summary="One job")
     async def job(namespace: FromPath[str], name: FromPath[str]) -> msgspec.Raw:
         return msgspec.Raw(await cluster.get(kinds.JOBS, namespace, name))
 
-    @delete(JOB, status_code=204, summary="Delete a job and all that is its own")
+    @delete(
+        JOB,
+        status_code=204,
+        opt=needs(one("delete", kinds.JOBS)),
+        summary="Delete a job and all that is its own",
+    )
     async def delete_job(namespace: FromPath[str], name: FromPath[str]) -> None:
         await cluster.delete(kinds.JOBS, namespace, name, propagation="Background")
 
-    @get(JOB + "/pods", summary="A job's pods")
+    @get(JOB + "/pods", opt=needs(SEEN, many("list", kinds.PODS)), summary="A job's pods")
     async def job_pods(
         namespace: FromPath[str],
         name: FromPath[str],
@@ -92,16 +104,20 @@ def routes(
         labels = {keys.JOB_NAME: name}
         return await listed(cluster, kinds.PODS, namespace, labels, limit=limit, after=after)
 
-    @get(JOB + "/explanation", summary="Why a job waits, and what is in front of it")
+    @get(
+        JOB + "/explanation",
+        opt=needs(SEEN),
+        summary="Why a job waits, and what is in front of it",
+    )
     async def explanation(
-        namespace: FromPath[str], name: FromPath[str]
+        request: Asked, namespace: FromPath[str], name: FromPath[str]
     ) -> explanations.Explanation:
         found = await cluster.get(kinds.JOBS, namespace, name)
-        return explanations.of(door, kinds.JOBS.decode(found))
+        return await explanations.of(door, kinds.JOBS.decode(found), request.user)
 
-    @post(JOB + "/commands", status_code=202, summary="Ask for an action on a job")
+    @post(JOB + "/commands", status_code=202, opt=COMMANDED, summary="Ask for an action on a job")
     async def command(
-        request: Request[Any, Any, Any],
+        request: Asked,
         namespace: FromPath[str],
         name: FromPath[str],
         data: JSONBody[CommandRequest],
@@ -112,34 +128,52 @@ def routes(
             raise problems.refusal("action", why, f"one of {', '.join(ACTIONS)}")
         return await commanded(request, key, namespace, name, data.action)
 
-    @post(JOB + "/suspend", status_code=202, summary="End a job's pods; the job can be resumed")
+    @post(
+        JOB + "/suspend",
+        status_code=202,
+        opt=COMMANDED,
+        summary="End a job's pods; the job can be resumed",
+    )
     async def suspend(
-        request: Request[Any, Any, Any],
+        request: Asked,
         namespace: FromPath[str],
         name: FromPath[str],
         key: Key = None,
     ) -> Response[msgspec.Raw]:
         return await commanded(request, key, namespace, name, "AbortJob")
 
-    @post(JOB + "/resume", status_code=202, summary="Let a suspended job run again")
+    @post(
+        JOB + "/resume",
+        status_code=202,
+        opt=COMMANDED,
+        summary="Let a suspended job run again",
+    )
     async def resume(
-        request: Request[Any, Any, Any],
+        request: Asked,
         namespace: FromPath[str],
         name: FromPath[str],
         key: Key = None,
     ) -> Response[msgspec.Raw]:
         return await commanded(request, key, namespace, name, "ResumeJob")
 
-    @post(JOB + "/scale", status_code=200, summary="Give a task of a job more pods, or fewer")
+    @post(
+        JOB + "/scale",
+        status_code=200,
+        opt=needs(SEEN, one("patch", kinds.JOBS)),
+        summary="Give a task of a job more pods, or fewer",
+    )
     async def scale(
-        namespace: FromPath[str], name: FromPath[str], data: JSONBody[ScaleRequest]
+        request: Asked,
+        namespace: FromPath[str],
+        name: FromPath[str],
+        data: JSONBody[ScaleRequest],
     ) -> Applied:
         before = msgspec.json.decode(await cluster.get(kinds.JOBS, namespace, name))
         named = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.kind, **before}
         change = scaling.scaled(named, data.task, data.replicas, data.min_available)
         if isinstance(change, Violation):
             raise problems.refusal(change.path, change.reason, change.expected)
-        (applied,) = await door.submit([change], USER)
+        (applied,) = await door.submit([change], request.user)
         return applied
 
     return [

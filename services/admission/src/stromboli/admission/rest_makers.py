@@ -8,6 +8,7 @@ from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
 from stromboli.admission.listing import Continue, Items, Limit, listed
+from stromboli.admission.rights import many, needs, one
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.cluster import port as cluster_port
@@ -34,31 +35,40 @@ def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
 def _of(kind: Kind[Any], cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
     in_namespace = f"/v1/namespaces/{{namespace:str}}/{kind.plural}"
 
-    @get(f"/v1/{kind.plural}", summary=f"{kind.kind}s of all namespaces")
+    @get(
+        f"/v1/{kind.plural}",
+        opt=needs(many("list", kind)),
+        summary=f"{kind.kind}s of all namespaces",
+    )
     async def everywhere(limit: Limit = None, after: Continue = None) -> Items:
         return await listed(cluster, kind, limit=limit, after=after)
 
-    @get(in_namespace, summary=f"{kind.kind}s of a namespace")
+    @get(in_namespace, opt=needs(many("list", kind)), summary=f"{kind.kind}s of a namespace")
     async def here(namespace: FromPath[str], limit: Limit = None, after: Continue = None) -> Items:
         return await listed(cluster, kind, namespace, limit=limit, after=after)
 
-    @get(f"{in_namespace}/{{name:str}}", summary=f"One {kind.kind}")
-    async def one(namespace: FromPath[str], name: FromPath[str]) -> msgspec.Raw:
+    @get(f"{in_namespace}/{{name:str}}", opt=needs(one("get", kind)), summary=f"One {kind.kind}")
+    async def maker(namespace: FromPath[str], name: FromPath[str]) -> msgspec.Raw:
         return msgspec.Raw(await cluster.get(kind, namespace, name))
 
     @delete(
         f"{in_namespace}/{{name:str}}",
         status_code=204,
+        opt=needs(one("delete", kind)),
         summary=f"Delete a {kind.kind} and all that is its own",
     )
     async def remove(namespace: FromPath[str], name: FromPath[str]) -> None:
         await cluster.delete(kind, namespace, name, propagation="Background")
 
-    @get(f"{in_namespace}/{{name:str}}/events", summary=f"Kubernetes' Events about a {kind.kind}")
+    @get(
+        f"{in_namespace}/{{name:str}}/events",
+        opt=needs(one("get", kind), many("list", kinds.EVENTS)),
+        summary=f"Kubernetes' Events about a {kind.kind}",
+    )
     async def events(namespace: FromPath[str], name: FromPath[str]) -> Items:
         uid = kinds.metadata_of(await cluster.get(kind, namespace, name)).uid
         listing: Any = await cluster.list(kinds.EVENTS, namespace)
         about = [item for item in listing.items if _ABOUT.decode(item).involved_object.uid == uid]
         return Items([msgspec.Raw(item) for item in about], listing.resource_version)
 
-    return [everywhere, here, one, remove, events]
+    return [everywhere, here, maker, remove, events]

@@ -8,6 +8,8 @@ from litestar import get
 from litestar.params import FromPath, FromQuery
 from litestar.types import ControllerRouterHandler
 
+from stromboli.admission import rights
+from stromboli.admission.rights import many, needs, one
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Job
@@ -51,13 +53,18 @@ def is_about(event: bytes, job: Job) -> bool:
 def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
     """All of them."""
 
-    @get("/v1/pods", summary="Pods of all namespaces, or of one")
+    @get(
+        "/v1/pods",
+        opt=needs(rights.many_by_query("list", kinds.PODS)),
+        summary="Pods of all namespaces, or of one",
+    )
     async def pods(namespace: FromQuery[str] = "") -> Items:
         listing = await cluster.list(kinds.PODS, namespace)
         return Items([msgspec.Raw(item) for item in listing.items])
 
     @get(
         "/v1/namespaces/{namespace:str}/jobs/{name:str}/events",
+        opt=needs(one("get", kinds.JOBS), many("list", kinds.EVENTS)),
         summary="Kubernetes' Events about a job, its PodGroup and its pods",
     )
     async def events(namespace: FromPath[str], name: FromPath[str]) -> Items:
@@ -67,6 +74,7 @@ def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
 
     @get(
         "/v1/namespaces/{namespace:str}/jobs/{name:str}/tools",
+        opt=needs(one("get", kinds.JOBS), many("list", kinds.PODS)),
         summary="The pods of tools that run beside a job",
     )
     async def tools(namespace: FromPath[str], name: FromPath[str]) -> Items:

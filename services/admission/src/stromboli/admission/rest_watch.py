@@ -14,15 +14,19 @@ from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
 
-from stromboli.admission import explanations
+from stromboli.admission import asking, explanations
+from stromboli.admission.creating import Asked
 from stromboli.admission.door import Door
 from stromboli.admission.feeds import Selection, Told
+from stromboli.admission.rights import many, needs, one
 from stromboli.shared import errors, keys
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port as cluster_port
 
 EVENT_STREAM = "text/event-stream"
 LONGEST_S = 24 * 3600
+SEEN = one("get", kinds.JOBS)
+FOLLOWED = needs(many("list", kinds.JOBS), many("watch", kinds.JOBS))
 LastSeen = Annotated[
     str | None,
     HeaderParameter(name="Last-Event-ID", description="Resume behind this event."),
@@ -51,46 +55,67 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
     """All of ``/v1/watch``."""
 
     async def watched(
-        kind: cluster_port.AnyKind, chosen: Selection, seen: str | None, lasts_s: float | None
+        request: Asked,
+        kind: cluster_port.AnyKind,
+        chosen: Selection,
+        seen: str | None,
+        lasts_s: float | None,
     ) -> Stream:
         version = int(seen) if seen and seen.isdecimal() and len(seen) < 20 else 0
-        follow = door.feeds.follow(kind, chosen, version, lasts_s=lasts_s or LONGEST_S)
+        follow = door.feeds.follow(kind, chosen, version, lasts_s=_at_most(request, lasts_s))
         return await _streamed(follow)
 
-    @get("/v1/watch/jobs", media_type=EVENT_STREAM, summary="Changes of all jobs, as events")
-    async def all_jobs(last_seen: LastSeen = None, lasts_s: LastsS = None) -> Stream:
-        return await watched(kinds.JOBS, Selection(), last_seen, lasts_s)
+    @get(
+        "/v1/watch/jobs",
+        media_type=EVENT_STREAM,
+        opt=FOLLOWED,
+        summary="Changes of all jobs, as events",
+    )
+    async def all_jobs(
+        request: Asked, last_seen: LastSeen = None, lasts_s: LastsS = None
+    ) -> Stream:
+        return await watched(request, kinds.JOBS, Selection(), last_seen, lasts_s)
 
     @get(
         "/v1/watch/namespaces/{namespace:str}/jobs",
         media_type=EVENT_STREAM,
+        opt=FOLLOWED,
         summary="Changes of a namespace's jobs, as events",
     )
     async def jobs(
-        namespace: FromPath[str], last_seen: LastSeen = None, lasts_s: LastsS = None
+        request: Asked,
+        namespace: FromPath[str],
+        last_seen: LastSeen = None,
+        lasts_s: LastsS = None,
     ) -> Stream:
-        return await watched(kinds.JOBS, Selection(namespace=namespace), last_seen, lasts_s)
+        return await watched(
+            request, kinds.JOBS, Selection(namespace=namespace), last_seen, lasts_s
+        )
 
     @get(
         "/v1/watch/namespaces/{namespace:str}/jobs/{name:str}",
         media_type=EVENT_STREAM,
+        opt=needs(SEEN, one("watch", kinds.JOBS)),
         summary="Changes of a job that is or may come, as events",
     )
     async def job(
+        request: Asked,
         namespace: FromPath[str],
         name: FromPath[str],
         last_seen: LastSeen = None,
         lasts_s: LastsS = None,
     ) -> Stream:
         chosen = Selection(namespace=namespace, name=name)
-        return await watched(kinds.JOBS, chosen, last_seen, lasts_s)
+        return await watched(request, kinds.JOBS, chosen, last_seen, lasts_s)
 
     @get(
         "/v1/watch/namespaces/{namespace:str}/jobs/{name:str}/pods",
         media_type=EVENT_STREAM,
+        opt=needs(SEEN, many("list", kinds.PODS), many("watch", kinds.PODS)),
         summary="Changes of a job's pods, as events",
     )
     async def pods(
+        request: Asked,
         namespace: FromPath[str],
         name: FromPath[str],
         last_seen: LastSeen = None,
@@ -98,28 +123,40 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
     ) -> Stream:
         await cluster.get(kinds.JOBS, namespace, name)
         chosen = Selection(namespace=namespace, labels={keys.JOB_NAME: name})
-        return await watched(kinds.PODS, chosen, last_seen, lasts_s)
+        return await watched(request, kinds.PODS, chosen, last_seen, lasts_s)
 
     @get(
         "/v1/watch/namespaces/{namespace:str}/jobs/{name:str}/explanation",
         media_type=EVENT_STREAM,
+        opt=needs(SEEN, one("watch", kinds.JOBS)),
         summary="Why a job waits, anew whenever that changes; ends when the job is gone",
     )
     async def explanation(
-        namespace: FromPath[str], name: FromPath[str], lasts_s: LastsS = None
+        request: Asked, namespace: FromPath[str], name: FromPath[str], lasts_s: LastsS = None
     ) -> Stream:
         await cluster.get(kinds.JOBS, namespace, name)
-        return await _streamed(_reasons(door, namespace, name, lasts_s or LONGEST_S))
+        return await _streamed(
+            _reasons(door, namespace, name, _at_most(request, lasts_s), request.user)
+        )
 
-    @get("/v1/watch/queues", media_type=EVENT_STREAM, summary="Changes of queues, as events")
-    async def queues(last_seen: LastSeen = None, lasts_s: LastsS = None) -> Stream:
-        return await watched(kinds.QUEUES, Selection(), last_seen, lasts_s)
+    @get(
+        "/v1/watch/queues",
+        media_type=EVENT_STREAM,
+        opt=needs(many("list", kinds.QUEUES), many("watch", kinds.QUEUES)),
+        summary="Changes of queues, as events",
+    )
+    async def queues(request: Asked, last_seen: LastSeen = None, lasts_s: LastsS = None) -> Stream:
+        return await watched(request, kinds.QUEUES, Selection(), last_seen, lasts_s)
 
     return [all_jobs, jobs, job, pods, explanation, queues]
 
 
+def _at_most(request: Asked, lasts_s: float | None) -> float:
+    return min(lasts_s or LONGEST_S, request.user.streams_last_s)
+
+
 async def _reasons(
-    door: Door, namespace: str, name: str, lasts_s: float
+    door: Door, namespace: str, name: str, lasts_s: float, asker: asking.Asker
 ) -> AsyncGenerator[Told, None]:
     """The state of one explanation: all of it comes again after a break."""
     chosen = Selection(namespace=namespace, name=name)
@@ -133,7 +170,7 @@ async def _reasons(
         if told.object:
             job = kinds.JOBS.decode(told.object)
         if job is not None:
-            now = msgspec.json.encode(explanations.of(door, job))
+            now = msgspec.json.encode(await explanations.of(door, job, asker))
             if now != said:
                 yield Told("modified" if said else "added", object=now)
                 said = now

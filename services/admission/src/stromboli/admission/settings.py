@@ -21,6 +21,12 @@ class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often a stream of events says something: below the minute after which proxies hang up."""
     attempts_kept: int = 100_000
     """Attempts of tasks that can be asked for, of all jobs together: about 50 MB."""
+    rest_audiences: tuple[str, ...] = ("stromboli",)
+    """Tokens made for one of these count at REST. With the API server's own audience among them
+    users may come with the tokens of their kubeconfigs, and this service gets to see tokens that
+    open the whole API server: so it is not, unless an operator wants that."""
+    reviews_kept_s: float = 10.0
+    """How long an answer about a token or a right holds: as long may one that is taken away."""
     sync_max_age_s: float = 60.0
     """How old the newest sign of life of the monitor may be before we say *not ready*."""
 
@@ -32,17 +38,20 @@ class Settings(DoorSettings, frozen=True, kw_only=True):
     kubernetes: KubernetesSettings = KubernetesSettings()
     instance: str = "admission"
     """Names this process in its epoch record."""
+    accounts: bool = False
+    """Whether REST asks the API server who comes and what they may do (TokenReview,
+    SubjectAccessReview). Without, REST is for this machine: it listens on loopback only."""
     rest_host: str = "127.0.0.1"
-    """REST has no accounts of its own yet, so it listens on loopback only."""
+    """Beyond loopback REST needs accounts and a certificate, and speaks HTTPS."""
     rest_port: int = 8480
     health_host: str = "0.0.0.0"
-    """Health has a port of its own, since nobody but this machine reaches REST."""
+    """Health has a port of its own: probes have no account, and metrics are nobody else's."""
     health_port: int = 8481
     webhook_host: str = "0.0.0.0"
     webhook_port: int = 8443
     certificate_file: str = ""
-    """Webhooks are served with this certificate, read again when it changes; with neither it nor
-    ``certificate_secret`` there are no webhooks."""
+    """Webhooks are served with this certificate, and REST beyond loopback. It is read again when it
+    changes; with neither it nor ``certificate_secret`` there are no webhooks."""
     key_file: str = ""
     certificate_secret: str = ""
     """``namespace/name`` of a Secret, there already, for certificates that we make and renew."""

@@ -5,6 +5,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from stromboli.shared import errors
 from stromboli.shared.api import batch, core, flow, meta, numa, scheduling, topology
 
 T = TypeVar("T", bound=meta.Object)
@@ -30,7 +31,13 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path: of an object, of a namespace's collection or of the whole collection."""
+        """The URL path: of an object, of a namespace's collection or of the whole collection.
+
+        Raises InvalidError for a name that would make it the path of something else.
+        """
+        for part in (namespace, name):
+            if "/" in part or "%" in part or part in (".", ".."):
+                raise errors.InvalidError(f"{self.kind} {namespace}/{name}", f"{part!r} is no name")
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if self.namespaced and namespace:
             root += f"/namespaces/{namespace}"

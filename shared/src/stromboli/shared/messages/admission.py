@@ -4,6 +4,9 @@ from typing import Literal
 
 from stromboli.shared.messages.base import Message, register
 
+Way = Literal["webhook", "rest", "kafka"]
+"""How an object comes in."""
+
 
 class Violation(Message, frozen=True, kw_only=True):
     """One thing that is wrong: where, what, and what would be right."""
@@ -27,7 +30,7 @@ class Reviewed(Message, frozen=True, kw_only=True):
     object: str
     operation: Literal["CREATE", "UPDATE", "DELETE"]
     user: str
-    way: Literal["webhook", "rest"]
+    way: Way
     allowed: bool
     violations: tuple[Violation, ...] = ()
 

@@ -1,0 +1,115 @@
+"""Objects on their way in: their names, the rights they need, and what is said if they stay out."""
+
+import secrets
+from typing import Any
+
+import msgspec
+
+from stromboli.admission import asking
+from stromboli.shared import errors
+from stromboli.shared.admission import patch
+from stromboli.shared.admission.patch import Document
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.cluster.accounts import right
+from stromboli.shared.messages.admission import Violation
+
+_SUFFIXES = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters of generated names: without vowels they make no words. Kubernetes uses the same."""
+
+
+class RefusedError(Exception):
+    """What was submitted is wrong; nothing of it was written."""
+
+    def __init__(self, violations: tuple[Violation, ...]) -> None:
+        super().__init__("; ".join(violation.message for violation in violations))
+        self.violations = violations
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """One object on its way in. ``before`` is there if it changes one that exists."""
+
+    kind: Kind[Any]
+    namespace: str
+    document: Document
+    before: Document | None
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        name: str = self.document["metadata"]["name"]
+        return name
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What became of a submitted object."""
+
+    kind: str
+    namespace: str
+    name: str
+    result: str
+    object: msgspec.Raw
+
+
+def named(kind: Kind[Any], document: Document) -> tuple[str, Document]:
+    """The namespace of an object, and the object with that and a name."""
+    metadata = {**document["metadata"]}
+    namespace = (patch.text_of(document, "namespace") or "default") if kind.namespaced else ""
+    if not patch.text_of(document, "name"):
+        metadata["name"] = metadata.pop("generateName") + _suffix()
+    if namespace:
+        metadata["namespace"] = namespace
+    return namespace, {**document, "metadata": metadata}
+
+
+def taken(kind: Kind[Any], namespace: str, name: str) -> errors.AlreadyExistsError:
+    """That there is an object of this name."""
+    what = f"{kind.kind} {namespace}/{name}" if namespace else f"{kind.kind} {name}"
+    return errors.AlreadyExistsError(what, "exists already; delete it or apply a change")
+
+
+async def missing(
+    submissions: list[Submission], asker: asking.Asker
+) -> list[tuple[Violation, ...]]:
+    """The right to write each, where it is missing."""
+    found = []
+    for each in submissions:
+        name = each.name if each.before else ""  # who creates asks for no name
+        asked = right("patch" if each.before else "create", each.kind, each.namespace, name)
+        found.append(await asking.lacks(asker, (asked,)))
+    return found
+
+
+def raise_if_missing(missing: list[tuple[Violation, ...]]) -> None:
+    """``missing``: of each object. Raises MissingRightsError."""
+    if violations := _placed(missing):
+        raise asking.MissingRightsError(violations)
+
+
+def raise_if_any(refused: list[tuple[Violation, ...]]) -> None:
+    """``refused``: what is wrong with each object. Raises RefusedError."""
+    if violations := _placed(refused):
+        raise RefusedError(violations)
+
+
+def _placed(refused: list[tuple[Violation, ...]]) -> tuple[Violation, ...]:
+    """Of several objects the paths say which one is meant."""
+    return tuple(
+        msgspec.structs.replace(
+            violation, path=(f"objects[{index}]." if len(refused) > 1 else "") + violation.path
+        )
+        for index, found in enumerate(refused)
+        for violation in found
+    )
+
+
+def _suffix() -> str:
+    return "".join(secrets.choice(_SUFFIXES) for _ in range(5))
+
+
+def is_readable(submission: Submission) -> bool:
+    """Whether the object is one of its kind."""
+    try:
+        submission.kind.decode(msgspec.json.encode(submission.document))
+    except msgspec.DecodeError:
+        return False
+    return True

@@ -1,0 +1,461 @@
+"""With accounts, REST lets everybody do what the cluster lets them do, and nothing else."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+import yaml
+from litestar import Litestar
+
+from stromboli.admission import __main__ as process
+from stromboli.admission import asking, rest, rights, webhooks
+from stromboli.admission.door import Door
+from stromboli.admission.settings import DoorSettings, Settings
+from stromboli.local import accounts as files
+from stromboli.local.cluster import OWN_NAME, EmbeddedCluster, Hook
+from stromboli.shared import envelope, errors, keys, runtime, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.bus.kafka import KafkaSettings
+from stromboli.shared.cluster import accounts
+from stromboli.shared.messages.admission import Reviewed
+from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered, queue_order_key
+from stromboli.testkit import builders
+from stromboli.testkit.contracts.accounts import AUDIENCE, OTHER_AUDIENCE, Scene
+
+Document = dict[str, Any]
+USERS = ("ann", "ben", "eve", "op")
+
+
+class Wavering:
+    """Accounts that can be away, and that count how often they are asked."""
+
+    def __init__(self, known: accounts.Accounts) -> None:
+        self._known = known
+        self.is_away = False
+        self.asked = 0
+
+    async def who(self, token: str, audiences: Sequence[str]) -> accounts.User | accounts.Unknown:
+        self._ask()
+        return await self._known.who(token, audiences)
+
+    async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
+        self._ask()
+        return await self._known.may(user, asked)
+
+    async def own_name(self) -> str:
+        self._ask()
+        return await self._known.own_name()
+
+    def _ask(self) -> None:
+        self.asked += 1
+        if self.is_away:
+            raise errors.UnavailableError("review", "nobody answers")
+
+
+class House:
+    """A door with accounts over an embedded cluster, and a client for each tenant."""
+
+    def __init__(self, door: Door, cluster: EmbeddedCluster, app: Litestar) -> None:
+        self.door = door
+        self.cluster = cluster
+        self.app = app
+        self.scene = Scene()
+        self.accounts: Wavering
+        self.now = 0.0
+
+    def client(self, token: str = "") -> httpx.AsyncClient:
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        transport = httpx.ASGITransport(app=self.app)  # type: ignore[arg-type]  # same ASGI
+        return httpx.AsyncClient(transport=transport, base_url="http://door", headers=headers)
+
+    def as_(self, user: str) -> httpx.AsyncClient:
+        return self.client(token_of(user))
+
+
+def token_of(user: str, audience: str = AUDIENCE) -> str:
+    return f"secret-of-{user}-for-{audience}"
+
+
+def hook(doors: list[Door], kind: Any, way: str, operations: Any) -> Hook:
+    async def call(body: bytes) -> bytes:
+        return await doors[0].answer(f"/{kind.plural}/{way}", body)
+
+    return Hook(kind=kind, operations=frozenset(operations), mutating=way == "mutate", call=call)
+
+
+@contextlib.asynccontextmanager
+async def opened(folder: Path, scene: Scene) -> AsyncIterator[House]:
+    known = [
+        {
+            "apiVersion": "local.stromboli.sh/v1",
+            "kind": "Account",
+            "metadata": {"name": scene.user(user)},
+            "tokens": [
+                {"value": token_of(user, audience), "audience": audience}
+                for audience in (AUDIENCE, OTHER_AUDIENCE)
+            ],
+        }
+        for user in USERS
+    ]
+    file = folder / "accounts.yaml"
+    file.write_text(yaml.safe_dump_all([*known, *scene.rbac()]))
+    wavering = Wavering(files.read(file, OWN_NAME))
+    doors: list[Door] = []
+    hooks = [hook(doors, kind, way, operations) for kind, way, operations in webhooks.RULES]
+    async with EmbeddedCluster(folder / "cluster.db", hooks=hooks) as cluster:
+        settings = DoorSettings()
+        house = House(None, cluster, None)  # type: ignore[arg-type]  # both follow
+        askers = asking.Askers(wavering, 10.0, lambda: house.now, streams_last_s=0.05)
+        door = Door(settings, cluster, runtime.utc_now, askers)
+        doors.append(door)
+        health = runtime.Health("admission")
+        house.door, house.scene, house.accounts = door, scene, wavering
+        house.app = rest.front(door, cluster, settings, [health], askers)
+        for namespace in (scene.blue, scene.red):
+            await cluster.create(kinds.NAMESPACES, "", document(kinds.NAMESPACES, namespace))
+        await cluster.create(kinds.QUEUES, "", document(kinds.QUEUES, "default", spec={}))
+        async with door.feeds:
+            yield house
+
+
+def document(kind: kinds.Kind[Any], name: str, **rest: Any) -> bytes:
+    made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **rest}
+    return msgspec.json.encode(made)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with opened(tmp_path, Scene()) as one:
+        yield one
+
+
+def job(name: str, namespace: str = "", **spec: Any) -> Document:
+    template = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"tasks": [{"name": "w", "replicas": 1, "template": template}], **spec},
+    }
+
+
+def jobs(namespace: str) -> str:
+    return f"/v1/namespaces/{namespace}/jobs"
+
+
+def missing(answer: httpx.Response) -> list[str]:
+    """The rights that an answer says are missing."""
+    assert answer.status_code == 403, answer.text
+    assert answer.headers["content-type"].startswith("application/problem+json")
+    return [item["reason"] for item in answer.json()["violations"]]
+
+
+# --- the table ------------------------------------------------------------------------------
+
+
+def routes() -> list[tuple[str, str, Any]]:
+    """(method, path, rule) of every route there is."""
+    app = rest.described()
+    return [
+        (method, route.path_format, handler.opt.get(rights.OPT))
+        for route in app.routes
+        for handler in route.route_handlers  # type: ignore[union-attr]  # all are HTTP
+        for method in handler.http_methods
+        if method != "OPTIONS"
+    ]
+
+
+def test_every_route_says_which_rights_it_needs() -> None:
+    """Or stands in the short list of what everyone may read."""
+    without = {path for _, path, rule in routes() if rule is None}
+    assert all(rights.is_open(path) for path in without), without
+    assert rights.OPEN == ("/livez", "/readyz", "/schema")
+    assert not rights.is_open("/livezz")
+
+
+async def test_no_route_lets_in_who_has_no_rights(house: House) -> None:
+    """Each names every right that it needs: verb, resource, group and namespace."""
+    blue = house.scene.blue
+    async with house.as_("eve") as eve:
+        for method, path, rule in routes():
+            if rule is None:
+                continue
+            concrete = path.replace("{namespace}", blue).replace("{name}", "some")
+            answer = await eve.request(method, concrete, **body_for(path, blue))
+            if path == "/v1/bulk":
+                assert [item["status"] for item in answer.json()["items"]] == [403]
+                continue
+            said = missing(answer)
+            assert len(said) == max(len(rule), 1), path
+            for needed, reason in zip(rule, said, strict=bool(rule)):
+                sub = f"/{needed.subresource}" if needed.subresource else ""
+                assert f'cannot {needed.verb} resource "{needed.kind.plural}{sub}"' in reason, path
+                assert f'in API group "{needed.kind.group}"' in reason, path
+                is_inside = "{namespace}" in path and needed.kind.namespaced
+                where = f'in the namespace "{blue}"' if is_inside else "at the cluster scope"
+                assert reason.endswith(where), path
+
+
+def body_for(path: str, namespace: str) -> dict[str, Any]:
+    made = job("some", namespace)
+    if path == "/v1/bulk":
+        return {"content": msgspec.json.encode(made)}
+    return {"json": {"objects": [made]}} if path in ("/v1/apply", "/v1/check") else {}
+
+
+# --- who comes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "Bearer", "Bearer made-up", "Basic YTpi", f"Bearer {token_of('ann', OTHER_AUDIENCE)}"],
+    ids=["none", "empty", "made up", "another scheme", "another audience"],
+)
+async def test_without_a_token_of_ours_nobody_is_let_in(house: House, header: str) -> None:
+    headers = {"authorization": header} if header else {}
+    async with house.client() as client:
+        answer = await client.get(jobs(house.scene.blue), headers=headers)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    problem = answer.json()
+    assert problem["status"] == 401
+    assert problem["detail"]
+    assert "made-up" not in answer.text
+    assert "secret" not in answer.text
+
+
+async def test_whether_we_are_well_and_how_to_talk_to_us_is_open(house: House) -> None:
+    """Metrics are not: they have a port of their own."""
+    async with house.client() as client:
+        assert (await client.get("/livez")).status_code == 200
+        assert (await client.get("/readyz")).status_code == 503
+        assert (await client.get("/schema/openapi.json")).status_code == 200
+        assert (await client.get("/metrics")).status_code == 404
+        assert (await client.get("/schema/none")).status_code == 404
+
+
+async def test_an_api_server_that_is_away_lets_nobody_in(house: House) -> None:
+    """Neither somebody nobody can name, nor somebody whose rights nobody can tell."""
+    async with house.as_("ann") as ann:
+        assert (await ann.get(jobs(house.scene.blue))).status_code == 200
+        house.accounts.is_away = True
+        assert (await ann.get(jobs(house.scene.blue))).status_code == 200  # it was just said
+        assert (await ann.get("/v1/queues")).status_code == 503
+        house.now += 11
+        assert (await ann.get(jobs(house.scene.blue))).status_code == 503
+
+
+async def test_answers_are_kept_for_seconds_and_no_longer(house: House) -> None:
+    async with house.as_("ann") as ann:
+        await ann.get(jobs(house.scene.blue))
+        asked = house.accounts.asked
+        for _ in range(5):
+            await ann.get(jobs(house.scene.blue))
+        assert house.accounts.asked == asked
+        house.now += 10
+        await ann.get(jobs(house.scene.blue))
+        assert house.accounts.asked > asked
+
+
+# --- what they may ---------------------------------------------------------------------------
+
+
+async def test_tenants_see_their_namespace_and_no_other(house: House) -> None:
+    scene = house.scene
+    async with house.as_("ann") as ann, house.as_("op") as op:
+        assert (await ann.post(jobs(scene.blue), json=job("own"))).status_code == 201
+        assert len((await ann.get(jobs(scene.blue))).json()["items"]) == 1
+        assert scene.red in missing(await ann.get(jobs(scene.red)))[0]
+        assert "cluster scope" in missing(await ann.get("/v1/jobs"))[0]
+        assert (await op.get("/v1/jobs")).status_code == 200
+        assert (await ann.get(f"/v1/pods?namespace={scene.blue}")).status_code == 200
+        assert missing(await ann.get(f"/v1/pods?namespace={scene.red}"))
+        assert missing(await ann.get("/v1/pods"))
+
+
+async def test_a_namespace_in_the_query_opens_no_list_of_all(house: House) -> None:
+    """Where a route does not look at it, neither does its rule."""
+    async with house.as_("ann") as ann:
+        assert missing(await ann.get(f"/v1/jobs?namespace={house.scene.blue}"))
+        twice = f"/v1/pods?namespace={house.scene.blue}&namespace={house.scene.red}"
+        assert (await ann.get(twice)).status_code == 422
+
+
+async def test_tenants_watch_their_namespace_and_no_other(house: House) -> None:
+    """And a stream ends soon, so that rights are looked at again."""
+    scene = house.scene
+    async with house.as_("ann") as ann:
+        await ann.post(jobs(scene.blue), json=job("own"))
+        told = await ann.get(f"/v1/watch/namespaces/{scene.blue}/jobs")
+        assert "event: added" in told.text
+        assert "event: synced" in told.text
+        assert missing(await ann.get(f"/v1/watch/namespaces/{scene.red}/jobs"))
+        assert missing(await ann.get("/v1/watch/jobs"))
+        assert missing(await ann.get("/v1/watch/queues"))
+
+
+async def test_objects_are_asked_for_one_by_one_and_none_is_written(house: House) -> None:
+    scene = house.scene
+    objects = [job("mine", scene.blue), job("theirs", scene.red)]
+    async with house.as_("ann") as ann:
+        for way in ("apply", "check"):
+            answer = await ann.post(f"/v1/{way}", json={"objects": objects})
+            (violation,) = answer.json()["violations"]
+            assert violation["path"] == "objects[1].rights"
+            assert 'cannot get resource "jobs" named "theirs"' in violation["reason"]
+            assert f"Role of namespace {scene.red}" in violation["expected"]
+            assert "verbs: [get]" in violation["expected"]
+        assert (await ann.get(jobs(scene.blue))).json()["items"] == []
+
+
+async def test_a_change_needs_another_right_than_a_new_object(house: House) -> None:
+    scene = house.scene
+    async with house.as_("ann") as ann:
+        objects = {"objects": [job("mine", scene.blue)]}
+        assert (await ann.post("/v1/apply", json=objects)).status_code == 200
+        changed = {"objects": [job("mine", scene.blue, priorityClassName="high")]}
+        (reason,) = missing(await ann.post("/v1/apply", json=changed))
+        assert 'cannot patch resource "jobs" named "mine"' in reason
+        taken = await ann.post(jobs(scene.blue), json=job("mine"))
+        assert taken.status_code == 409
+
+
+async def test_what_is_refused_for_a_right_stands_in_the_reviews(house: House) -> None:
+    scene = house.scene
+    async with house.as_("ann") as ann:
+        objects = {"objects": [job("mine", scene.blue)]}
+        await ann.post("/v1/apply", json=objects)
+        await ann.post("/v1/apply", json={"objects": [job("mine", scene.blue, queue="x")]})
+    reviews = []
+    while not house.door.reviewed.empty():
+        reviews.append(house.door.reviewed.get_nowait().message)
+    found = [each for each in reviews if isinstance(each, Reviewed) and each.way == "rest"]
+    assert [(each.user, each.allowed) for each in found] == [
+        (scene.user("ann"), True),
+        (scene.user("ann"), False),
+    ]
+    assert "cannot patch" in found[1].violations[0].reason
+
+
+async def test_in_bulk_each_line_has_its_own_rights(house: House) -> None:
+    scene = house.scene
+    lines = [job("mine", scene.blue), job("theirs", scene.red), job("mine-2", scene.blue)]
+    content = msgspec.json.Encoder().encode_lines(lines)
+    async with house.as_("ann") as ann:
+        answer = (await ann.post("/v1/bulk", content=content)).json()
+    assert [item["result"] for item in answer["items"]] == ["created", "refused", "created"]
+    assert answer["items"][1]["status"] == 403
+    assert f'in the namespace "{scene.red}"' in answer["items"][1]["violations"][0]["reason"]
+
+
+async def test_a_job_bears_the_name_of_who_submitted_it(house: House) -> None:
+    """The write itself has our name; webhooks do not take it for the submitter's."""
+    scene = house.scene
+    claimed = job("own")
+    claimed["metadata"]["annotations"] = {keys.USER: "somebody-else"}
+    async with house.as_("ann") as ann:
+        made = (await ann.post(jobs(scene.blue), json=claimed)).json()
+    assert made["metadata"]["annotations"][keys.USER] == scene.user("ann")
+
+
+async def test_an_idempotency_key_answers_only_who_brought_it(house: House) -> None:
+    house.door.once.open(_Log())  # type: ignore[arg-type]  # it takes what it is given
+    headers = {"Idempotency-Key": "k"}
+    async with house.as_("ann") as ann, house.as_("op") as op:
+        where, made = jobs(house.scene.blue), job("own")
+        first = await ann.post(where, json=made, headers=headers)
+        again = await ann.post(where, json=made, headers=headers)
+        assert (first.status_code, first.json()) == (201, again.json())
+        assert (await op.post(where, json=made, headers=headers)).status_code == 409
+
+
+class _Log:
+    async def append(self, *drafts: envelope.Draft) -> tuple[()]:
+        del drafts
+        return ()
+
+
+async def test_what_is_in_front_is_named_only_to_who_may_know(house: House) -> None:
+    scene = house.scene
+    async with house.as_("ann") as ann:
+        made = (await ann.post(jobs(scene.blue), json=job("own"))).json()
+        group = f"{scene.blue}/own-{made['metadata']['uid']}"
+        explained = PodGroupExplained(
+            pod_group=group,
+            pod_group_uid="u",
+            queue="default",
+            phase="Pending",
+            tier="enqueue",
+            message="",
+            min_member=1,
+            members=1,
+            running=0,
+            pending=1,
+            placeable=0,
+        )
+        order = QueueOrdered(queue="default", pod_groups=(f"{scene.red}/secret-1", group))
+        for key, message in ((group, explained), (queue_order_key("default"), order)):
+            draft = envelope.Draft(
+                topic=topics.EXPLANATIONS, key=key, message=message, time=builders.NOON
+            )
+            house.door.fold(builders.make_record(draft))
+        told = (await ann.get(f"{jobs(scene.blue)}/own/explanation")).json()
+        stream = await ann.get(f"/v1/watch/namespaces/{scene.blue}/jobs/own/explanation")
+    assert told["inFront"] == ["(another namespace)"]
+    assert "in_front" not in stream.text
+    assert '"inFront":["(another namespace)"]' in stream.text
+    assert "secret" not in stream.text
+
+
+# --- the parts -------------------------------------------------------------------------------
+
+
+async def test_who_asks_what_is_being_asked_waits_for_that_answer() -> None:
+    asked = 0
+    release = asyncio.Event()
+
+    async def ask() -> int:
+        nonlocal asked
+        asked += 1
+        await release.wait()
+        return asked
+
+    recent: asking.Recent[int] = asking.Recent(10.0, lambda: 0.0, 100)
+    waiting = [asyncio.ensure_future(recent.get(b"k", ask)) for _ in range(5)]
+    await asyncio.sleep(0)
+    release.set()
+    assert await asyncio.gather(*waiting) == [1] * 5
+
+
+async def test_no_failure_is_kept_and_no_more_than_a_bound() -> None:
+    async def fail() -> int:
+        raise errors.UnavailableError("x", "y")
+
+    async def ask() -> int:
+        return 1
+
+    recent: asking.Recent[int] = asking.Recent(10.0, lambda: 0.0, 3)
+    with pytest.raises(errors.UnavailableError):
+        await recent.get(b"k", fail)
+    assert await recent.get(b"k", ask) == 1
+    for number in range(10):
+        await recent.get(str(number).encode(), ask)
+    assert len(recent) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({}, "STROM_ADMISSION_ACCOUNTS=true"), ({"accounts": True}, "STROM_ADMISSION_CERTIFICATE")],
+)
+async def test_beyond_loopback_there_are_accounts_and_a_certificate(
+    changes: Document, said: str
+) -> None:
+    settings = Settings(kafka=KafkaSettings(bootstrap=("b:1",)), rest_host="0.0.0.0", **changes)
+    with pytest.raises(SystemExit, match=said):
+        await process.main(settings, runtime.Health("admission"))

@@ -1,0 +1,132 @@
+"""``KubernetesAccounts``: the API server is asked, by TokenReview and SubjectAccessReview.
+
+These are objects that are created and never stored: the answer is the object with a status.
+Source: Kubernetes' API reference, authentication.k8s.io/v1 and authorization.k8s.io/v1. A server
+that knows nothing of audiences leaves them out of its answer; such a token is not ours.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from stromboli.shared import errors
+from stromboli.shared.api import meta
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.cluster import accounts, port
+
+TOKEN_REVIEWS = Kind(
+    "authentication.k8s.io", "v1", "TokenReview", "tokenreviews", meta.Object, namespaced=False
+)
+SELF_REVIEWS = Kind(
+    "authentication.k8s.io",
+    "v1",
+    "SelfSubjectReview",
+    "selfsubjectreviews",
+    meta.Object,
+    namespaced=False,
+)
+ACCESS_REVIEWS = Kind(
+    "authorization.k8s.io",
+    "v1",
+    "SubjectAccessReview",
+    "subjectaccessreviews",
+    meta.Object,
+    namespaced=False,
+)
+
+
+class _UserInfo(msgspec.Struct, frozen=True):
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: dict[str, tuple[str, ...]] = {}
+
+
+class _Recognised(msgspec.Struct, frozen=True):
+    authenticated: bool = False
+    user: _UserInfo = _UserInfo()
+    audiences: tuple[str, ...] = ()
+    error: str = ""
+
+
+class _TokenReview(msgspec.Struct, frozen=True):
+    status: _Recognised
+
+
+class _SelfReview(msgspec.Struct, frozen=True):
+    class Status(msgspec.Struct, frozen=True, rename="camel"):
+        """Who we are."""
+
+        user_info: _UserInfo
+
+    status: Status
+
+
+class _AccessReview(msgspec.Struct, frozen=True):
+    class Status(msgspec.Struct, frozen=True):
+        """What the authorizers say."""
+
+        allowed: bool = False
+        denied: bool = False
+
+    status: Status
+
+
+class KubernetesAccounts:
+    """See ``accounts.Accounts``. Needs the right to create the reviews."""
+
+    def __init__(self, cluster: port.Cluster) -> None:
+        self._cluster = cluster
+
+    async def who(self, token: str, audiences: Sequence[str]) -> accounts.User | accounts.Unknown:
+        """By TokenReview."""
+        spec = {"token": token, "audiences": list(audiences)}
+        found = (await self._asked(TOKEN_REVIEWS, spec, _TokenReview)).status
+        if not found.authenticated:
+            # What stands behind the API server may repeat what it was given.
+            reason = found.error.replace(token, "...") or "the API server does not know the token"
+            return accounts.Unknown(reason)
+        if not set(found.audiences) & set(audiences):
+            return accounts.Unknown(f"the token is not for {' or '.join(audiences)}")
+        user = found.user
+        return accounts.User(name=user.username, uid=user.uid, groups=user.groups, extra=user.extra)
+
+    async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
+        """By SubjectAccessReview."""
+        spec = {
+            "user": user.name,
+            "uid": user.uid,
+            "groups": list(user.groups),
+            "extra": {name: list(values) for name, values in user.extra.items()},
+            "resourceAttributes": {
+                "verb": asked.verb,
+                "group": asked.group,
+                "resource": asked.resource,
+                "subresource": asked.subresource,
+                "namespace": asked.namespace,
+                "name": asked.name,
+            },
+        }
+        found = (await self._asked(ACCESS_REVIEWS, spec, _AccessReview)).status
+        return found.allowed and not found.denied
+
+    async def own_name(self) -> str:
+        """By SelfSubjectReview."""
+        found: _SelfReview = await self._asked(SELF_REVIEWS, {}, _SelfReview)
+        return found.status.user_info.username
+
+    async def _asked(self, kind: Kind[Any], spec: dict[str, Any], answer: type[Any]) -> Any:
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}
+        if not spec:
+            del body["spec"]
+        try:
+            return msgspec.json.decode(
+                await self._cluster.create(kind, "", msgspec.json.encode(body)), type=answer
+            )
+        except errors.TransientError as error:
+            raise errors.UnavailableError(kind.kind, error.reason, error.retry_after_s) from None
+        except (errors.OutsideError, msgspec.DecodeError) as error:
+            # Whatever is wrong here is between the API server and us, never the asker's fault.
+            reason = f"the API server does not answer our question: {error}"
+            raise errors.UnavailableError(kind.kind, reason) from None
