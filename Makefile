@@ -20,6 +20,9 @@ SERVICES := admission controller monitor scheduler
 NODES ?= 100
 REPEAT ?= 1
 DEPTH ?= 50
+# Tests on all cores, each in runs of neighbours: these share what their fixtures started. The real
+# ones share one Kafka and one API server, so they run one after another.
+CORES = --numprocesses auto --dist worksteal
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -33,7 +36,7 @@ demo: setup ## gangs against single pods, live, in under a minute: needs nothing
 	@$(BIN)/strom demo
 
 test: setup ## all tests that need no real parts; with CI=true the real ones too
-	$(BIN)/pytest -m "not real"
+	$(BIN)/pytest $(CORES) -m "not real"
 ifeq ($(CI),true)
 	@$(MAKE) --no-print-directory test-real
 else

@@ -99,7 +99,7 @@ class House:
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something in the server's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout=30)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout=120)
 
     def job(self, name: str, namespace: str = "default") -> batch.Job:
         """The job as it is stored."""
@@ -266,14 +266,14 @@ def house(tmp_path: Path) -> Iterator[House]:
 
     thread = threading.Thread(target=run)
     thread.start()
-    one = started.result(timeout=30)
+    one = started.result(timeout=120)
     try:
         for queue in ("root", "default"):
             one.create(kinds.QUEUES, builders.make_queue(queue))
         yield one
     finally:
         one.loop.call_soon_threadsafe(stop.set)
-        thread.join(timeout=30)
+        thread.join(timeout=120)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
-"""How long a hop over the broker takes, and how much passes. The gates are wide: they catch a
-lost setting (a linger, a wait for a full fetch), not a busy machine. Raw numbers: `pytest -rP`."""
+"""How long a hop over the broker takes, against an empty request in the same run, and how much
+passes in a second of our processor's time. That catches a lost setting (a linger, a wait for a full
+fetch, a request for each record) and no busy machine. Raw numbers: `pytest -rP`."""
 
 import asyncio
 import contextlib
@@ -20,8 +21,9 @@ pytestmark = [pytest.mark.real]
 
 WARM_UP, COUNTED = 50, 500
 MANY = 20_000
-HOP_P50_MS = 20.0
-RECORDS_PER_S = 2_000
+EMPTY_REQUESTS_PER_HOP = 4.0
+"""At the median, where about one is usual."""
+RECORDS_PER_CPU_S = 2_000
 
 _log = structlog.get_logger()
 
@@ -48,7 +50,7 @@ async def _next(fold: AsyncIterator[port.Batch]) -> tuple[envelope.Record, ...]:
 async def test_a_hop_takes_milliseconds(open_bus: port.Bus) -> None:
     """One record at a time, from the call of ``append`` to the fold of all topics that sees it."""
     writer = await open_bus.open_writer("controller", "c1")
-    seen_s, acknowledged_s = [], []
+    seen_s, acknowledged_s, empty_s = [], [], []
     async with contextlib.aclosing(open_bus.fold(topics.ALL)) as fold:
         while not (await anext(fold)).caught_up:
             pass
@@ -59,35 +61,42 @@ async def test_a_hop_takes_milliseconds(open_bus: port.Bus) -> None:
             acknowledged_s.append(time.perf_counter() - began)
             await folding
             seen_s.append(time.perf_counter() - began)
+            began = time.perf_counter()
+            assert await open_bus.is_reachable()
+            empty_s.append(time.perf_counter() - began)
     hops: dict[str, float] = {}
-    for name, measured in (("seen", seen_s), ("acknowledged", acknowledged_s)):
+    for name, measured in (
+        ("seen", seen_s),
+        ("acknowledged", acknowledged_s),
+        ("empty_request", empty_s),
+    ):
         counted = sorted(measured[WARM_UP:])
         hops |= {f"{name}_p{part}_ms": percentile(counted, part / 100) for part in (50, 99)}
     _log.info("hop", **hops)
-    assert hops["seen_p50_ms"] < HOP_P50_MS
+    assert hops["seen_p50_ms"] < EMPTY_REQUESTS_PER_HOP * hops["empty_request_p50_ms"]
 
 
-async def test_thousands_of_records_pass_in_a_second(open_bus: port.Bus) -> None:
+async def test_thousands_of_records_pass_in_a_second_of_work(open_bus: port.Bus) -> None:
     """Pod events of about 0.8 kB with their headers, appended in one call, then folded."""
     writer = await open_bus.open_writer("controller", "c1")
     drafts = [records.phase_changed(f"default/{'x' * 200}-{number}") for number in range(MANY)]
-    began = time.perf_counter()
+    began = time.process_time()
     await writer.append(*drafts)
-    appended_s = time.perf_counter() - began
-    began = time.perf_counter()
+    appended_cpu_s = time.process_time() - began
+    began = time.process_time()
     one_by_one = drafts[: MANY // 4]
     await asyncio.gather(*(writer.append(draft) for draft in one_by_one))
-    concurrent_s = time.perf_counter() - began
-    began = time.perf_counter()
+    concurrent_cpu_s = time.process_time() - began
+    began = time.process_time()
     read, _ = await records.read(open_bus, topics.BATCH_EVENTS)
-    folded_s = time.perf_counter() - began
+    folded_cpu_s = time.process_time() - began
     assert len(read) == MANY + len(one_by_one)
     rates = {
-        "appended_per_s": round(MANY / appended_s),
-        "concurrent_calls_per_s": round(len(one_by_one) / concurrent_s),
-        "folded_per_s": round(len(read) / folded_s),
+        "appended_per_cpu_s": round(MANY / appended_cpu_s),
+        "concurrent_calls_per_cpu_s": round(len(one_by_one) / concurrent_cpu_s),
+        "folded_per_cpu_s": round(len(read) / folded_cpu_s),
     }
     record = read[0]
     size = len(record.value or b"") + sum(map(len, record.headers.values()))
     _log.info("throughput", **rates, bytes_each=size)
-    assert min(rates.values()) > RECORDS_PER_S
+    assert min(rates.values()) > RECORDS_PER_CPU_S

@@ -36,6 +36,7 @@ def given(real_parts: real.RealParts) -> kafka.KafkaSettings:
         bootstrap=(real_parts.kafka_bootstrap,),
         cell=uuid.uuid4().hex[:8],
         append_timeout_s=PATIENT_S,
+        close_timeout_s=PATIENT_S,
     )
 
 
@@ -177,7 +178,7 @@ async def test_an_append_that_runs_out_of_time_may_stand_and_is_repeated(
 ) -> None:
     """UnavailableError says so. What is tried meanwhile costs nothing: it is not sent at all."""
     hasty = kafka.KafkaSettings(
-        bootstrap=given.bootstrap, cell=given.cell, append_timeout_s=1.0, request_timeout_s=0.5
+        bootstrap=given.bootstrap, cell=given.cell, append_timeout_s=2.0, request_timeout_s=0.5
     )
     async with kafka.KafkaBus(hasty) as open_bus:
         writer = await open_bus.open_writer("controller", "c1")

@@ -23,7 +23,7 @@ NODES, CPUS = 4, 4
 """Room for 16 pods of 1 CPU."""
 SEED = int(os.environ.get("STROM_DISORDER", "20261121"))
 """By which the disordered world is disordered; another one with STROM_DISORDER=n."""
-READY_WITHIN_S, STOP_WITHIN_S, LOOK_EVERY_S = 30, 15, 0.05
+READY_WITHIN_S, STOP_WITHIN_S, LOOK_EVERY_S = 120, 30, 0.05
 
 
 class System(Protocol):

@@ -22,7 +22,10 @@ def echo(request: http_server.Request) -> http_server.Reply:
 def test_answers_come_in_the_order_of_the_questions() -> None:
     """However many go out side by side."""
     with http_server.Server(echo) as server:
-        questions = [outside.Question(f"{server.url}/verb", str(at).encode()) for at in range(50)]
+        questions = [
+            outside.Question(f"{server.url}/verb", str(at).encode(), timeout_s=60.0)
+            for at in range(50)
+        ]
         answers = asked(*questions)
     assert [answer.body for answer in answers] == [f"/verb {at}" for at in range(50)]
     assert {request.method for request in server.requests} == {"POST"}
