@@ -53,6 +53,9 @@ INDEX_RETRY = PREFIX + "index-retry"
 """Pod annotation in an array: how often its index had failed when the pod was made."""
 CPUS = PREFIX + "cpus"
 """Pod annotation: the CPUs that were meant for each container alone (JSON: name -> ``0-3,8``)."""
+SILENT_SINCE = PREFIX + "silent-since"
+"""Numatopology annotation: the node's agent was last heard then, too long ago to go by it."""
+
 MADE_FOR_PODS = PREFIX + "made-for-pods"
 """PodGroup: ``true`` if it was made for pods of others, and goes with the last of them."""
 

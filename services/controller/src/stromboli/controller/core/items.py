@@ -13,6 +13,7 @@ from stromboli.controller.core import (
     group_status,
     hyper_nodes,
     jobs,
+    numa_topologies,
     queue_counts,
     queues,
     stray_pods,
@@ -48,6 +49,7 @@ STEPS: Mapping[str, Steps] = {
     "cron": Steps(crons.reconcile, crons.due),
     "hyper nodes": Steps(hyper_nodes.reconcile),
     "discovery": Steps(discovery.reconcile, discovery.due),
+    "numatopology": Steps(numa_topologies.reconcile),
 }
 """Kind of item -> its steps."""
 

@@ -20,6 +20,7 @@ ItemKind = Literal[
     "cron",
     "hyper nodes",
     "discovery",
+    "numatopology",
 ]
 SOURCES = ("label", "file")
 """Where HyperNodes are made from; each is reconciled as one."""

@@ -11,29 +11,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stromboli.controller.core import books, commands, history, links, places, sources, strays
+from stromboli.controller.core import (
+    books,
+    commands,
+    hardware,
+    history,
+    links,
+    places,
+    sources,
+    strays,
+)
 from stromboli.shared import envelope, errors, job_plugins, keys, snapshot, topics
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.messages import base, cluster
 from stromboli.shared.messages import scheduling as messages
 
-FOLDED: tuple[topics.Topic, ...] = (
-    topics.PRIORITY_CLASSES,
-    topics.NAMESPACES,
-    topics.QUEUES,
-    topics.JOBS,
-    topics.POD_GROUPS,
-    topics.PODS,
-    topics.COMMANDS,
-    topics.JOB_TEMPLATES,
-    topics.JOB_FLOWS,
-    topics.CRON_JOBS,
-    topics.NODES,
-    topics.HYPER_NODES,
-    topics.EXPLANATIONS,
-    topics.SYNC,
-)
-"""Every topic the picture is folded from."""
 NEEDED: tuple[kinds.Kind[Any], ...] = (
     kinds.PRIORITY_CLASSES,
     kinds.NAMESPACES,
@@ -45,6 +37,16 @@ NEEDED: tuple[kinds.Kind[Any], ...] = (
 )
 """Kinds that must be synced before anything is decided. Flows, crons and HyperNodes are looked at
 once they are seen: where their definitions are missing, jobs go on."""
+FOLDED: tuple[topics.Topic, ...] = (
+    *(topics.SNAPSHOTS[kind] for kind in (*NEEDED, *links.MAKERS)),
+    topics.NODES,
+    topics.HYPER_NODES,
+    topics.NUMA_TOPOLOGIES,
+    topics.TOPOLOGY,
+    topics.EXPLANATIONS,
+    topics.SYNC,
+)
+"""Every topic the picture is folded from."""
 MOST_SAID = 32
 """Events remembered per object, so that a lasting trouble is written once and memory is flat."""
 T = TypeVar("T")
@@ -103,6 +105,7 @@ class View:
         self._unreadable: dict[str, set[str]] = {}
         self.books = books.Books()
         self.places = places.Places()
+        self.hardware = hardware.Hardware()
         self.discovery: Mapping[str, sources.Source] = {}
         """Where HyperNodes are made from, as the operator says."""
         self.strays = strays.Strays(self.scheduler_names)
@@ -236,6 +239,7 @@ class View:
         yield from (Item("command", it.metadata.key) for it in self.objects(kinds.COMMANDS))
         for kind, item in links.MAKERS.items():
             yield from (Item(item, it.metadata.key) for it in self.objects(kind))
+        yield from self.hardware.items()
         yield places.STATUS
         yield from (Item("discovery", source) for source in links.SOURCES)
 
@@ -245,6 +249,8 @@ class View:
         """Fold a record of one of the ``FOLDED`` topics."""
         if record.topic == topics.EXPLANATIONS:
             return self._apply_explanation(record)
+        if record.topic == topics.TOPOLOGY:
+            return Folded(*self.hardware.apply(record))
         if record.topic == topics.SYNC:
             self.sync.apply(record)
             return Folded()
@@ -346,7 +352,7 @@ class View:
         group = group_of(after) if isinstance(after, core.Pod) else None
         items |= dict.fromkeys(_items(self.books.follow(change, group)))
         items |= dict.fromkeys(Item("stray pods", key) for key in self.strays.follow(change))
-        items |= dict.fromkeys(self.places.follow(change))
+        items |= dict.fromkeys((*self.places.follow(change), *self.hardware.follow(change)))
         return tuple(items)
 
     def _touched(self, kind: kinds.Kind[Any], key: str, state: snapshot.State) -> tuple[Item, ...]:

@@ -1,0 +1,180 @@
+"""Rules of Numatopologies: what stands in them of an agent's report, and when they are written."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from services.controller.tests.world import World
+from stromboli.shared import envelope, keys, topics
+from stromboli.shared.api import kinds, numa
+from stromboli.shared.messages import node_topology
+from stromboli.testkit import builders
+
+CELLS = (node_topology.NumaCell(id=0, cpus="0,1,4,5"), node_topology.NumaCell(id=1, cpus="2,3,6,7"))
+CORES = (
+    node_topology.CpuCore(cpus="0,4"),
+    node_topology.CpuCore(cpus="1,5"),
+    node_topology.CpuCore(cpus="2,6", cell=1, socket=1),
+    node_topology.CpuCore(cpus="3,7", cell=1, socket=1),
+)
+KUBELET = node_topology.KubeletFacts(
+    cpu_policy="static", topology_policy="restricted", reserved={"cpu": "500m", "memory": "1Gi"}
+)
+
+
+def machine(*holdings: node_topology.Holding, **more: Any) -> node_topology.NodeTopology:
+    return node_topology.NodeTopology(
+        **{"cells": CELLS, "cores": CORES, "kubelet": KUBELET, "holdings": holdings, **more}
+    )
+
+
+def report(of: node_topology.NodeTopology, silent_since: datetime | None = None) -> envelope.Draft:
+    message = node_topology.TopologyObserved(
+        node="n1", at=builders.NOON, topology=of, silent_since=silent_since
+    )
+    return envelope.Draft(topic=topics.TOPOLOGY, key="n1", message=message, time=builders.NOON)
+
+
+def world(of: node_topology.NodeTopology | None = None) -> World:
+    made = World()
+    made.submit(builders.make_node("n1"))
+    made.show(report(of or machine()))
+    made.settle()
+    return made
+
+
+def spec(of: World) -> numa.NumatopologySpec:
+    return of.get(kinds.NUMA_TOPOLOGIES, "n1").spec
+
+
+def written(of: World) -> int:
+    return sum(getattr(it, "kind", None) is kinds.NUMA_TOPOLOGIES for it in of.done)
+
+
+def test_cpus_stand_with_their_places_and_the_kubelets_settings() -> None:
+    """A core's number is its lowest CPU: sockets' own numbers repeat."""
+    assert spec(world()) == numa.NumatopologySpec(
+        policies={"CPUManagerPolicy": "static", "TopologyManagerPolicy": "restricted"},
+        res_reserved={"cpu": "500m"},
+        numares={"cpu": numa.NumaResource(allocatable="0-7", capacity=8)},
+        cpu_detail={
+            str(cpu): numa.CpuPlace(numa=cpu % 4 // 2, socket=cpu % 4 // 2, core=cpu % 4)
+            for cpu in range(8)
+        },
+    )
+
+
+def test_cpus_that_a_container_holds_are_not_free_and_say_whose_they_are() -> None:
+    held = (
+        node_topology.Holding(namespace="default", pod="p1", container="a", cpus="2,6"),
+        node_topology.Holding(namespace="default", pod="p1", container="b", cpus="3"),
+        node_topology.Holding(uid="u2", container="c", cpus="0"),
+        node_topology.Holding(namespace="default", pod="idle", container="d"),
+    )
+    found = spec(world(machine(*held)))
+    assert found.numares == {"cpu": numa.NumaResource(allocatable="1,4,5,7", capacity=8)}
+    assert [
+        (pod.uid, pod.name, len(pod.container_allocations)) for pod in found.pod_allocations
+    ] == [
+        ("", "p1", 2),
+        ("u2", "", 1),
+    ]
+    assert found.pod_allocations[0].container_allocations[0] == numa.ContainerAllocation(
+        name="a", allocations={"cpu": "2,6"}
+    )
+
+
+def test_it_belongs_to_its_node_and_holds_nothing_up() -> None:
+    made = world()
+    (owner,) = made.get(kinds.NUMA_TOPOLOGIES, "n1").metadata.owner_references
+    uid = made.get(kinds.NODES, "n1").metadata.uid
+    assert (owner.kind, owner.name, owner.uid) == ("Node", "n1", uid)
+    assert not owner.controller
+    assert not owner.block_owner_deletion
+
+
+def test_it_is_written_on_change_only() -> None:
+    """Nor after a restart, nor when what changed has no place in it."""
+    made = world()
+    assert written(made) == 1
+    made.restart()
+    made.settle()
+    made.show(report(machine(unread=(node_topology.Unread(what="GPUs", why="none"),))))
+    made.settle()
+    assert written(made) == 1
+    held = node_topology.Holding(uid="u1", container="c", cpus="0")
+    made.show(report(machine(held)))
+    made.settle()
+    assert written(made) == 2
+    made.show(report(machine()))
+    made.settle()
+    assert spec(made).pod_allocations == ()
+    assert written(made) == 3
+
+
+def test_what_somebody_else_wrote_becomes_what_the_agent_says_and_keeps_their_marks() -> None:
+    made = World()
+    made.submit(builders.make_node("n1"))
+    theirs = builders.make_meta("numatopology", "n1", annotations={"timestamp": "1"})
+    made.submit(numa.Numatopology(metadata=theirs))
+    made.show(report(machine()))
+    made.settle()
+    assert spec(made).numares == {"cpu": numa.NumaResource(allocatable="0-7", capacity=8)}
+    assert made.get(kinds.NUMA_TOPOLOGIES, "n1").metadata.annotations == {"timestamp": "1"}
+
+
+def test_one_that_is_deleted_is_made_anew() -> None:
+    made = world()
+    made.delete(kinds.NUMA_TOPOLOGIES, "n1")
+    made.settle()
+    assert spec(made) is not None
+
+
+def test_an_agent_that_is_silent_marks_it_and_one_that_is_back_does_not() -> None:
+    made = world()
+    since = builders.NOON - timedelta(seconds=90)
+    made.show(report(machine(), silent_since=since))
+    made.settle()
+    marks = made.get(kinds.NUMA_TOPOLOGIES, "n1").metadata.annotations
+    assert marks == {keys.SILENT_SINCE: "2026-01-01T11:58:30+00:00"}
+    assert spec(made).cpu_detail
+    made.show(report(machine()))
+    made.settle()
+    assert not made.get(kinds.NUMA_TOPOLOGIES, "n1").metadata.annotations
+
+
+def test_nothing_is_written_for_a_node_that_nobody_has_seen() -> None:
+    made = World()
+    made.show(report(machine()))
+    made.settle()
+    assert made.names(kinds.NUMA_TOPOLOGIES) == []
+    made.submit(builders.make_node("n1"))
+    made.settle()
+    assert made.names(kinds.NUMA_TOPOLOGIES) == ["n1"]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        machine(cores=()),
+        machine(cores=(node_topology.CpuCore(cpus="x"),)),
+        machine(cores=(node_topology.CpuCore(cpus="0", cell=-1),)),
+        machine(node_topology.Holding(uid="u", container="c", cpus="?")),
+    ],
+)
+def test_a_report_that_makes_no_sense_leaves_what_stands(
+    odd: node_topology.NodeTopology,
+) -> None:
+    made = world()
+    made.show(report(odd))
+    made.settle()
+    assert spec(made).numares == {"cpu": numa.NumaResource(allocatable="0-7", capacity=8)}
+
+
+def test_a_record_that_cannot_be_read_writes_nothing() -> None:
+    made = world()
+    folded = made.picture.apply(builders.garbled(topics.TOPOLOGY, "n1", 99))
+    assert folded.undecodable
+    assert folded.items == ()
+    assert made.picture.hardware.of("n1") is None
