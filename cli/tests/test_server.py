@@ -16,7 +16,7 @@ def everything(tmp_path: Path) -> dict[str, str]:
     config.write_text("server: http://config:1\n")
     remembered = tmp_path / ".strom" / "server"
     remembered.parent.mkdir()
-    remembered.write_text("http://remembered:1\n")
+    remembered.write_text("http://localhost:1\n")
     return {"STROM_SERVER": "http://variable:1/", "XDG_CONFIG_HOME": str(tmp_path / "config")}
 
 
@@ -34,7 +34,7 @@ def test_the_flag_comes_before_the_variable_the_file_the_memory_and_the_default(
     del everything["STROM_SERVER"]
     assert url() == "http://config:1"
     everything["XDG_CONFIG_HOME"] = str(tmp_path / "absent")
-    assert url() == "http://remembered:1"
+    assert url() == "http://localhost:1"
     (tmp_path / ".strom" / "server").unlink()
     assert url() == server.DEFAULT_URL
 
@@ -84,3 +84,12 @@ def test_an_empty_configuration_says_nothing(tmp_path: Path) -> None:
 )
 def test_this_machine_is_told_from_others(url: str, expected: bool) -> None:
     assert server.Address(url, "").is_loopback is expected
+
+
+def test_a_directory_cannot_lead_to_another_machine(tmp_path: Path) -> None:
+    """Whoever made it might want the token that goes along."""
+    remembered = tmp_path / ".strom" / "server"
+    remembered.parent.mkdir()
+    remembered.write_text("https://elsewhere.example:1\n")
+    with pytest.raises(CommandError, match="only ever remembers this machine"):
+        server.address(None, {"XDG_CONFIG_HOME": str(tmp_path / "absent")}, tmp_path)

@@ -39,12 +39,30 @@ class RefusedError(CommandError):
         self.violations = violations
 
 
-class Client:
-    """A connection to one server. Use as a context manager."""
+class ForbiddenError(CommandError):
+    """Rights are missing; nothing was done."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, what: str, violations: tuple[Violation, ...]) -> None:
+        count = len(violations)
+        why = f"not allowed, {count} right{'s' * (count > 1)} missing"
+        details = tuple(
+            line for each in violations for line in (each.reason, f"  needed: {each.expected}")
+        )
+        super().__init__(
+            what, why, "ask who gives roles in your cluster; nothing was done", details
+        )
+
+
+class Client:
+    """A connection to one server. Use as a context manager. ``token_file`` and ``ca_file``: else
+    what the environment says."""
+
+    def __init__(
+        self, address: Address, token_file: str | None = None, ca_file: str | None = None
+    ) -> None:
         self.address = address
-        self._client = blocking.Client(address.url)
+        with self._told():
+            self._client = blocking.Client(address.url, token_file=token_file, ca_file=ca_file)
 
     def __enter__(self) -> Self:
         return self
@@ -169,6 +187,11 @@ class Client:
             yield
         except client_errors.UnnamedError:
             raise CommandError("name", "it is empty", "name one") from None
+        except client_errors.UnsafeTokenError as error:
+            where = "name an https address with --server"
+            raise CommandError(self._server, error.reason, where) from None
+        except client_errors.UnreadableFileError as error:
+            raise CommandError(error.what, error.reason, "name another one") from None
         except client_errors.UnreachableError as error:
             raise UnreachableError(self._server, error.reason, "start one with: strom up") from None
         except client_errors.UnreadableError as error:
@@ -195,6 +218,8 @@ def _answered(error: client_errors.AnsweredError) -> CommandError:
         namespace = name.rpartition("/")[0]
         there = f"strom {plural} list" + (f" -n {namespace}" if namespace else "")
         return NotFoundError(what, "there is none of this name", f"see what there is: {there}")
+    if isinstance(error, client_errors.ForbiddenError) and error.violations:
+        return ForbiddenError(what, error.violations)
     if error.violations:
         return RefusedError(what, error.violations)
     if why.lower().startswith(f"{what}: "):
@@ -205,6 +230,9 @@ def _answered(error: client_errors.AnsweredError) -> CommandError:
 
 _NEXT = {
     400: "correct it and try again; nothing was written",
+    401: "show a token: export STROM_TOKEN=$(kubectl create token SERVICEACCOUNT -n NAMESPACE "
+    "--audience stromboli)",
+    403: "ask who gives roles in your cluster",
     404: "create its namespace first: strom apply -f a manifest of kind Namespace",
     409: "delete it first, or change it with: strom apply -f FILE",
     413: "send it in several parts; nothing was written",

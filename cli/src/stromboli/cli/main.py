@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from importlib import metadata
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -121,6 +121,27 @@ app.command("apply")(apply.apply)
 app.command("explain")(explain.explain)
 app.command("top")(top.top)
 app.command("topology")(topology.topology)
+
+
+@app.callback()
+def _common(
+    token_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with the token that says who you are. Else STROM_TOKEN, STROM_TOKEN_FILE.",
+        ),
+    ] = None,
+    ca_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="PEM file of the authority that vouches for the server. Else STROM_CA_FILE.",
+        ),
+    ] = None,
+) -> None:
+    """What holds for every command, and stands before it."""
+    options.CREDENTIALS.set((token_file, ca_file))
 
 
 @app.command("version")

@@ -1,5 +1,6 @@
 """Options and arguments that many commands share, and what they mean."""
 
+import contextvars
 import os
 import sys
 from collections.abc import Callable
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
 DEFAULT_NAMESPACE = "default"
+
+
+CREDENTIALS: contextvars.ContextVar[tuple[str | None, str | None]] = contextvars.ContextVar(
+    "credentials", default=(None, None)
+)
+"""Files with a token and an authority, as the command line names them before the command."""
 
 
 def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -157,7 +164,8 @@ def client(flag: str | None) -> "Client":
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as import has it
     from stromboli.cli.client import Client
 
-    return Client(server_address.address(flag, os.environ, Path.cwd()))
+    token_file, ca_file = CREDENTIALS.get()
+    return Client(server_address.address(flag, os.environ, Path.cwd()), token_file, ca_file)
 
 
 def selector(text: str) -> selectors.Selector:

@@ -22,6 +22,9 @@ _HEAD = """# The command line
 
 Written from the code by `python -m stromboli.cli.reference`; [cli/README.md](../cli/README.md) says
 which server is meant, what exit codes mean, and how scripts with `#STROM` lines are written.
+
+Before the command stand `--token-file FILE` (who you are; else `STROM_TOKEN`, `STROM_TOKEN_FILE`)
+and `--ca-file FILE` (who vouches for the server; else `STROM_CA_FILE`): [accounts](accounts.md).
 """
 
 

@@ -44,7 +44,15 @@ def address(flag: str | None, environment: Mapping[str, str], directory: Path) -
     for parent in (directory, *directory.parents):
         remembered = parent / REMEMBERED
         if line := _text(remembered).strip():
-            return _checked(line, f"remembered by strom up in {remembered}")
+            found = _checked(line, f"remembered by strom up in {remembered}")
+            if found.is_loopback:
+                return found
+            # It is a file of whoever made this directory, and tokens go where it says.
+            raise CommandError(
+                f"server {found.url}",
+                f"{found.origin}, which only ever remembers this machine",
+                "delete that file, or name the server with --server or STROM_SERVER",
+            )
     return Address(DEFAULT_URL, "the default")
 
 

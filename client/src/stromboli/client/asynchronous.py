@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -21,7 +22,10 @@ T = TypeVar("T")
 class AsyncClient:
     """A connection to one server. Use as an async context manager.
 
-    ``url``: else ``STROM_SERVER``, else port 8480 of this machine. Objects come as our reading of
+    ``url``: else ``STROM_SERVER``, else port 8480 of this machine. ``token``, ``token_file``, else
+    what ``credentials`` finds: who we are, where the server has accounts. ``ca_file``, else
+    ``STROM_CA_FILE``: whose certificates to believe. Making one raises ClientError for what is
+    wrong with these. Objects come as our reading of
     them; what Kubernetes says beyond it comes from ``send(calls....)``. Nothing is sent twice,
     except that watches come back after a break.
     """
@@ -30,13 +34,17 @@ class AsyncClient:
         self,
         url: str | None = None,
         *,
+        token: str | None = None,
+        token_file: str | Path | None = None,
+        ca_file: str | Path | None = None,
         answer_within_s: float = server.ANSWER_WITHIN_S,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = server.url(url)
         self.answer_within_s = answer_within_s
         self._http = httpx.AsyncClient(
-            **server.options(self.url, answer_within_s), transport=transport
+            **server.options(self.url, answer_within_s, token, token_file, ca_file),
+            transport=transport,
         )
 
     async def __aenter__(self) -> Self:

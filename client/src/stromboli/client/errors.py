@@ -4,9 +4,13 @@
 
     ClientError
     ├── UnnamedError            a name in the call is empty; nothing was sent
+    ├── UnsafeTokenError        a token would travel in the clear; nothing was sent
+    ├── UnreadableFileError     the file of a token or an authority cannot be read
     ├── UnreachableError        nobody answers at the server's address
     ├── UnreadableError         whoever answers is not Stromboli, or is one we do not understand
     ├── AnsweredError           the server said no: ``status``, ``reason``
+    │   ├── UnknownUserError    401: the server does not know who we are: no token, or none of its
+    │   ├── ForbiddenError      403: ``violations`` has every right that is missing
     │   ├── NotFoundError       404: there is no such object, or no such namespace
     │   ├── ConflictError       409: the name is taken, or somebody else was faster
     │   ├── ExpiredError        410: a continue token is too old; list again
@@ -30,6 +34,14 @@ class ClientError(Exception):
 
 class UnnamedError(ClientError):
     """A name is empty."""
+
+
+class UnsafeTokenError(ClientError):
+    """A token goes over HTTPS or to this machine."""
+
+
+class UnreadableFileError(ClientError):
+    """A file with a token or an authority cannot be read."""
 
 
 class UnreachableError(ClientError):
@@ -57,6 +69,14 @@ class AnsweredError(ClientError):
         self.status = status
         self.is_creation = is_creation
         self.violations = violations
+
+
+class UnknownUserError(AnsweredError):
+    """The server does not know who we are; ``reason`` says what is wrong with the token."""
+
+
+class ForbiddenError(AnsweredError):
+    """The user lacks rights; ``violations`` has each, and the rule that would give it."""
 
 
 class NotFoundError(AnsweredError):
@@ -88,6 +108,8 @@ class TimedOutError(ClientError):
 
 
 BY_STATUS: dict[int, type[AnsweredError]] = {
+    401: UnknownUserError,
+    403: ForbiddenError,
     404: NotFoundError,
     409: ConflictError,
     410: ExpiredError,

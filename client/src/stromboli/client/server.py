@@ -1,17 +1,18 @@
 """Where a program finds the server, and how it sends a call there."""
 
 import os
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from stromboli.client import calls, errors
+from stromboli.client import calls, credentials, errors
 
 DEFAULT_URL = "http://127.0.0.1:8480"
 """Where admission listens unless told otherwise."""
 VARIABLE = "STROM_SERVER"
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+LOOPBACK = credentials.LOOPBACK
 ANSWER_WITHIN_S = 30.0
 """A submission may be a thousand objects, each a write to etcd."""
 
@@ -25,10 +26,22 @@ def url(given: str | None) -> str:
     return chosen.rstrip("/")
 
 
-def options(base_url: str, answer_within_s: float) -> dict[str, Any]:
-    """What an httpx client is made with. No proxy is ever between a machine and itself."""
+def options(
+    base_url: str,
+    answer_within_s: float,
+    token: str | None = None,
+    token_file: str | Path | None = None,
+    ca_file: str | Path | None = None,
+) -> dict[str, Any]:
+    """What an httpx client is made with. No proxy is ever between a machine and itself. Raises
+    ClientError for a token that must not go there, or an authority that cannot be read."""
     is_loopback = urlsplit(base_url).hostname in LOOPBACK
-    return {"base_url": base_url, "timeout": answer_within_s, "trust_env": not is_loopback}
+    found = {"base_url": base_url, "timeout": answer_within_s, "trust_env": not is_loopback}
+    if (authority := credentials.trusted(ca_file)) is not None:
+        found["verify"] = authority
+    # Also without a token: with the environment trusted, httpx would take one from ~/.netrc.
+    found["auth"] = credentials.bearer(base_url, token, token_file) or httpx.Auth()
+    return found
 
 
 def request(call: calls.Call[Any]) -> dict[str, Any]:

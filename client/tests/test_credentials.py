@@ -1,0 +1,129 @@
+"""Who we are: from where, read when, and sent to whom."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from stromboli.client import AsyncClient, Client, credentials, errors
+
+HERE, AWAY = "http://127.0.0.1:1", "https://stromboli.example"
+
+
+@pytest.fixture(autouse=True)
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment that says nothing."""
+    for name in (credentials.TOKEN, credentials.TOKEN_FILE, credentials.CA_FILE):
+        monkeypatch.delenv(name, raising=False)
+
+
+class Seen:
+    """A server that notes what came along, and answers like one without objects."""
+
+    def __init__(self) -> None:
+        self.tokens: list[str | None] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.tokens.append(request.headers.get("authorization"))
+        return httpx.Response(200, json={"items": []})
+
+    def transport(self) -> httpx.MockTransport:
+        return httpx.MockTransport(self)
+
+
+def test_what_a_program_gives_comes_before_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given, other = tmp_path / "given", tmp_path / "other"
+    given.write_text("from-given-file\n")
+    other.write_text("from-file\n")
+    seen = Seen()
+
+    def ask(**options: str) -> str | None:
+        with Client(AWAY, transport=seen.transport(), **options) as client:  # type: ignore[arg-type]
+            client.queues()
+        return seen.tokens[-1]
+
+    assert ask() is None
+    monkeypatch.setenv(credentials.TOKEN_FILE, str(other))
+    assert ask() == "Bearer from-file"
+    monkeypatch.setenv(credentials.TOKEN, "from-variable")
+    assert ask() == "Bearer from-variable"
+    assert ask(token_file=str(given)) == "Bearer from-given-file"
+    assert ask(token="given") == "Bearer given"
+
+
+async def test_a_file_is_read_again_for_each_request(tmp_path: Path) -> None:
+    """Tokens of an hour are renewed in place."""
+    file, seen = tmp_path / "token", Seen()
+    async with AsyncClient(AWAY, token_file=file, transport=seen.transport()) as client:
+        for token in ("first", "second"):
+            file.write_text(token)
+            await client.queues()
+    assert seen.tokens == ["Bearer first", "Bearer second"]
+
+
+@pytest.mark.parametrize("text", [None, "", " \n"], ids=["absent", "empty", "blank"])
+def test_a_file_without_a_token_is_said_and_nothing_is_sent(
+    tmp_path: Path, text: str | None
+) -> None:
+    file, seen = tmp_path / "token", Seen()
+    if text is not None:
+        file.write_text(text)
+    with (
+        Client(AWAY, token_file=file, transport=seen.transport()) as client,
+        pytest.raises(errors.UnreadableFileError, match=str(file)),
+    ):
+        client.queues()
+    assert seen.tokens == []
+
+
+def test_a_token_never_travels_in_the_clear() -> None:
+    """To this machine it may."""
+    with pytest.raises(errors.UnsafeTokenError, match="https"):
+        Client("http://stromboli.example", token="t")
+    seen = Seen()
+    with Client(HERE, token="t", transport=seen.transport()) as client:
+        client.queues()
+    assert seen.tokens == ["Bearer t"]
+
+
+def test_nobody_elses_credentials_are_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """httpx would send what ~/.netrc has for a host."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine stromboli.example login me password secret\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    seen = Seen()
+    with Client(AWAY, transport=seen.transport()) as client:
+        client.queues()
+    assert seen.tokens == [None]
+
+
+@pytest.mark.parametrize("text", [None, "no certificate"], ids=["absent", "another file"])
+def test_an_authority_that_cannot_be_read_is_said(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "ca.pem"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(errors.UnreadableFileError, match=str(file)):
+        Client(AWAY, ca_file=file)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(401, errors.UnknownUserError), (403, errors.ForbiddenError)]
+)
+def test_who_is_not_known_or_may_not_is_told_apart(
+    status: int, error: type[errors.AnsweredError]
+) -> None:
+    violation = {"path": "rights", "reason": "cannot", "expected": "a Role"}
+    problem = {"title": "no", "status": status, "detail": "why", "violations": [violation]}
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        kind = {"content-type": "application/problem+json"}
+        return httpx.Response(status, json=problem, headers=kind)
+
+    with Client(AWAY, transport=httpx.MockTransport(answer)) as client:
+        with pytest.raises(error) as caught:
+            client.queues()
+        assert caught.value.violations[0].expected == "a Role"
