@@ -43,6 +43,11 @@ def long_job(name: str) -> dict[str, Any]:
     return _job(name, pods=3, run_s=3600, ends="Completed")
 
 
+def short_job(name: str) -> dict[str, Any]:
+    """A gang of two that is done in a moment."""
+    return _job(name, pods=2, run_s=0.3, ends="Completed")
+
+
 def _job(name: str, *, pods: int, run_s: float, ends: str) -> dict[str, Any]:
     container = {
         "name": "main",

@@ -16,6 +16,7 @@ CORES = sorted(
         *(ROOT / "services").glob("*/src/stromboli/*/core/**/*.py"),
         *(ROOT / "shared/src/stromboli/shared/admission").glob("*.py"),
         *(ROOT / "local/src/stromboli/local/processes/core").glob("*.py"),
+        ROOT / "shared/src/stromboli/shared/leases/core.py",
     )
 )
 

@@ -59,6 +59,8 @@ spec:
           env:
             - name: {{ $prefix }}_INSTANCE
               valueFrom: {fieldRef: {fieldPath: metadata.name}}
+            - name: STROM_LEASE_IDENTITY
+              valueFrom: {fieldRef: {fieldPath: metadata.name}}
             {{- include "common.kafka.environment" . | nindent 12 }}
             {{- with .environment }}
             {{- . | nindent 12 }}

@@ -16,7 +16,6 @@ from stromboli.monitor import agents, service
 from stromboli.monitor.agent import __main__ as agent
 from stromboli.monitor.agent import reporting
 from stromboli.monitor.agent.settings import AgentSettings
-from stromboli.monitor.core import reports
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import envelope, errors, http, runtime, topics
 from stromboli.shared.api import kinds
@@ -25,7 +24,7 @@ from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import base, node_topology
 from stromboli.testkit import builders, kubelet, machines, objects, records
 
-SETTINGS = MonitorSettings(beat_s=0.02, agents_account="kube-system/agents")
+SETTINGS = MonitorSettings(beat_s=0.02, agents_account="kube-system/agents", agents_silence_s=0.0)
 AGENT = "system:serviceaccount:kube-system:agents"
 
 
@@ -86,7 +85,6 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
         health = runtime.Health("monitor")
         known = agents.Agents(
             SETTINGS,
-            reports.Reports(builders.NOON - builders.NOON),
             accounts,
             cluster,
             runtime.utc_now,

@@ -10,12 +10,12 @@ import pytest
 from services.monitor.tests import shell
 from stromboli.local.bus import EmbeddedBus
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.monitor import own_log
 from stromboli.shared import envelope, keys, snapshot, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import cluster as messages
+from stromboli.shared.messages import log
 from stromboli.testkit import builders, objects, records
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -121,12 +121,15 @@ async def test_what_a_replaced_monitor_hides_is_said_again(
     assert by_key["q2"].value is None
 
 
-async def test_a_later_monitor_ends_this_one(
+async def test_of_two_without_a_lease_the_later_one_stays(
     bus: bus_port.Bus, cluster: cluster_port.Cluster
 ) -> None:
-    async with shell.monitoring(bus, cluster) as first, shell.monitoring(bus, cluster):
+    """They do not replace one another in turns: the first stays aside, and says what to do."""
+    async with shell.monitoring(bus, cluster) as first, shell.monitoring(bus, cluster) as second:
         async with asyncio.timeout(records.DEADLINE_S):
-            await asyncio.wait([first.task])
-        with pytest.raises(ExceptionGroup) as raised:
-            first.task.result()
-        assert raised.group_contains(own_log.ReplacedError)
+            while "lease" not in first.health.problems:  # noqa: ASYNC110 - it tells readiness only
+                await asyncio.sleep(0)
+        assert "STROM_LEASE_ENABLED" in first.health.problems["lease"]
+        assert second.health.is_ready
+    opened = [r for r in await shell.said(bus, topics.SYNC) if r.type == log.OPENED]
+    assert len(opened) == 2

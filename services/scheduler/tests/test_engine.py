@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import msgspec
+
 from services.scheduler.tests.cell import POLICY, draft
 from stromboli.scheduler import engine
 from stromboli.scheduler.core import session, state
@@ -10,15 +12,18 @@ from stromboli.shared.api import meta
 from stromboli.shared.bus import port
 from stromboli.shared.messages import cluster
 from stromboli.shared.messages import scheduling as messages
+from stromboli.shared.messages.log import OPENED_KEY, Opened
 from stromboli.testkit import builders, topic_log
 
 EPOCH = 5
 LATER = builders.NOON + session.PATIENCE
 
 
-def synced_engine(log: topic_log.TopicLog, *objects: meta.Object) -> engine.Engine:
-    """An engine that has folded these objects and may decide."""
-    made = engine.Engine(POLICY, 0, EPOCH, timedelta(seconds=60))
+def synced_engine(
+    log: topic_log.TopicLog, *objects: meta.Object, epoch: int | None = EPOCH
+) -> engine.Engine:
+    """An engine that has folded these objects and may decide; without an epoch, a standby."""
+    made = engine.Engine(POLICY, 0, epoch, timedelta(seconds=60))
     records = log.see(builders.make_queue(), *objects)
     for kind in state.KINDS:
         message = cluster.KindSynced(
@@ -62,6 +67,46 @@ def test_nothing_is_decided_until_the_own_decisions_came_back() -> None:
     statement = after.publication.decisions[0].message
     assert isinstance(statement, messages.StatementDecided)
     assert [bind.pod for bind in statement.binds] == ["p1"]
+
+
+def test_a_standby_decides_nothing_until_its_own_beginning_is_folded() -> None:
+    """And then what the one before it had not decided."""
+    log = topic_log.TopicLog()
+    group = builders.make_pod_group(phase="Pending")
+    made = synced_engine(log, builders.make_node(), group, epoch=None)
+    standby = made.step([], builders.NOON, may_decide=True)
+    assert (standby.publication, standby.is_due) == (None, False)
+    assert not any(standby.facts.values())
+    made.lead(EPOCH)
+    assert made.step([], builders.NOON, may_decide=True).publication is None
+    reached = port.Batch((), {topics.DECISIONS.name: EPOCH + 1}, caught_up=True)
+    assert made.step([reached], builders.NOON, may_decide=True).publication is not None
+
+
+def test_who_opens_the_log_behind_it_replaces_it() -> None:
+    log = topic_log.TopicLog()
+    made = synced_engine(log, builders.make_node(), builders.make_pod_group(phase="Pending"))
+    opened = Opened(writer="scheduler", instance="other")
+    record = msgspec.structs.replace(
+        log.append(draft(topics.DECISIONS, OPENED_KEY, opened)), offset=EPOCH + 1
+    )
+    step = made.step([batch(record)], builders.NOON, may_decide=True)
+    assert step.publication is None
+    assert made.replaced_by == f"other decides since {EPOCH + 1}"
+
+
+def test_under_a_name_that_another_system_claims_nothing_is_decided() -> None:
+    log = topic_log.TopicLog()
+    made = synced_engine(log, builders.make_node(), builders.make_pod_group(phase="Pending"))
+    rival = cluster.Rival(
+        lease="volcano-system/volcano", holder="vc", since="noon", scheduler_name="volcano"
+    )
+    for found, is_held_back in (((rival,), True), ((), False)):
+        message = cluster.RivalsSeen(rivals=found)
+        seen = batch(log.append(draft(topics.SYNC, cluster.RIVALS_KEY, message)))
+        step = made.step([seen], builders.NOON, may_decide=True)
+        assert (step.publication is None) == is_held_back
+        assert bool(step.facts["rivals"]) == is_held_back
 
 
 def test_a_gang_whose_pods_do_not_come_is_explained_after_a_while() -> None:

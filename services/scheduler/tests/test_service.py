@@ -106,14 +106,14 @@ async def test_what_cannot_be_read_goes_to_the_dead_letters_and_others_go_on(
     assert [bind.node for bind in statement.binds] == ["n2"]
 
 
-async def test_a_scheduler_that_was_replaced_stands_by(outside: Outside) -> None:
+async def test_a_scheduler_without_a_lease_that_was_replaced_stays_aside(outside: Outside) -> None:
     await outside.see(builders.make_queue(), NODE)
     await outside.sync()
     async with serving(outside.bus) as health:
         await is_ready(health)
         await outside.bus.open_writer("scheduler", "successor")
-        await has_problem(health, "writer")
-    assert "successor decides since" in health.problems["writer"]
+        await has_problem(health, "lease")
+    assert "successor decides since" in health.notes["role"]
 
 
 async def test_no_more_is_in_flight_than_may_be_until_outcomes_come(outside: Outside) -> None:

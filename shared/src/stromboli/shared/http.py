@@ -30,7 +30,7 @@ def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHan
 
 def probe_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHandler]:
     """``/livez``, and ``/readyz``, which names what is waited for (503), or what people should look
-    at (200)."""
+    at and what is worth knowing (200)."""
 
     @get("/livez", media_type=MediaType.TEXT, include_in_schema=False, sync_to_thread=False)
     def livez() -> str:
@@ -41,7 +41,8 @@ def probe_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHand
         waiting = {health.service: health.problems for health in healths if not health.is_ready}
         if waiting:
             return Response(waiting, status_code=503)
-        return Response({health.service: health.warnings for health in healths if health.warnings})
+        told = {health.service: health.notes | health.warnings for health in healths}
+        return Response({service: facts for service, facts in told.items() if facts})
 
     return [livez, readyz]
 

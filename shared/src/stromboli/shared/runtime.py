@@ -44,6 +44,7 @@ class Health:
         self.service = service
         self._problems: dict[str, str | None] = {}
         self.warnings: dict[str, str] = {}
+        self.notes: dict[str, str] = {}
         self._changed = asyncio.Event()
 
     def set(self, name: str, problem: str | None) -> None:
@@ -68,6 +69,12 @@ class Health:
         else:
             self.warnings[name] = warning
             _log.warning("health", service=self.service, fact=name, warning=warning)
+
+    def note(self, name: str, note: str) -> None:
+        """State what is neither good nor bad. Logged on change only."""
+        if self.notes.get(name) != note:
+            self.notes[name] = note
+            _log.info("health", service=self.service, fact=name, note=note)
 
     @property
     def problems(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ Pure: records in, changes out. Rules:
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -160,10 +160,12 @@ class Snapshot:
 
 
 class Sync:
-    """How far and how lately the monitor has seen each kind."""
+    """How far and how lately the monitor has seen each kind, and who else acts on the same objects.
+    A monitor looks for others before it says that anything is synced."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, cluster.KindSynced] = {}
+        self._others = cluster.RivalsSeen(rivals=())
 
     def apply(self, record: envelope.Record) -> None:
         """Fold a record of ``cluster.sync``; one that does not decode means not synced."""
@@ -171,11 +173,15 @@ class Sync:
             return
         try:
             message = envelope.decode(record)
-        except errors.UndecodableError:
+        except errors.UndecodableError as error:
             self._kinds.pop(record.key, None)
+            if record.key == cluster.RIVALS_KEY:
+                self._others = cluster.RivalsSeen(rivals=(), unknown=error.reason)
             return
         if isinstance(message, cluster.KindSynced):
             self._kinds[message.kind] = message
+        elif isinstance(message, cluster.RivalsSeen):
+            self._others = message
 
     def missing(
         self, wanted: tuple[Kind[Any], ...], now: datetime, max_age: timedelta
@@ -188,4 +194,18 @@ class Sync:
                 lines.append(f"{kind.plural} not synced yet")
             elif now - seen.at > max_age:
                 lines.append(f"{kind.plural} last seen {(now - seen.at).total_seconds():.0f} s ago")
+        return tuple(lines)
+
+    def rivals(self, scheduler_names: Collection[str]) -> tuple[str, ...]:
+        """Why one may not act under these names: a line for each lease by which another does."""
+        lines = [
+            f"Lease {rival.lease}, held by {rival.holder} since {rival.since}, claims the "
+            f'scheduler name "{rival.scheduler_name}": two systems would act on the same objects; '
+            f"stop the other one, or take the name out of STROM_<SERVICE>_SCHEDULER_NAMES of "
+            f"admission, controller and scheduler"
+            for rival in self._others.rivals
+            if rival.scheduler_name in scheduler_names
+        ]
+        if self._others.unknown:
+            lines.append(f"whether another system acts is not known: {self._others.unknown}")
         return tuple(lines)

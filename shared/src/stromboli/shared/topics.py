@@ -91,8 +91,8 @@ TOPOLOGY = Topic(
 )
 SYNC = Topic(
     "cluster.sync",
-    "plural of the kind",
-    (cluster.KindSynced, log.Opened),
+    "plural of the kind, or $rivals",
+    (cluster.KindSynced, cluster.RivalsSeen, log.Opened),
     _COMPACTED,
     "monitor",
     main=True,
@@ -114,6 +114,7 @@ EXPLANATIONS = Topic(
     "scheduler",
     stable=True,
 )
+LEASE = Topic("scheduling.lease", "$lease", (messages.LeaseRenewed,), _COMPACTED, "scheduler")
 OUTCOMES = Topic(
     "scheduling.outcomes",
     "decision",
@@ -173,6 +174,7 @@ ALL: tuple[Topic, ...] = (
     SYNC,
     DECISIONS,
     EXPLANATIONS,
+    LEASE,
     OUTCOMES,
     BATCH_EVENTS,
     REVIEWS,

@@ -46,6 +46,7 @@ async def serve(
         await folded.wait()
         while True:
             missing = sync.missing((kinds.QUEUES,), clock(), max_age)
+            missing += sync.rivals(settings.scheduler_names)
             health.set("picture", "; ".join(missing) or None)
             await asyncio.sleep(LOOK_EVERY_S if not missing else 0.05)
 

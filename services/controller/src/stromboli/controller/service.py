@@ -6,6 +6,8 @@ waiting for the cluster.
 
 import asyncio
 import contextlib
+import functools
+from collections import deque
 from datetime import timedelta
 
 import structlog
@@ -24,7 +26,16 @@ from stromboli.controller.hands import Hands, RefusedError
 from stromboli.controller.lanes import Lanes
 from stromboli.controller.settings import ControllerSettings
 from stromboli.controller.slots import Slots
-from stromboli.shared import envelope, errors, job_plugins, keys, runtime, telemetry, topics
+from stromboli.shared import (
+    envelope,
+    errors,
+    job_plugins,
+    keys,
+    leases,
+    runtime,
+    telemetry,
+    topics,
+)
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
@@ -49,6 +60,8 @@ LONG_PLAN_S = 0.01
 REST_AFTER_LONG = 4
 """A job whose plan took longer than this (from some thousand pods on) rests four times as long
 before its next one: changes come together, and the loop is free for others most of the time."""
+MOST_PARKED = 1000
+"""Records that cannot be read and are still to be said, by one that begins."""
 _log = structlog.get_logger(__name__)
 
 
@@ -58,82 +71,101 @@ async def serve(
     cluster: cluster_port.Cluster,
     health: runtime.Health,
     clock: runtime.Clock,
+    lease: leases.Lease | None = None,
 ) -> None:
-    """Carry job lifecycles and decisions until cancelled.
+    """Carry job lifecycles and decisions until cancelled. ``lease``: None where there is no other
+    controller.
 
     On cancellation what is begun is finished, for at most ``settings.stop_within_s``; every step
-    that is cut off is safe to repeat.
+    that is cut off is safe to repeat. When the lease is lost nothing is finished: another may have
+    begun.
     """
-    health.set("start", "opening the log")
-    writer = await runtime.persist(
-        lambda: bus.open_writer("controller", settings.instance), "log", health
-    )
-    published = await runtime.persist(lambda: told_before(bus), "log", health)
-    controller = Controller(settings, bus, cluster, writer, published, health, clock)
-    running = asyncio.create_task(controller.run())
-    try:
-        await asyncio.shield(running)
-    except asyncio.CancelledError:
-        controller.stop()
-        await asyncio.wait([running], timeout=settings.stop_within_s)
-        running.cancel()
-        await asyncio.wait([running])
-        if not running.cancelled():
-            running.result()  # an error on the way out is an error
-        raise
+
+    async def term(lead: leases.Lead) -> None:
+        controller = Controller(settings, bus, cluster, health, clock)
+        running = asyncio.create_task(controller.run(lead))
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            if lead.acts:
+                controller.stop()
+                await asyncio.wait([running], timeout=settings.stop_within_s)
+            running.cancel()
+            await asyncio.wait([running])
+            if not running.cancelled():
+                running.result()  # an error on the way out is an error
+            raise
+
+    await leases.serve_in_terms(lease or leases.Alone(health), term, health)
 
 
-async def told_before(bus: bus_port.Bus) -> history.Published:
-    """What earlier controllers told ``batch.events``. Later records are our own."""
-    published = history.Published()
-    async with contextlib.aclosing(bus.fold((topics.BATCH_EVENTS,))) as batches:
-        async for batch in batches:
-            for record in batch.records:
-                reason = published.fold(record)
-                if reason is not None:
-                    _log.warning("event not readable", offset=record.offset, reason=reason)
-            if batch.caught_up:
-                break
-    return published
+class Told:
+    """What controllers told ``batch.events``: followed while standing by, to its end when this one
+    begins. Later records are our own."""
+
+    def __init__(self, bus: bus_port.Bus) -> None:
+        self.published = history.Published()
+        self._bus = bus
+        self._positions: dict[str, int] = {}
+        self._fence = bus_port.Fence()  # ours, since it lasts from one reading to the next
+
+    async def follow(self) -> None:
+        """For ever."""
+        backoff = runtime.Backoff()
+        while True:
+            try:
+                await self._read(to_the_end=False)
+            except errors.TransientError as error:
+                await asyncio.sleep(backoff.next_s(error.retry_after_s))
+
+    async def finish(self) -> None:
+        """Up to the end as it is now. Raises TransientError."""
+        await self._read(to_the_end=True)
+
+    async def _read(self, *, to_the_end: bool) -> None:
+        fold = self._bus.fold((topics.BATCH_EVENTS,), self._positions)
+        async with contextlib.aclosing(fold) as batches:
+            async for batch in batches:
+                for record in filter(self._fence.passes, batch.records):
+                    reason = self.published.fold(record)
+                    if reason is not None:
+                        _log.warning("event not readable", offset=record.offset, reason=reason)
+                self._positions = dict(batch.positions)
+                if to_the_end and batch.caught_up:
+                    return
 
 
 class Controller:
-    """One controller with its epoch. ``run`` once."""
+    """One controller's term. ``run`` once."""
 
     def __init__(
         self,
         settings: ControllerSettings,
         bus: bus_port.Bus,
         cluster: cluster_port.Cluster,
-        writer: bus_port.Writer,
-        published: history.Published,
         health: runtime.Health,
         clock: runtime.Clock,
     ) -> None:
+        self._settings = settings
         self._bus = bus
-        self._writer = writer
+        self._cluster = cluster
         self._health = health
         self._clock = clock
         self._sync_max_age = timedelta(seconds=settings.sync_max_age_s)
+        self._told = Told(bus)
         self._view = view.View(
-            settings.scheduler_names, published, job_plugins.load(), settings.tools_domain
+            settings.scheduler_names,
+            self._told.published,
+            job_plugins.load(),
+            settings.tools_domain,
         )
         self._lanes = Lanes(self._step, settings.items_in_hand)
-        slots = Slots(settings.writes_at_once)
-        self._hands = Hands(self._view, cluster, writer, slots, self._touch, clock)
-        self._execution = Execution(
-            self._view,
-            bus,
-            cluster,
-            writer,
-            self._hands,
-            slots,
-            self._touch,
-            health,
-            clock,
-            settings.decisions_in_hand,
-        )
         self._network_file = network_file.File(settings.network_file)
+        self._writer: bus_port.Writer | None = None
+        self._hands: Hands
+        self._execution: Execution
+        self._parked: deque[envelope.Draft] = deque(maxlen=MOST_PARKED)
+        self._stands_by = True
         self._calm_since: dict[view.Item, float] = {}
         self._caught_up = False
         self._may_act = asyncio.Event()
@@ -144,8 +176,8 @@ class Controller:
         self._stopping.set()
         self._may_act.set()
 
-    async def run(self) -> None:
-        """Fold to the barrier, then act until stopped."""
+    async def run(self, lead: leases.Lead) -> None:
+        """Fold to the barrier, then act, once this is the one that acts, until stopped."""
         self._health.set("start", "folding the log")
         async with asyncio.TaskGroup() as tasks:
             reading = [
@@ -153,7 +185,20 @@ class Controller:
                 tasks.create_task(self._watch_sync()),
                 tasks.create_task(self._watch_network_file()),
             ]
-            await self._may_act.wait()
+            following = tasks.create_task(self._told.follow())
+            stopped = asyncio.ensure_future(self._stopping.wait())
+            acquired = asyncio.ensure_future(lead.acquired())
+            try:
+                await asyncio.wait([acquired, stopped], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                stopped.cancel()
+                acquired.cancel()
+                following.cancel()
+                await asyncio.wait([stopped, acquired, following])
+            self._stands_by = False
+            if not self._stopping.is_set():
+                await self._open()
+                await self._may_act.wait()
             if not self._stopping.is_set():
                 self._health.set("start", None)
                 for item in self._view.items():
@@ -171,6 +216,31 @@ class Controller:
                 await asyncio.wait([saying])
             for task in reading:
                 task.cancel()
+
+    async def _open(self) -> None:
+        """Open the log: from here on what is written is ours."""
+        self._health.set("start", "opening the log")
+        settings = self._settings
+        writer = await runtime.persist(
+            lambda: self._bus.open_writer("controller", settings.instance), "log", self._health
+        )
+        await runtime.persist(self._told.finish, "log", self._health)
+        slots = Slots(settings.writes_at_once)
+        self._hands = Hands(self._view, self._cluster, writer, slots, self._touch, self._clock)
+        self._execution = Execution(
+            self._view,
+            self._bus,
+            self._cluster,
+            writer,
+            self._hands,
+            slots,
+            self._touch,
+            self._health,
+            self._clock,
+            settings.decisions_in_hand,
+        )
+        self._writer = writer
+        await self._park()
 
     # Reading
 
@@ -198,8 +268,17 @@ class Controller:
             self._touch(item, record.id)
         if folded.undecodable:
             _log.warning("parked", topic=record.topic.name, key=record.key, at=record.offset)
-            parked = runtime.parked(record, "controller", folded.undecodable, self._clock())
-            await runtime.persist(lambda: self._writer.append(parked), "log", self._health)
+            self._parked.append(
+                runtime.parked(record, "controller", folded.undecodable, self._clock())
+            )
+            await self._park()
+
+    async def _park(self) -> None:
+        """A standby keeps what it has to say until it may."""
+        writer = self._writer
+        while writer is not None and self._parked:
+            parked = self._parked.popleft()
+            await runtime.persist(functools.partial(writer.append, parked), "log", self._health)
 
     async def _watch_sync(self) -> None:
         while True:
@@ -224,11 +303,16 @@ class Controller:
         if not self._caught_up:
             return
         missing = self._view.sync.missing(view.NEEDED, self._clock(), self._sync_max_age)
+        rivals = self._view.sync.rivals(self._view.scheduler_names)
         self._health.set("sync", "; ".join(missing) or None)
-        if bool(missing) == self._lanes.is_open:
-            self._lanes.open(is_open=not missing)
-        if not missing:
+        self._health.set("rivals", "; ".join(rivals) or None)
+        may_act = not missing and not rivals
+        if may_act != self._lanes.is_open:
+            self._lanes.open(is_open=may_act)
+        if may_act:
             self._may_act.set()
+        if self._stands_by:
+            self._health.set("start", None)
 
     # Acting
 
@@ -275,6 +359,8 @@ class Controller:
         return tuple(stage for stage in rest if stage)
 
     def _touch(self, item: view.Item, cause: str) -> None:
+        if self._writer is None:
+            return  # whoever begins to act looks at everything
         if item.kind in CALM:
             self._lanes.touch_later(item, CALM_S)
         elif item.kind in COUNTS:

@@ -4,6 +4,7 @@ import msgspec
 
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.cluster.kubernetes import KubernetesSettings
+from stromboli.shared.leases import LeaseSettings
 
 
 class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +41,7 @@ class Settings(ControllerSettings, frozen=True, kw_only=True):
 
     kafka: KafkaSettings = KafkaSettings()
     kubernetes: KubernetesSettings = KubernetesSettings()
+    lease: LeaseSettings = LeaseSettings()
     health_host: str = "0.0.0.0"
     health_port: int = 8483
     """Port of ``/livez``, ``/readyz`` and ``/metrics``; 0 takes a free one."""

@@ -6,6 +6,7 @@ from stromboli.monitor import service
 from stromboli.monitor.settings import Settings
 from stromboli.shared import process, runtime
 from stromboli.shared.cluster.kubernetes import KubernetesCluster
+from stromboli.shared.leases import on_cluster
 
 
 async def main(settings: Settings, health: runtime.Health) -> None:
@@ -16,7 +17,10 @@ async def main(settings: Settings, health: runtime.Health) -> None:
         )
         cluster = await stack.enter_async_context(KubernetesCluster(settings.kubernetes))
         bus = await stack.enter_async_context(process.connected(settings.kafka, health))
-        await service.serve(settings, bus, cluster, health, runtime.utc_now)
+        lease = on_cluster.lease(
+            settings.lease, "monitor", settings.kafka.cell, cluster, health, runtime.utc_now
+        )
+        await service.serve(settings, bus, cluster, health, runtime.utc_now, lease=lease)
 
 
 if __name__ == "__main__":

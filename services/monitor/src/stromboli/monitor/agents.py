@@ -10,9 +10,10 @@ that the token is bound to, and no other. Kubernetes says which that is: its Tok
 node, and before 1.32 the pod, which we look up.
 """
 
+import contextlib
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Protocol
 
 import msgspec
@@ -53,6 +54,14 @@ class RefusedError(Exception):
         self.status = status
 
 
+class _Known(msgspec.Struct, frozen=True):
+    """What the door goes by while it is open."""
+
+    put: Put
+    is_there: Callable[[str], bool]
+    reports: reports.Reports
+
+
 class Agents:
     """See the module. ``accounts`` None: everybody may speak for every node, which is for one
     machine alone."""
@@ -60,15 +69,12 @@ class Agents:
     def __init__(
         self,
         settings: MonitorSettings,
-        known: reports.Reports,
         accounts: Accounts | None,
         cluster: cluster_port.Cluster,
         clock: runtime.Clock,
         monotonic: Callable[[], float],
     ) -> None:
-        self.reports = known
-        self._put: Put | None = None
-        self._is_there: Callable[[str], bool] = lambda node: True
+        self._known: _Known | None = None
         self._settings = settings
         self._accounts = accounts
         self._cluster = cluster
@@ -77,14 +83,22 @@ class Agents:
         self._nodes: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
         """Digest of a token -> until when it is good, and for which node."""
 
-    def open(self, put: Put, is_there: Callable[[str], bool]) -> None:
-        """The log is open: until now agents were told to come again. ``put`` sends a draft off;
-        ``is_there``: whether there may be such a node."""
-        self._put, self._is_there = put, is_there
+    @contextlib.contextmanager
+    def open(
+        self, put: Put, is_there: Callable[[str], bool], known: reports.Reports
+    ) -> Iterator[None]:
+        """While inside, this monitor acts and its log is open: before and afterwards agents are
+        told to come again. ``put`` sends a draft off; ``is_there``: whether there may be such a
+        node; ``known``: what was reported so far."""
+        self._known = _Known(put, is_there, known)
+        try:
+            yield
+        finally:
+            self._known = None
 
     async def report(self, node: str, token: str, body: bytes) -> None:
         """Take in a whole report. Raises RefusedError, OutsideError."""
-        put = await self._let_in(node, token)
+        known = await self._let_in(node, token)
         if len(body) > LARGEST_BYTES:
             raise RefusedError(413, f"{len(body)} bytes, a report takes {LARGEST_BYTES} at most")
         try:
@@ -92,26 +106,31 @@ class Agents:
         except msgspec.DecodeError as error:
             raise RefusedError(400, f"this is no report of a node: {error}") from None
         digest = hashlib.blake2b(body, digest_size=16).hexdigest()
-        put(self.reports.report(node, topology, digest, self._clock()))
+        known.put(known.reports.report(node, topology, digest, self._clock()))
 
     async def alive(self, node: str, token: str, digest: str) -> None:
         """Take in a sign of life. Raises RefusedError (409: send it whole), OutsideError."""
-        await self._let_in(node, token)
-        if not self.reports.alive(node, digest, self._clock()):
+        known = await self._let_in(node, token)
+        if not known.reports.alive(node, digest, self._clock()):
             raise RefusedError(409, f"another report of node {node} stands here: send it whole")
 
-    async def _let_in(self, node: str, token: str) -> Put:
-        if self._put is None:
-            raise errors.UnavailableError("monitor", "it is folding its own log: come again")
+    async def _let_in(self, node: str, token: str) -> _Known:
+        self._now()
         if self._accounts is not None:
             speaks_for = await self._node_of(token, self._accounts)
             if speaks_for != node:
                 raise RefusedError(
                     403, f"this agent runs on node {speaks_for} and cannot speak for {node}"
                 )
-        if not self._is_there(node):
+        known = self._now()
+        if not known.is_there(node):
             raise RefusedError(404, f"the cluster has no node {node}")
-        return self._put
+        return known
+
+    def _now(self) -> _Known:
+        if self._known is None:
+            raise errors.UnavailableError("monitor", "this one does not act now: come again")
+        return self._known
 
     async def _node_of(self, token: str, accounts: Accounts) -> str:
         if not token:

@@ -1,14 +1,19 @@
-"""Reading what stands on our own topics: first to know it, then to see who else writes there."""
+"""Reading what stands on our own topics: first to know it, then to see who else writes there.
+
+A monitor that stands by reads what the active one says, for as long as that takes; once it has
+opened the log itself it reads on up to the ends of then, and from there on what it says itself.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 
 import structlog
 
 from stromboli.monitor.core.picture import Picture
 from stromboli.monitor.core.reports import Reports
 from stromboli.monitor.outbox import LogLostError
-from stromboli.shared import envelope, errors, topics
+from stromboli.shared import envelope, errors, leases, topics
 from stromboli.shared.bus import port
 from stromboli.shared.messages import cluster
 
@@ -17,68 +22,76 @@ OWN: tuple[topics.Topic, ...] = (*topics.SNAPSHOTS.values(), topics.TOPOLOGY, to
 _log = structlog.get_logger(__name__)
 
 
-class ReplacedError(Exception):
-    """A later monitor has opened: nobody listens to this one any more."""
-
-
 class OwnLog:
     """Folds into pictures and reports up to the barrier; behind it, follows."""
 
-    def __init__(
-        self,
-        fold: AsyncGenerator[port.Batch, None],
-        epoch: int,
-        pictures: Iterable[Picture],
-        reports: Reports,
-    ) -> None:
-        self._fold = fold
-        self._epoch = epoch
+    def __init__(self, bus: port.Bus, pictures: Iterable[Picture], reports: Reports) -> None:
+        self._bus = bus
+        self._epoch = -1
         self._by_plural = {picture.kind.plural: picture for picture in pictures}
         self._by_topic: dict[str, Picture | Reports] = {
             picture.topic.name: picture for picture in self._by_plural.values()
         }
         self._by_topic[reports.topic.name] = reports
         self._positions: dict[str, int] = {}
+        self._fence = port.Fence()  # ours, since it lasts from one reading to the next
         self._moved = asyncio.Condition()
+        self._batches: AsyncGenerator[port.Batch, None]
 
-    async def fold(self) -> Mapping[str, int]:
-        """Take in everything up to our own beginning; topic name -> next offset.
+    async def stand_by(self, caught_up: asyncio.Event) -> None:
+        """Take in what there is, say so, and go on with what the active monitor says, for ever.
+        Raises LogLostError."""
+        async with contextlib.aclosing(self._bus.fold(OWN, self._positions)) as batches:
+            async for batch in batches:
+                self._fold(batch)
+                if batch.caught_up:
+                    caught_up.set()
 
-        Raises ReplacedError.
-        """
-        async for batch in self._fold:
-            for record, is_heard in self._news(batch):
-                self._check(record)
-                if record.topic == topics.SYNC:
-                    if is_heard:
-                        self._fold_sync(record)
-                elif is_heard:
-                    self._by_topic[record.topic.name].fold(record)
-                else:
-                    self._by_topic[record.topic.name].overwrite(record.key)
-            self._positions = dict(batch.positions)
-            if batch.caught_up:
-                return batch.positions
-        raise AssertionError("a fold goes on for ever")
+    @contextlib.asynccontextmanager
+    async def opened(self, epoch: int) -> AsyncIterator[Mapping[str, int]]:
+        """While inside, ``follow`` may go on behind what stood there when this began, which has
+        been taken in; topic name -> next offset. Raises ReplacedError, LogLostError."""
+        self._epoch = epoch
+        async with contextlib.aclosing(self._bus.fold(OWN, self._positions)) as self._batches:
+            async for batch in self._batches:
+                for record in batch.records:
+                    self._check(record)
+                self._fold(batch)
+                if batch.caught_up:
+                    break
+            yield dict(self._positions)
 
     async def follow(self) -> None:
         """Go on for ever: mark what others hide. Raises ReplacedError, LogLostError."""
-        async for batch in self._fold:
+        async for batch in self._batches:
             for record, _ in self._news(batch):
                 self._look_at(record)
-            for name, position in batch.positions.items():
-                if position < self._positions[name]:
-                    raise LogLostError(
-                        f"{name}: read up to {self._positions[name]}, now {position}"
-                    )
             async with self._moved:
-                self._positions = dict(batch.positions)
+                self._move(batch)
                 self._moved.notify_all()
 
     async def reached(self, topic: topics.Topic, position: int) -> None:
         """Return when everything before ``position`` of a topic has been looked at."""
         async with self._moved:
             await self._moved.wait_for(lambda: self._positions[topic.name] >= position)
+
+    def _fold(self, batch: port.Batch) -> None:
+        for record, is_heard in self._news(batch):
+            if record.topic == topics.SYNC:
+                if is_heard:
+                    self._fold_sync(record)
+            elif is_heard:
+                self._by_topic[record.topic.name].fold(record)
+            else:
+                self._by_topic[record.topic.name].overwrite(record.key)
+        self._move(batch)
+
+    def _move(self, batch: port.Batch) -> None:
+        for name, position in batch.positions.items():
+            before = self._positions.get(name, 0)
+            if position < before:
+                raise LogLostError(f"{name}: read up to {before}, now {position}")
+        self._positions = dict(batch.positions)
 
     def _news(self, batch: port.Batch) -> list[tuple[envelope.Record, bool]]:
         """Records as they stand in their topics, each with whether it is heard.
@@ -90,7 +103,7 @@ class OwnLog:
         if batch.unheard:
             either.sort(key=lambda pair: pair[0].offset)
         return [
-            (record, is_heard)
+            (record, is_heard and self._fence.passes(record))
             for record, is_heard in either
             if record.offset >= self._positions.get(record.topic.name, 0)
         ]
@@ -103,12 +116,12 @@ class OwnLog:
 
     def _check(self, record: envelope.Record) -> None:
         if record.epoch is not None and record.epoch > self._epoch:
-            raise ReplacedError(f"{record.topic.name}@{record.offset} is by {record.id}")
+            raise leases.ReplacedError(f"{record.topic.name}@{record.offset} is by {record.id}")
 
     def _fold_sync(self, record: envelope.Record) -> None:
         picture = self._by_plural.get(record.key)
         if picture is None:
-            return
+            return  # of a kind that this version does not know, or no kind at all
         try:
             message = envelope.decode(record)
         except errors.UndecodableError as error:

@@ -2,26 +2,26 @@
 
 ::
 
-    own topics ── fold to our own beginning ──▶ a picture per kind
+    own topics ── fold, standing by and then to our own beginning ──▶ a picture per kind
                                                    │ resume, else list
     API server ── list, watch ──▶ picture ── drafts ──▶ outbox ──▶ snapshot topic
                                                    ╰── mark ──▶ cluster.sync
     nodes' agents ── HTTP ──▶ reports ── drafts ──▶ outbox ──▶ cluster.topology
-    own topics ── follow ──▶ what others hide is said again; a later monitor ends this one
+    own topics ── follow ──▶ what others hide is said again; a later monitor ends this term
 """
 
 import asyncio
-import contextlib
 from datetime import timedelta
 
 from stromboli.monitor.agents import Agents
 from stromboli.monitor.core.picture import Picture
 from stromboli.monitor.core.reports import Reports
 from stromboli.monitor.outbox import Outbox
-from stromboli.monitor.own_log import OWN, OwnLog
+from stromboli.monitor.own_log import OwnLog
+from stromboli.monitor.rivalry import Rivalry
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.monitor.watcher import Watcher
-from stromboli.shared import runtime
+from stromboli.shared import leases, runtime
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
@@ -37,44 +37,88 @@ async def serve(
     health: runtime.Health,
     clock: runtime.Clock,
     agents: Agents | None = None,
+    lease: leases.Lease | None = None,
 ) -> None:
-    """Run until cancelled. Ready once every kind is synced. ``agents``: the door for nodes' agents,
-    which is opened once the log is.
+    """Run until cancelled. Ready once every kind is synced, or once all is folded that the active
+    monitor has said. ``agents``: the door for nodes' agents, which is open while this one acts.
+    ``lease``: None where there is no other monitor.
 
-    Raises, in an exception group, ReplacedError when a later monitor has opened and LogLostError
-    when the log lost records: both are for a process that begins again.
+    Raises LogLostError, in an exception group, when the log lost records: that is for a process
+    that begins again.
     """
+
+    async def term(lead: leases.Lead) -> None:
+        await _term(settings, bus, cluster, health, clock, agents, lead)
+
+    await leases.serve_in_terms(lease or leases.Alone(health), term, health)
+
+
+async def _term(
+    settings: MonitorSettings,
+    bus: bus_port.Bus,
+    cluster: cluster_port.Cluster,
+    health: runtime.Health,
+    clock: runtime.Clock,
+    agents: Agents | None,
+    lead: leases.Lead,
+) -> None:
     for kind in kinds.WATCHED:
         health.set(kind.plural, "starting")
+    pictures = [Picture(kind) for kind in kinds.WATCHED]
+    reports = Reports(timedelta(seconds=settings.agents_silence_s))
+    own_log = OwnLog(bus, pictures, reports)
+    await _stand_by(own_log, health, lead)
     writer = await runtime.persist(
         lambda: bus.open_writer("monitor", settings.instance), "log", health
     )
-    pictures = [Picture(kind) for kind in kinds.WATCHED]
-    silence = timedelta(seconds=settings.agents_silence_s)
-    reports = Reports(silence) if agents is None else agents.reports
-    async with contextlib.aclosing(bus.fold(OWN)) as fold:
-        own_log = OwnLog(fold, writer.epoch, pictures, reports)
-        ends = await own_log.fold()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(own_log.follow())
-            watchers = []
-            for picture in pictures:
-                end = ends[picture.topic.name]
-                picture.open(end)
-                outbox = Outbox(writer, health, end)
-                watcher = Watcher(picture, outbox, own_log, writer, cluster, health, clock)
-                watchers.append(watcher)
-                tasks.create_task(outbox.run())
-                tasks.create_task(watcher.vouch())
-                tasks.create_task(watcher.read())
-            nodes = next(each for each in pictures if each.kind is kinds.NODES)
-            outbox = Outbox(writer, health, ends[reports.topic.name])
+    async with own_log.opened(writer.epoch) as ends, asyncio.TaskGroup() as tasks:
+        tasks.create_task(own_log.follow())
+        rivalry = Rivalry(settings.rival_leases, cluster, writer, health, clock)
+        await rivalry.look()  # before anything is said to be synced
+        watchers = []
+        for picture in pictures:
+            end = ends[picture.topic.name]
+            picture.open(end)
+            outbox = Outbox(writer, health, end)
+            watcher = Watcher(picture, outbox, own_log, writer, cluster, health, clock)
+            watchers.append(watcher)
             tasks.create_task(outbox.run())
-            reports.open(clock())
-            if agents is not None:
-                agents.open(outbox.put, nodes.may_have)
-            tasks.create_task(_tick(settings, reports, outbox, nodes, health, clock))
-            tasks.create_task(_beat(settings, bus, cluster, health, watchers))
+            tasks.create_task(watcher.vouch())
+            tasks.create_task(watcher.read())
+        nodes = next(each for each in pictures if each.kind is kinds.NODES)
+        outbox = Outbox(writer, health, ends[reports.topic.name])
+        tasks.create_task(outbox.run())
+        reports.open(clock())
+        tasks.create_task(_tick(settings, reports, outbox, nodes, health, clock))
+        tasks.create_task(_beat(settings, bus, cluster, health, watchers))
+        tasks.create_task(rivalry.run(settings.beat_s))
+        if agents is not None:
+            with agents.open(outbox.put, nodes.may_have, reports):
+                await asyncio.Event().wait()
+
+
+async def _stand_by(own_log: OwnLog, health: runtime.Health, lead: leases.Lead) -> None:
+    """Take in what the active monitor says until this one is to act."""
+    acquired = asyncio.create_task(lead.acquired())
+    caught_up = asyncio.Event()
+
+    async def is_ready() -> None:
+        await caught_up.wait()
+        for kind in kinds.WATCHED if not acquired.done() else ():
+            health.set(kind.plural, None)
+
+    standing = asyncio.create_task(own_log.stand_by(caught_up))
+    telling = asyncio.create_task(is_ready())
+    try:
+        await asyncio.wait([acquired, standing], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (acquired, standing, telling):
+            task.cancel()
+        await asyncio.wait([acquired, standing, telling])
+    if not standing.cancelled():
+        standing.result()
+    for kind in kinds.WATCHED:
+        health.set(kind.plural, "starting")
 
 
 async def _tick(

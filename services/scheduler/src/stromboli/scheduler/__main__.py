@@ -18,7 +18,9 @@ async def main(settings: Settings, health: runtime.Health) -> None:
         bus = await stack.enter_async_context(process.connected(settings.kafka, health))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_freeze_when_ready(health))
-            tasks.create_task(service.serve(settings, bus, health, runtime.utc_now))
+            lease = settings.lease if settings.lease.enabled else None
+            serving = service.serve(settings, bus, health, runtime.utc_now, lease=lease)
+            tasks.create_task(serving)
 
 
 async def _freeze_when_ready(health: runtime.Health) -> None:

@@ -71,7 +71,7 @@ class Engine:
         self,
         by: policy.Policy,
         seed: int,
-        epoch: int,
+        epoch: int | None,
         sync_max_age: timedelta,
         find: opening.FindPlugin = plugins.find,
         watched: Callable[[isolation.Attempt], framework.Session] = isolation.at_once,
@@ -86,7 +86,10 @@ class Engine:
         self._sync_max_age = sync_max_age
         self._sync = snapshot.Sync()
         self._is_caught_up = False
-        self._replaced_by = ""
+        self._successor = ""
+        self._opened_last = -1
+        self._tidy_at = _LONG_AGO
+        self._tidied_to = 0
         self._own_until = 0
         self._look_at: datetime | None = None
         self._shown: tuple[object, ...] = ({}, ())
@@ -117,6 +120,19 @@ class Engine:
         self.picture.world.default_to(configured.default_queue)
         self.picture.evicts = bool(policy.EVICTING.intersection(configured.actions))
 
+    def lead(self, epoch: int) -> None:
+        """Decide from here on as the writer of this epoch, once its own beginning is folded; the
+        core thread calls it."""
+        self._epoch = epoch
+        self.wait_for(epoch)
+        self.picture.wake(self._own_id)
+
+    @property
+    def replaced_by(self) -> str:
+        """Who has opened the log behind this one, and where; empty for nobody."""
+        has_successor = self._epoch is not None and self._opened_last > self._epoch
+        return self._successor if has_successor else ""
+
     def wait_for(self, offset: int) -> None:
         """Decide nothing before the decision at this offset is folded: it is part of the picture,
         and so is a copy that a repeated append may have left before it."""
@@ -126,10 +142,14 @@ class Engine:
         """Fold, and decide if something is due and nothing forbids it."""
         undecodable = [found for batch in batches for found in self._fold(batch)]
         facts = self._facts(now)
+        if self._epoch is None and now >= self._tidy_at and not any(facts.values()):
+            self.picture.stand_by(self._tidied_to)
+            self._tidy_at = now + self._sync_max_age
+            self._tidied_to = self.picture.offsets.get(topics.DECISIONS.name, 0)
         if self._look_at is not None and now >= self._look_at:
             self._look_at = None
             self.picture.wake(self._own_id)
-        is_due = bool(self.picture.due) and self._has_folded_own() and not any(facts.values())
+        is_due = self._may_decide and bool(self.picture.due) and not any(facts.values())
         publication = self._decide(now) if is_due and may_decide else None
         return Step(
             undecodable=tuple(undecodable),
@@ -143,7 +163,7 @@ class Engine:
     @property
     def _own_id(self) -> str:
         """What led to a session that no record called for."""
-        return envelope.event_id("scheduler", self._epoch, 0)
+        return envelope.event_id("scheduler", -1 if self._epoch is None else self._epoch, 0)
 
     def _look_again_s(self, now: datetime) -> float:
         """The age of the monitor's last sign of life is looked at even if nothing comes."""
@@ -180,24 +200,29 @@ class Engine:
         return self.picture.apply(record)
 
     def _look_for_successor(self, record: envelope.Record) -> None:
-        if record.topic != topics.DECISIONS or record.offset <= self._epoch:
+        if record.topic != topics.DECISIONS or record.offset < self._opened_last:
             return
         try:
             message = envelope.decode(record)
         except errors.UndecodableError:
             message = None
         name = message.instance if isinstance(message, log.Opened) else "somebody"
-        self._replaced_by = f"{name} decides since {record.offset}: this one stands by"
+        self._opened_last = record.offset
+        self._successor = f"{name} decides since {record.offset}"
 
     def _facts(self, now: datetime) -> dict[str, str | None]:
         missing = self._sync.missing(state.KINDS, now, self._sync_max_age)
+        rivals = self._sync.rivals(self._policy.scheduler_names)
         return {
             "start": None if self._is_caught_up else "folding the log",
             "sync": "; ".join(missing) or None,
-            "writer": self._replaced_by or None,
+            "rivals": "; ".join(rivals) or None,
         }
 
-    def _has_folded_own(self) -> bool:
+    @property
+    def _may_decide(self) -> bool:
+        if self._epoch is None or self.replaced_by:
+            return False
         return self.picture.offsets.get(topics.DECISIONS.name, 0) >= self._own_until
 
     # Deciding

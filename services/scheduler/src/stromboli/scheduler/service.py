@@ -2,23 +2,27 @@
 
 Sessions are driven by events: the first change after a pause is decided on at once, a burst in
 sessions at least ``min_session_interval_s`` apart, and an idle cluster costs nothing. Decisions are
-published before the next session, explanations beside it.
+published before the next session, explanations beside it. A standby folds as the active one does,
+and decides nothing.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from stromboli.scheduler import configured, discovery, engine, extenders, measuring, restart, watch
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.framework import cluster
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import envelope, errors, runtime, telemetry
+from stromboli.shared import envelope, errors, leases, runtime, telemetry
 from stromboli.shared.bus import port
+from stromboli.shared.leases import on_log
 
 BATCHES_AHEAD = 8
 """Batches read while the core thread is busy: it never waits for the log, and a replay of a large
@@ -40,22 +44,54 @@ async def serve(
     health: runtime.Health,
     clock: runtime.Clock,
     registry: plugins.Registry | None = None,
+    lease: leases.LeaseSettings | None = None,
 ) -> None:
     """Decide until cancelled. Everything begun is safe to repeat, so cancellation is immediate.
 
-    ``registry``: the plugins that there are; None for those that are installed.
+    ``registry``: the plugins that there are; None for those that are installed. ``lease``: None
+    where there is no other scheduler.
     """
     health.set("start", "opening the log")
     if registry is None:
         registry = await asyncio.to_thread(discovery.registry)
+    everything = Everything(settings, bus, health, clock, registry)
+    if lease is None:
+
+        async def opened() -> port.Writer:
+            return await bus.open_writer("scheduler", settings.instance)
+
+        alone = leases.Alone(health)
+        await leases.serve_in_terms(alone, lambda lead: _term(everything, lead, opened), health)
+        return
+    async with on_log.LogPlace(bus, settings.instance, clock) as place:
+
+        async def taken() -> port.Writer:
+            return place.writer
+
+        keeper = leases.Keeper(place, leases.identity(lease), lease.terms, health)
+        await leases.serve_in_terms(keeper, lambda lead: _term(everything, lead, taken), health)
+
+
+class Everything(msgspec.Struct, frozen=True):
+    """What all terms of a scheduler have in common."""
+
+    settings: SchedulerSettings
+    bus: port.Bus
+    health: runtime.Health
+    clock: runtime.Clock
+    registry: plugins.Registry
+
+
+async def _term(
+    given: Everything, lead: leases.Lead, opened: Callable[[], Awaitable[port.Writer]]
+) -> None:
+    settings, bus, health, clock = given.settings, given.bus, given.health, given.clock
+    registry = given.registry
     file = (
         configured.File(Path(settings.configuration), registry) if settings.configuration else None
     )
     loaded = configured.default(registry) if file is None else await _usable(file, settings, health)
     _tell(loaded, health)
-    writer = await runtime.persist(
-        lambda: bus.open_writer("scheduler", settings.instance), "log", health
-    )
     start = await runtime.persist(lambda: restart.offsets(bus), "log", health)
     with (
         extenders.Caller() as ask,
@@ -67,18 +103,29 @@ async def serve(
         decider = engine.Engine(
             settings.policy,
             settings.seed,
-            writer.epoch,
+            None,
             timedelta(seconds=settings.sync_max_age_s),
             registry.find,
             watched,
             ask,
         )
-        scheduler = Scheduler(settings, bus, writer, start, core_thread, decider, health, clock)
+        scheduler = Scheduler(settings, bus, start, core_thread, decider, health, clock)
         await scheduler.reconfigure(loaded)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(scheduler.run())
+            tasks.create_task(_lead(scheduler, lead, opened, health))
             if file is not None:
                 tasks.create_task(_follow(file, scheduler, settings, health))
+
+
+async def _lead(
+    scheduler: "Scheduler",
+    lead: leases.Lead,
+    opened: Callable[[], Awaitable[port.Writer]],
+    health: runtime.Health,
+) -> None:
+    await lead.acquired()
+    await scheduler.lead(await runtime.persist(opened, "log", health))
 
 
 class Decider(Protocol):
@@ -142,7 +189,6 @@ class Scheduler:
         self,
         settings: SchedulerSettings,
         bus: port.Bus,
-        writer: port.Writer,
         start: dict[str, int],
         core_thread: ThreadPoolExecutor,
         decider: engine.Engine,
@@ -151,7 +197,7 @@ class Scheduler:
     ) -> None:
         self._settings = settings
         self._bus = bus
-        self._writer = writer
+        self._writer: port.Writer | None = None
         self._start = start
         self._core_thread = core_thread
         self._health = health
@@ -159,6 +205,7 @@ class Scheduler:
         self._engine = decider
         self._inbox: asyncio.Queue[port.Batch] = asyncio.Queue(BATCHES_AHEAD)
         self._meter = measuring.Meter(self._measure, health, clock)
+        self._parked: list[envelope.Draft] = []
         self._untold: dict[str, envelope.Draft] = {}
         self._has_untold = asyncio.Event()
 
@@ -168,6 +215,14 @@ class Scheduler:
             self._core_thread, self._engine.reconfigure, loaded.configuration
         )
         self._meter.follow(loaded.configuration.metrics)
+        await self._inbox.put(NO_RECORDS)
+
+    async def lead(self, writer: port.Writer) -> None:
+        """Decide from now on, by this writer."""
+        self._writer = writer
+        await asyncio.get_running_loop().run_in_executor(
+            self._core_thread, self._engine.lead, writer.epoch
+        )
         await self._inbox.put(NO_RECORDS)
 
     async def _measure(self, measured: cluster.Measured | None) -> None:
@@ -211,6 +266,8 @@ class Scheduler:
                 self._health.set(fact, problem)
             for fact, warning in step.warnings.items():
                 self._health.warn(fact, warning)
+            if self._engine.replaced_by:
+                raise leases.ReplacedError(self._engine.replaced_by)
             await self._park(step.undecodable)
             if step.publication is not None:
                 next_session = loop.time() + self._settings.min_session_interval_s
@@ -239,9 +296,7 @@ class Scheduler:
         """Decisions, until the log has them; nothing else is decided meanwhile. Then explanations
         for the other task."""
         if publication.decisions:
-            appended = await runtime.persist(
-                lambda: self._writer.append(*publication.decisions), "log", self._health
-            )
+            appended = await self._append(publication.decisions)
             self._engine.wait_for(appended[-1].offset)
         if publication.explanations:
             self._untold |= publication.explanations
@@ -258,15 +313,20 @@ class Scheduler:
             await self._append(drafts)
 
     async def _park(self, undecodable: Iterable[engine.Undecodable]) -> None:
-        drafts = []
+        """A standby keeps what it has to say until it may."""
+        drafts = self._parked
         for found in undecodable:
             record = found.record
             telemetry.log.warning(
                 "parked", topic=record.topic.name, at=record.offset, reason=found.reason
             )
             drafts.append(runtime.parked(record, "scheduler", found.reason, self._clock()))
-        if drafts:
+        if drafts and self._writer is not None:
+            self._parked = []
             await self._append(drafts)
+        del drafts[:-DRAFTS_AT_ONCE]
 
-    async def _append(self, drafts: list[envelope.Draft]) -> None:
-        await runtime.persist(lambda: self._writer.append(*drafts), "log", self._health)
+    async def _append(self, drafts: Sequence[envelope.Draft]) -> tuple[port.Appended, ...]:
+        writer = self._writer
+        assert writer is not None, "a standby has nothing to say"
+        return await runtime.persist(lambda: writer.append(*drafts), "log", self._health)

@@ -4,6 +4,7 @@ import msgspec
 
 from stromboli.scheduler.core import policy
 from stromboli.shared.bus.kafka import KafkaSettings
+from stromboli.shared.leases import LeaseSettings
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +45,7 @@ class Settings(SchedulerSettings, frozen=True, kw_only=True):
     """The service as a process of its own."""
 
     kafka: KafkaSettings = KafkaSettings()
+    lease: LeaseSettings = LeaseSettings()
     health_host: str = "0.0.0.0"
     health_port: int = 8082
     """Port of ``/livez``, ``/readyz`` and ``/metrics``; 0 takes a free one."""

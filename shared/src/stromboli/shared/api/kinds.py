@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from stromboli.shared import errors
-from stromboli.shared.api import batch, core, flow, meta, numa, scheduling, topology
+from stromboli.shared.api import batch, coordination, core, flow, meta, numa, scheduling, topology
 
 T = TypeVar("T", bound=meta.Object)
 
@@ -122,6 +122,14 @@ NETWORK_POLICIES = Kind(
     meta.Object,
     status_subresource=False,
 )
+LEASES = Kind(
+    "coordination.k8s.io",
+    "v1",
+    "Lease",
+    "leases",
+    coordination.Lease,
+    status_subresource=False,
+)
 INGRESSES = Kind("networking.k8s.io", "v1", "Ingress", "ingresses", meta.Object)
 DEPLOYMENTS = Kind("apps", "v1", "Deployment", "deployments", meta.Object)
 REPLICA_SETS = Kind("apps", "v1", "ReplicaSet", "replicasets", meta.Object)
@@ -169,6 +177,7 @@ WRITTEN: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # as abo
     EVENTS,
     NETWORK_POLICIES,
     INGRESSES,
+    LEASES,
 )
 """What services only write, or nobody folds yet."""
 
@@ -190,7 +199,9 @@ BY_NAME: dict[tuple[str, str], Kind[meta.Object]] = {
 """(apiVersion, kind) as a manifest has them -> Kind."""
 
 SUBMITTED: tuple[Kind[meta.Object], ...] = tuple(
-    kind for kind in BY_NAME.values() if kind not in (NODES, EVENTS, SECRETS, *WORKLOADS, *WEBHOOKS)
+    kind
+    for kind in BY_NAME.values()
+    if kind not in (NODES, EVENTS, SECRETS, LEASES, *WORKLOADS, *WEBHOOKS)
 )
 """What users may send through our own door."""
 

@@ -55,3 +55,25 @@ class KindSynced(Message, frozen=True, kw_only=True):
     at: datetime
     position: int = 0
     projection: str = ""
+
+
+RIVALS_KEY = "$rivals"
+
+
+class Rival(Message, frozen=True, kw_only=True):
+    """Another system of the same API groups, by the lease that it holds. ``since``: when it took
+    it, as it says itself."""
+
+    lease: str
+    holder: str
+    since: str
+    scheduler_name: str
+
+
+@register("stromboli.cluster.rivals_seen.v1")
+class RivalsSeen(Message, frozen=True, kw_only=True):
+    """Who else acts for a scheduler's name (key ``$rivals``). ``unknown``: why that could not be
+    found out; then nobody may act."""
+
+    rivals: tuple[Rival, ...]
+    unknown: str = ""

@@ -189,3 +189,15 @@ def queue_order_key(queue: str) -> str:
     """Key of a queue's order record; a PodGroup's key has a namespace that cannot be ``queue``
     with this separator."""
     return f"queue//{queue}"
+
+
+LEASE_KEY = "$lease"
+
+
+@register("stromboli.scheduling.lease_renewed.v1")
+class LeaseRenewed(Message, frozen=True, kw_only=True):
+    """This scheduler acts (key ``$lease``) until it has said nothing for ``lasts_s`` seconds; one
+    without a holder has left its place to the next."""
+
+    holder: str
+    lasts_s: float

@@ -40,7 +40,7 @@ class Service(Part):
         super().__init__(state)
         self.name = name  # type: ignore[misc]  # one class serves for four parts
         self.port_count = 3 if name == "admission" else 1  # type: ignore[misc]
-        self._environment = environment
+        self.given = environment
         self._command = command or [sys.executable, "-m", f"stromboli.{name}"]
 
     def command(self) -> list[str]:
@@ -55,8 +55,11 @@ class Service(Part):
         else:
             own = {}
         own |= {"HEALTH_PORT": self.ports[-1], "HEALTH_HOST": LOOPBACK}
+        own["INSTANCE"] = self.state.name
         prefix = f"STROM_{self.name.upper()}_"
-        return {**self._environment, **{f"{prefix}{key}": str(own[key]) for key in own}}
+        # Whoever begins anew in the same place is the same replica, as a container in its pod.
+        replica = {"STROM_LEASE_IDENTITY": self.state.name}
+        return {**self.given, **replica, **{f"{prefix}{key}": str(own[key]) for key in own}}
 
     @property
     def url(self) -> str:
@@ -202,6 +205,11 @@ class RealSystem:
                 plural = document["kind"].lower() + "s"
                 await api.create(f"/apis/admissionregistration.k8s.io/v1/{plural}", document)
             await _until_called(api)
+
+    def standby(self, name: str) -> Service:
+        """Another replica of a service, to be started and stopped by whoever asks."""
+        active = self.services[name]
+        return Service(name, self._state / f"{name}-standby", active.given)
 
     async def stop(self) -> None:
         """Stop the services, then the parts."""

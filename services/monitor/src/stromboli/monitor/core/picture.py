@@ -44,6 +44,10 @@ GARBLED = Entry("", 0, b"")
 """Something stands there that cannot be read."""
 
 
+TRIM_FROM = 10_000
+"""Keys remembered before any is forgotten: a megabyte."""
+
+
 class Mark(msgspec.Struct, frozen=True):
     """How far a kind has been seen at a time: a ``KindSynced`` to be."""
 
@@ -70,6 +74,7 @@ class Picture:
         self._stands: dict[str, tuple[int, int]] = {}  # key -> offset and epoch, while folding
         self._synced: cluster.KindSynced | None = None
         self._synced_epoch = -1
+        self._trim_at = TRIM_FROM
 
     def __len__(self) -> int:
         """How many objects the log has."""
@@ -111,6 +116,18 @@ class Picture:
         """Take in the kind's record of ``cluster.sync`` by the writer of ``epoch``; None: it is not
         readable."""
         self._synced, self._synced_epoch = synced, epoch
+        if synced is not None and synced.state == "synced":
+            self._trim(synced)
+
+    def _trim(self, synced: cluster.KindSynced) -> None:
+        """Forget what ``open`` would not look at, so that a monitor may stand by for months; not
+        at every sign of life, since it costs O(what is remembered)."""
+        if len(self._gone) + len(self._stands) < self._trim_at:
+            return
+        version = int(synced.resource_version)
+        self._gone = {k: v for k, v in self._gone.items() if v > version}
+        self._stands = {k: at for k, at in self._stands.items() if at[0] >= synced.position}
+        self._trim_at = max(TRIM_FROM, 2 * (len(self._gone) + len(self._stands)))
 
     def open(self, end: int) -> None:
         """The log has been folded up to our own beginning; the topic's next offset is ``end``."""

@@ -9,6 +9,7 @@ Decisions and answers come from two topics in any interleaving, and twice: a rep
 the same statement under two ids, and holds count once as long as one of them is not refused.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
@@ -154,15 +155,18 @@ class Decided:
         is_confirmed: Confirmed,
         is_gone: Callable[[str, str], bool],
         is_enqueued: Callable[[str, str], bool],
+        before: float = math.inf,
     ) -> None:
-        """Forget the leading decisions that hold nothing any more.
+        """Forget the leading decisions, of offsets lower than ``before``, that hold nothing any
+        more.
 
         Only once the folds have caught up: before, an absent pod may still come. Cost: O(1) for
         each decision forgotten.
         """
         while self._decisions:
             first = next(iter(self._decisions.values()))
-            if not self._is_over(first, is_confirmed, is_gone, is_enqueued):
+            is_over = self._is_over(first, is_confirmed, is_gone, is_enqueued)
+            if first.offset >= before or not is_over:
                 return
             del self._decisions[first.id]
             _discard(self._by_pod, {hold.pod for hold in first.holds}, first)

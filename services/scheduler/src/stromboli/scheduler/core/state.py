@@ -149,6 +149,15 @@ class State:
         self._is_throttled = is_throttled
         self.decided.prune(self._is_confirmed, self._is_gone, self._has_entered)
 
+    def stand_by(self, before: int) -> None:
+        """Another one decides: keep what a session would look at short, for months.
+
+        Decisions of offsets lower than ``before`` must be so old that all they are about is seen.
+        """
+        self.world.settle()
+        self.world.changed &= self.world.jobs.keys()
+        self.decided.prune(self._is_confirmed, self._is_gone, self._has_entered, before)
+
     # Reading
 
     def unanswered(self) -> int:

@@ -1,0 +1,320 @@
+"""Leases: never two who act at once, whatever clocks and answers do; and somebody soon."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from stromboli.shared import errors, leases, runtime
+from stromboli.shared.leases import core
+from stromboli.testkit import records
+
+TERMS = core.Terms(lasts_s=6.0, acts_s=4.0, look_every_s=1.0)
+REPLICAS = 3
+
+
+def test_a_lease_never_looked_at_is_not_taken() -> None:
+    assert not core.Candidate("a", TERMS).may_write(100.0)
+
+
+def test_a_lease_that_stands_still_is_taken_after_its_length_as_seen_here() -> None:
+    """What its holder wrote into it does not count: the clock may be anything."""
+    candidate = core.Candidate("a", TERMS)
+    for now in (1000.0, 1003.0, 1006.0):
+        candidate.see(core.Seen("b", 6.0, "1970"), now)
+        assert not candidate.may_write(now)
+    assert candidate.may_write(1006.1)
+
+
+def test_every_renewal_seen_begins_the_length_anew() -> None:
+    candidate = core.Candidate("a", TERMS)
+    candidate.see(core.Seen("b", 6.0, "1"), 0.0)
+    candidate.see(core.Seen("b", 6.0, "2"), 5.0)
+    assert not candidate.may_write(10.9)
+
+
+def test_a_free_lease_and_ones_own_are_taken_at_once() -> None:
+    candidate = core.Candidate("a", TERMS)
+    candidate.see(core.Seen(), 0.0)
+    assert candidate.may_write(0.0)
+    candidate.see(core.Seen("a", 6.0, "of the process before"), 0.0)
+    assert candidate.may_write(0.0)
+    assert not candidate.acts(0.0)
+
+
+def test_a_holder_acts_from_the_sending_of_its_last_renewal() -> None:
+    candidate = core.Candidate("a", TERMS)
+    candidate.see(core.Seen(), 0.0)
+    candidate.wrote(core.Seen("a", 6.0, "1"), sent_at=1.0, now=3.0)
+    assert candidate.acts(4.9)
+    assert not candidate.acts(5.0)
+
+
+@pytest.mark.parametrize("lengths", [(4.0, 4.0, 1.0), (6.0, 1.0, 1.0), (6.0, 7.0, 1.0)])
+def test_lengths_that_promise_nothing_are_refused(lengths: tuple[float, float, float]) -> None:
+    with pytest.raises(ValueError, match="the first must be the longest"):
+        core.Terms(lasts_s=lengths[0], acts_s=lengths[1], look_every_s=lengths[2])
+
+
+class Replica:
+    """A candidate with a clock of its own, and a write that may be under way."""
+
+    def __init__(self, name: str, ahead_s: float, rate: float) -> None:
+        self.candidate = core.Candidate(name, TERMS)
+        self.ahead_s = ahead_s
+        self.rate = rate
+        self.read = -1
+        self.sent_at: float | None = None
+        self.landed: core.Seen | None = None
+
+    def now(self, time_s: float) -> float:
+        return self.ahead_s + self.rate * time_s
+
+
+class Rivalry(RuleBasedStateMachine):
+    """Clocks run apart by less than *L* / *R* = 1.5; requests take any time, answers may be lost,
+    processes stand still for any time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time_s = 0.0
+        self.version = 0
+        self.lease = core.Seen()
+        self.given_up: list[tuple[str, int]] = []
+
+    @initialize(
+        clocks=st.lists(
+            st.tuples(st.floats(-1e6, 1e6), st.floats(0.85, 1.2)),
+            min_size=REPLICAS,
+            max_size=REPLICAS,
+        )
+    )
+    def replicas_begin(self, clocks: list[tuple[float, float]]) -> None:
+        self.replicas = [Replica(f"r{at}", *clock) for at, clock in enumerate(clocks)]
+
+    @rule(seconds=st.sampled_from([0.1, 0.5, 1.0, 3.0, 4.0, 5.0, 7.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.time_s += seconds
+
+    @rule(which=st.integers(0, REPLICAS - 1))
+    def one_looks(self, which: int) -> None:
+        replica = self.replicas[which]
+        now = replica.now(self.time_s)
+        if replica.sent_at is not None:
+            return
+        if not replica.candidate.acts(now):
+            replica.candidate.see(self.lease, now)
+            replica.read = self.version
+        if replica.candidate.may_write(now):
+            replica.sent_at, replica.landed = now, None
+
+    @rule(which=st.integers(0, REPLICAS - 1))
+    def one_waits_no_longer(self, which: int) -> None:
+        """Its write may arrive all the same."""
+        replica = self.replicas[which]
+        if replica.sent_at is not None and replica.landed is None:
+            self.given_up.append((replica.candidate.identity, replica.read))
+        replica.sent_at = replica.landed = None
+
+    @precondition(lambda self: self.given_up)
+    @rule()
+    def a_write_arrives_that_nobody_awaits(self) -> None:
+        identity, version = self.given_up.pop()
+        if version == self.version:
+            self.version += 1
+            self.lease = core.Seen(identity, TERMS.lasts_s, str(self.version))
+
+    @rule(which=st.integers(0, REPLICAS - 1))
+    def a_write_arrives(self, which: int) -> None:
+        replica = self.replicas[which]
+        if replica.sent_at is None or replica.landed is not None:
+            return
+        if replica.read != self.version:
+            replica.sent_at = None  # refused
+            replica.candidate.see(self.lease, replica.now(self.time_s))
+            replica.read = self.version
+            return
+        self.version += 1
+        self.lease = core.Seen(replica.candidate.identity, TERMS.lasts_s, str(self.version))
+        replica.landed = self.lease
+
+    @rule(which=st.integers(0, REPLICAS - 1), is_lost=st.booleans())
+    def an_answer_comes(self, which: int, *, is_lost: bool) -> None:
+        replica = self.replicas[which]
+        if replica.sent_at is None or replica.landed is None:
+            return
+        if not is_lost:
+            now = replica.now(self.time_s)
+            replica.candidate.wrote(replica.landed, replica.sent_at, now)
+            replica.read = int(replica.landed.mark)
+        replica.sent_at = replica.landed = None
+
+    @precondition(lambda self: self.lease.holder != "")
+    @rule()
+    def the_holder_leaves(self) -> None:
+        (holder,) = (it for it in self.replicas if it.candidate.identity == self.lease.holder)
+        if holder.sent_at is None and holder.read == self.version:
+            holder.candidate.yields()
+            self.version += 1
+            self.lease = core.Seen("", TERMS.lasts_s, str(self.version))
+
+    @invariant()
+    def at_most_one_acts(self) -> None:
+        acting = [
+            replica.candidate.identity
+            for replica in getattr(self, "replicas", ())
+            if replica.candidate.acts(replica.now(self.time_s))
+        ]
+        assert len(acting) <= 1, acting
+
+    def teardown(self) -> None:
+        """Left alone, each of them takes over within the length of a lease and two looks."""
+        for replica in getattr(self, "replicas", ())[:1]:
+            begun_s = self.time_s
+            self.one_waits_no_longer(0)
+            while not replica.candidate.acts(replica.now(self.time_s)):
+                assert self.time_s <= begun_s + (TERMS.lasts_s + 2 * TERMS.look_every_s) / 0.85
+                self.one_looks(0)
+                self.a_write_arrives(0)
+                self.an_answer_comes(0, is_lost=False)
+                self.time_s += TERMS.look_every_s
+
+
+TestRivalry = Rivalry.TestCase
+TestRivalry.settings = settings(max_examples=200, stateful_step_count=40)
+
+
+# --- the loop ---------------------------------------------------------------------------------
+
+QUICK = core.Terms(lasts_s=0.6, acts_s=0.4, look_every_s=0.02)
+
+
+class Shared:
+    """A lease in memory, and whether it can be reached."""
+
+    def __init__(self) -> None:
+        self.seen = core.Seen()
+        self.is_away = False
+
+    def place(self) -> "Place":
+        return Place(self)
+
+
+class Place:
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._last = core.Seen()
+
+    async def read(self) -> core.Seen:
+        self._check()
+        self._last = self._shared.seen
+        return self._last
+
+    async def take(self, identity: str, terms: core.Terms) -> core.Seen:
+        return self._write(core.Seen(identity, terms.lasts_s, self._shared.seen.mark + "."))
+
+    async def renew(self, identity: str, terms: core.Terms) -> core.Seen:
+        return await self.take(identity, terms)
+
+    async def release(self) -> None:
+        self._write(core.Seen("", 0.0, self._shared.seen.mark + "."))
+
+    def _write(self, seen: core.Seen) -> core.Seen:
+        self._check()
+        if self._shared.seen != self._last:
+            raise errors.ConflictError("lease", "another was faster")
+        self._shared.seen = self._last = seen
+        return seen
+
+    def _check(self) -> None:
+        if self._shared.is_away:
+            raise errors.UnavailableError("lease", "away")
+
+
+class Served:
+    """A service that does nothing but act; how often it began, and how it was ended."""
+
+    def __init__(self, shared: Shared, name: str) -> None:
+        self.health = runtime.Health(name)
+        self.began = 0
+        self.ended: list[str] = []
+        self.acting = asyncio.Event()
+        self.replace = asyncio.Event()
+        self._keeper = leases.Keeper(shared.place(), name, QUICK, self.health)
+
+    async def _term(self, lead: leases.Lead) -> None:
+        await lead.acquired()
+        self.began += 1
+        self.acting.set()
+        try:
+            await self.replace.wait()
+            self.replace.clear()
+            raise leases.ReplacedError("another has opened")
+        except asyncio.CancelledError:
+            self.ended.append("finishing" if lead.acts else "at once")
+            raise
+        finally:
+            self.acting.clear()
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator["Served"]:
+        task = asyncio.create_task(leases.serve_in_terms(self._keeper, self._term, self.health))
+        try:
+            yield self
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def soon(event: asyncio.Event) -> None:
+    async with asyncio.timeout(records.DEADLINE_S):
+        await event.wait()
+
+
+async def test_a_lease_is_given_back_at_the_end_and_the_standby_begins() -> None:
+    shared = Shared()
+    second = Served(shared, "b")
+    async with contextlib.AsyncExitStack() as stack:
+        async with Served(shared, "a").serving() as first:
+            await soon(first.acting)
+            await stack.enter_async_context(second.serving())
+            async with asyncio.timeout(records.DEADLINE_S):
+                while second.health.notes.get("role") != "standby of a":  # noqa: ASYNC110 - a note
+                    await asyncio.sleep(0)
+            assert not second.began
+        assert first.ended == ["finishing"]
+        await soon(second.acting)
+        assert second.health.notes["role"] == "active"
+    assert shared.seen.holder == ""
+
+
+async def test_a_holder_that_cannot_renew_stops_at_once_and_begins_anew_afterwards() -> None:
+    shared = Shared()
+    async with Served(shared, "a").serving() as only:
+        await soon(only.acting)
+        shared.is_away = True
+        async with asyncio.timeout(records.DEADLINE_S):
+            while not only.ended:  # noqa: ASYNC110 - of another task
+                await asyncio.sleep(0.01)
+        assert only.ended == ["at once"]
+        assert "away" in only.health.problems["lease"]
+        shared.is_away = False
+        await soon(only.acting)
+        assert (only.began, only.health.problems) == (2, {})
+
+
+async def test_who_is_replaced_in_the_log_begins_anew_by_taking_the_lease() -> None:
+    shared = Shared()
+    async with Served(shared, "a").serving() as only:
+        await soon(only.acting)
+        before = shared.seen.mark
+        only.replace.set()
+        async with asyncio.timeout(records.DEADLINE_S):
+            while only.began < 2:  # noqa: ASYNC110 - of another task
+                await asyncio.sleep(0.01)
+        assert len(shared.seen.mark) > len(before)

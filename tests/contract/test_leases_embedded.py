@@ -1,0 +1,44 @@
+"""Leases over the embedded cluster and the embedded log."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from stromboli.local.bus import EmbeddedBus
+from stromboli.local.cluster import EmbeddedCluster
+from stromboli.shared import errors, runtime
+from stromboli.shared.leases import on_cluster, on_log
+from stromboli.testkit.contracts import leases
+
+
+class TestEmbeddedClusterPlace(leases.LeaseContract):
+    @pytest.fixture
+    async def places(self, tmp_path: Path) -> AsyncIterator[leases.Places]:
+        async with EmbeddedCluster(tmp_path / "cluster") as cluster:
+            where = (cluster, "default", "stromboli-a-monitor", runtime.utc_now)
+            yield on_cluster.ClusterPlace(*where), on_cluster.ClusterPlace(*where)
+
+    async def test_of_two_who_take_it_at_once_one_is_refused(self, places: leases.Places) -> None:
+        first, second = places
+        for place in places:
+            await place.read()
+        await first.take("a", leases.TERMS)
+        with pytest.raises(errors.AlreadyExistsError):
+            await second.take("b", leases.TERMS)
+        for place in places:
+            await place.read()
+        await second.take("b", leases.TERMS)
+        with pytest.raises(errors.ConflictError):
+            await first.take("a", leases.TERMS)
+
+
+class TestEmbeddedLogPlace(leases.LeaseContract):
+    @pytest.fixture
+    async def places(self, tmp_path: Path) -> AsyncIterator[leases.Places]:
+        async with (
+            EmbeddedBus(tmp_path / "log") as bus,
+            on_log.LogPlace(bus, "a", runtime.utc_now) as first,
+            on_log.LogPlace(bus, "b", runtime.utc_now) as second,
+        ):
+            yield first, second

@@ -1,0 +1,42 @@
+"""Leases over a real API server and a real broker."""
+
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+
+from stromboli.shared import runtime
+from stromboli.shared.api import kinds
+from stromboli.shared.bus import kafka
+from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.shared.leases import on_cluster, on_log
+from stromboli.testkit import objects
+from stromboli.testkit.contracts import leases
+from stromboli.testkit.parts import real
+
+pytest_plugins = ["stromboli.testkit.parts.fixtures"]
+pytestmark = [pytest.mark.real]
+
+
+class TestKubernetesPlace(leases.LeaseContract):
+    @pytest.fixture
+    async def places(self, real_parts: real.RealParts) -> AsyncIterator[leases.Places]:
+        given = KubernetesSettings(kubeconfig=str(real_parts.kubeconfig))
+        async with KubernetesCluster(given) as cluster:
+            where = (cluster, "default", objects.unique("lease"), runtime.utc_now)
+            yield on_cluster.ClusterPlace(*where), on_cluster.ClusterPlace(*where)
+            await cluster.delete(kinds.LEASES, *where[1:3])
+
+
+class TestKafkaPlace(leases.LeaseContract):
+    @pytest.fixture
+    async def places(self, real_parts: real.RealParts) -> AsyncIterator[leases.Places]:
+        given = kafka.KafkaSettings(
+            bootstrap=(real_parts.kafka_bootstrap,), cell=uuid.uuid4().hex[:8]
+        )
+        async with (
+            kafka.KafkaBus(given) as bus,
+            on_log.LogPlace(bus, "a", runtime.utc_now) as first,
+            on_log.LogPlace(bus, "b", runtime.utc_now) as second,
+        ):
+            yield first, second

@@ -1,0 +1,220 @@
+"""Two of each service on one log and one cluster, in this process: one acts, one stands by.
+
+And another system of the same API groups beside them: then neither acts.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from stromboli.controller import service as controller
+from stromboli.controller.settings import ControllerSettings
+from stromboli.local.bus import EmbeddedBus
+from stromboli.local.cluster import EmbeddedCluster
+from stromboli.local.nodes import rules, simulated
+from stromboli.monitor import service as monitor
+from stromboli.monitor.settings import MonitorSettings
+from stromboli.scheduler import service as scheduler
+from stromboli.scheduler.settings import SchedulerSettings
+from stromboli.shared import envelope, keys, leases, runtime, topics
+from stromboli.shared.api import batch, kinds
+from stromboli.shared.leases import on_cluster
+from stromboli.shared.messages import batch as events
+from stromboli.shared.messages import log
+from stromboli.testkit import objects, records
+
+WITHIN_S = 60.0
+SERVICES: tuple[topics.Service, ...] = ("monitor", "scheduler", "controller")
+TERMS = leases.LeaseSettings(lasts_s=60, acts_s=40.0, look_every_s=0.1)
+"""Nobody loses a lease here because the machine is slow; all that end give theirs back."""
+RIVAL = {"namespace": "volcano-system", "name": "volcano"}
+
+
+class Replicas:
+    """Services by ``service/number``, each a task that can be ended."""
+
+    def __init__(self, bus: EmbeddedBus, cluster: EmbeddedCluster) -> None:
+        self.bus = bus
+        self.cluster = cluster
+        self.healths: dict[str, runtime.Health] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, service: str, number: int) -> None:
+        name = f"{service}-{number}"
+        health = self.healths[name] = runtime.Health(service)
+        given = msgspec.structs.replace(TERMS, identity=name)
+        self._tasks[name] = asyncio.create_task(self._serve(service, given, health))
+
+    async def _serve(
+        self, service: str, given: leases.LeaseSettings, health: runtime.Health
+    ) -> None:
+        clock, bus, cluster = runtime.utc_now, self.bus, self.cluster
+        if service == "scheduler":
+            settings = SchedulerSettings(instance=given.identity)
+            await scheduler.serve(settings, bus, health, clock, lease=given)
+        lease = on_cluster.lease(given, service, "a", cluster, health, clock)  # type: ignore[arg-type]  # monitor or controller
+        if service == "monitor":
+            watching = MonitorSettings(instance=given.identity, beat_s=0.05)
+            await monitor.serve(watching, bus, cluster, health, clock, lease=lease)
+        acting = ControllerSettings(instance=given.identity)
+        await controller.serve(acting, bus, cluster, health, clock, lease=lease)
+
+    async def end(self, name: str) -> None:
+        task = self._tasks.pop(name)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        del self.healths[name]
+
+    async def end_all(self) -> None:
+        for name in list(self._tasks):
+            await self.end(name)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Return once it is so; a service that has failed fails the test."""
+        async with asyncio.timeout(WITHIN_S):
+            while not is_so():
+                for task in self._tasks.values():
+                    if task.done():
+                        task.result()
+                await asyncio.sleep(0.01)
+
+    def role(self, name: str) -> str:
+        return self.healths[name].notes.get("role", "")
+
+    async def settled(self, active: int) -> None:
+        """Return once every replica is ready, these ones acting and the others standing by."""
+        roles = {f"{service}-{active}": "active" for service in SERVICES}
+        standby = {f"{service}-{1 - active}": f"{service}-{active}" for service in SERVICES}
+        roles |= {name: f"standby of {of}" for name, of in standby.items() if name in self.healths}
+        await self.until(
+            lambda: all(
+                health.is_ready and self.role(name) == roles[name]
+                for name, health in self.healths.items()
+            )
+        )
+
+    async def submit(self, name: str, pods: int) -> None:
+        annotations = {keys.RUN_SECONDS: "0.2", keys.STARTS_WITH: str(pods)}
+        containers = [{"name": "main", "image": "busybox"}]
+        template = {
+            "metadata": {"annotations": annotations},
+            "spec": {"restartPolicy": "Never", "containers": containers},
+        }
+        task = {"name": "main", "replicas": pods, "minAvailable": pods, "template": template}
+        spec = {"schedulerName": "volcano", "minAvailable": pods, "queue": "default"}
+        body = objects.make(kinds.JOBS, name, spec={**spec, "maxRetry": 3, "tasks": [task]})
+        await self.cluster.create(kinds.JOBS, "default", body)
+
+    async def phase(self, name: str) -> str:
+        job: batch.Job = kinds.JOBS.decode(await self.cluster.get(kinds.JOBS, "default", name))
+        return job.status.state.phase
+
+    async def completed(self, *names: str) -> Counter[tuple[str, str]]:
+        """What was told of jobs' phases, once these have come to their end."""
+        ends = {(f"default/{name}", "Completed") for name in names}
+        phases: Counter[tuple[str, str]] = Counter()
+        async with (
+            asyncio.timeout(WITHIN_S),
+            contextlib.aclosing(self.bus.fold((topics.BATCH_EVENTS,))) as batches,
+        ):
+            async for batch in batches:
+                told = [envelope.decode(record) for record in batch.records]
+                changes = (it for it in told if isinstance(it, events.JobPhaseChanged))
+                phases.update((it.job, it.after) for it in changes)
+                if ends <= phases.keys():
+                    break
+        return phases
+
+    async def opened(self, topic: topics.Topic) -> list[str]:
+        """Who has opened it, one behind the other."""
+        found, _ = await records.read(self.bus, topic)
+        told = [envelope.decode(record) for record in found]
+        return list(dict.fromkeys(it.instance for it in told if isinstance(it, log.Opened)))
+
+
+@pytest.fixture
+async def replicas(tmp_path: Path) -> AsyncIterator[Replicas]:
+    async with EmbeddedBus(tmp_path / "log") as bus, EmbeddedCluster(tmp_path / "cluster") as made:
+        nodes = simulated.node_documents(2, cpu="4", memory="8Gi")
+        await simulated.create_nodes(made, nodes)
+        running = simulated.Runner(made, rules.Rules(), runtime.utc_now)
+        playing = asyncio.create_task(running.run())
+        replicas = Replicas(bus, made)
+        try:
+            yield replicas
+        finally:
+            await replicas.end_all()
+            playing.cancel()
+            await asyncio.wait([playing])
+
+
+async def test_a_standby_goes_on_where_the_active_one_ended(replicas: Replicas) -> None:
+    """With a gang under way, and again with the next: each job is told once, no writer twice."""
+    for service in SERVICES:
+        replicas.start(service, 0)
+    await replicas.settled(active=0)
+    for service in SERVICES:
+        replicas.start(service, 1)
+    await replicas.settled(active=0)
+    await replicas.submit("first", 4)
+    for service in SERVICES:
+        await replicas.end(f"{service}-0")
+    await replicas.settled(active=1)
+    await replicas.completed("first")
+    await replicas.submit("second", 4)
+    phases = await replicas.completed("first", "second")
+    wanted = {
+        (f"default/{name}", phase)
+        for name in ("first", "second")
+        for phase in ("Pending", "Running", "Completed")
+    }
+    assert phases == Counter(wanted)
+    for service in SERVICES:
+        opened = await replicas.opened(topics.MAIN[service])
+        assert opened == [f"{service}-0", f"{service}-1"]
+
+
+async def test_beside_another_system_nothing_acts_until_it_goes(replicas: Replicas) -> None:
+    """The line names the lease, its holder, the scheduler's name and what to do."""
+    spec = {
+        "holderIdentity": "vc-scheduler-7",
+        "leaseDurationSeconds": 15,
+        "acquireTime": "2026-01-01T12:00:00.000000Z",
+        "renewTime": _now(),
+    }
+    lease = objects.make(kinds.LEASES, RIVAL["name"], spec=spec)
+    space = objects.make(kinds.NAMESPACES, RIVAL["namespace"])
+    await replicas.cluster.create(kinds.NAMESPACES, "", space)
+    await replicas.cluster.create(kinds.LEASES, RIVAL["namespace"], lease)
+    await replicas.submit("waits", 2)
+    for service in SERVICES:
+        replicas.start(service, 0)
+    for name in ("scheduler-0", "controller-0"):
+        health = replicas.healths[name]
+        await replicas.until(lambda health=health: "rivals" in health.problems)  # type: ignore[misc]  # mypy and defaults
+        for said in (
+            "Lease volcano-system/volcano",
+            "vc-scheduler-7",
+            "since 2026-01-01T12:00:00.000000Z",
+            '"volcano"',
+            "SCHEDULER_NAMES",
+        ):
+            assert said in health.problems["rivals"]
+    assert "vc-scheduler-7" in replicas.healths["monitor-0"].warnings["rivals"]
+    assert await replicas.phase("waits") == ""
+    gone = objects.merge(spec={"holderIdentity": ""})
+    await replicas.cluster.patch(
+        kinds.LEASES, RIVAL["namespace"], RIVAL["name"], gone, patch_type="merge"
+    )
+    await replicas.settled(active=0)
+    await replicas.completed("waits")
+
+
+def _now() -> str:
+    return runtime.utc_now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

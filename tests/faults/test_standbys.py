@@ -1,0 +1,93 @@
+"""``kill -9`` of all that act at once, with a standby of each beside them, and nobody restarts
+them: the standbys take over within seconds, and every job comes to its end once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from datetime import UTC, datetime
+
+import aiohttp
+import pytest
+
+from stromboli.testkit.real_system import Service
+from tests.faults import workload
+from tests.faults.scene import Scene
+
+pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="session")]
+
+REPLICATED = ("monitor", "scheduler", "controller")
+JOBS, UNFINISHED = 6, 4
+ENDED_WITHIN_S = 60.0
+ROLE_WITHIN_S = 30.0
+
+
+async def test_standbys_take_over_from_all_that_were_killed(scene: Scene) -> None:
+    """Afterwards the killed ones come back as standbys, and act again once the others leave."""
+    namespace = await scene.enter("standbys")
+    scene.namespaces.add(namespace)
+    services = scene.system.services
+    standbys = {name: scene.system.standby(name) for name in REPLICATED}
+    try:
+        await asyncio.gather(*(standby.start() for standby in standbys.values()))
+        for name, standby in standbys.items():
+            await _until(standby, f'"role":"standby of {name}"')
+        documents = workload.jobs(random.Random("standbys"), JOBS)
+        await workload.submit(scene.system.url, namespace, documents)
+        enough = JOBS - UNFINISHED
+        await scene.history.until(lambda: scene.finished(namespace) >= enough, ENDED_WITHIN_S)
+        await asyncio.gather(*(services[name].kill() for name in REPLICATED))
+        await scene.all_end(namespace, JOBS, ENDED_WITHIN_S)
+        assert scene.broken(namespace) == []
+        for standby in standbys.values():
+            await _until(standby, '"role":"active"')
+    finally:
+        await asyncio.gather(*(services[name].start() for name in REPLICATED))
+        await asyncio.gather(*(standby.stop() for standby in standbys.values()))
+    for name in REPLICATED:
+        await _until(services[name], '"role":"active"')
+        assert await services[name].is_ready()
+
+
+async def test_beside_another_system_nothing_acts_until_it_goes(scene: Scene) -> None:
+    """Its lease is the one Volcano's scheduler holds; every job comes to its end afterwards."""
+    namespace = await scene.enter("rivals")
+    scene.namespaces.add(namespace)
+    await scene.enter("volcano-system")
+    path = "/apis/coordination.k8s.io/v1/namespaces/volcano-system/leases"
+    spec = {
+        "holderIdentity": "vc-scheduler-7",
+        "leaseDurationSeconds": 3600,
+        "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+    }
+    services = scene.system.services
+    async with scene.system.parts.client() as api:
+        await api.create(path, {"metadata": {"name": "volcano"}, "spec": spec})
+        try:
+            for name in ("scheduler", "controller", "admission"):
+                await _until(services[name], "held by vc-scheduler-7")
+            # Admission, too, is not ready: it answers all the same.
+            await workload.submit(scene.system.url, namespace, [workload.short_job("waits")])
+        finally:
+            await api.delete(f"{path}/volcano")
+    await scene.all_end(namespace, 1, ENDED_WITHIN_S)
+    for service in services.values():
+        async with asyncio.timeout(ROLE_WITHIN_S):
+            while not await service.is_ready():  # noqa: ASYNC110 - it can only be asked
+                await asyncio.sleep(0.1)
+
+
+async def _until(service: Service, said: str) -> None:
+    """Return once its own port says so."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
+        async with asyncio.timeout(ROLE_WITHIN_S):
+            while said not in await _readiness(session, service):  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.1)
+
+
+async def _readiness(session: aiohttp.ClientSession, service: Service) -> str:
+    with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+        async with session.get(f"{service.url}/readyz") as answer:
+            return await answer.text()
+    return ""

@@ -1,0 +1,76 @@
+"""What every place of a lease does. An adapter's tests subclass ``LeaseContract`` and give two
+places of one lease that nobody holds::
+
+    class TestMyPlace(leases.LeaseContract):
+        @pytest.fixture
+        async def places(self) -> AsyncIterator[tuple[keeping.Place, keeping.Place]]: ...
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from stromboli.shared import errors
+from stromboli.shared.leases import core, keeping
+from stromboli.testkit import records
+
+TERMS = core.Terms(lasts_s=5, acts_s=3.0, look_every_s=1.0)
+Places = tuple[keeping.Place, keeping.Place]
+
+
+class LeaseContract:
+    """Promises of ``stromboli.shared.leases.keeping.Place``, one test each."""
+
+    @pytest.fixture
+    async def places(self) -> Places:
+        """Two places of one lease; see the module."""
+        raise NotImplementedError
+
+    async def test_who_takes_it_is_seen_by_the_others(self, places: Places) -> None:
+        first, second = places
+        assert (await first.read()).holder == ""
+        taken = await first.take("a", TERMS)
+        assert (taken.holder, taken.lasts_s) == ("a", 5.0)
+        assert await _until(second, lambda seen: seen.holder == "a") == taken
+
+    async def test_every_renewal_leaves_a_mark(self, places: Places) -> None:
+        first, second = places
+        await first.read()
+        taken = await first.take("a", TERMS)
+        renewed = await first.renew("a", TERMS)
+        assert renewed.mark != taken.mark
+        assert await _until(second, lambda seen: seen == renewed) == renewed
+
+    async def test_what_is_left_is_free_at_once(self, places: Places) -> None:
+        first, second = places
+        await first.read()
+        await first.take("a", TERMS)
+        await _until(second, lambda seen: seen.holder == "a")
+        await first.release()
+        await _until(second, lambda seen: seen.holder == "")
+        await second.take("b", TERMS)
+        await _until(first, lambda seen: seen.holder == "b")
+
+    async def test_who_was_replaced_cannot_renew(self, places: Places) -> None:
+        first, second = places
+        await first.read()
+        await first.take("a", TERMS)
+        await _until(second, lambda seen: seen.holder == "a")
+        await second.take("b", TERMS)
+        with pytest.raises(errors.ConflictError):
+            await _renewing(first)
+        assert (await _until(first, lambda seen: seen.holder == "b")).holder == "b"
+
+
+async def _renewing(place: keeping.Place) -> None:
+    async with asyncio.timeout(records.DEADLINE_S):
+        while True:
+            await place.renew("a", TERMS)
+
+
+async def _until(place: keeping.Place, is_so: Callable[[core.Seen], bool]) -> core.Seen:
+    async with asyncio.timeout(records.DEADLINE_S):
+        while not is_so(seen := await place.read()):  # noqa: ASYNC110 - it can only be asked
+            await asyncio.sleep(0.01)
+    return seen
