@@ -12,7 +12,7 @@ from services.controller.tests.world import World
 from stromboli.controller.core import arrays
 from stromboli.shared import indexes, keys
 from stromboli.shared.api import batch
-from stromboli.testkit.builders import make_command, make_job, make_task
+from stromboli.testkit.builders import make_command, make_job, make_pod, make_task
 
 
 def array(text: str, at_once: int, retries: int = 0, **more: Any) -> batch.Job:
@@ -47,12 +47,13 @@ def test_an_array_is_no_gang_unless_it_says_so() -> None:
     assert enqueued(array("0-9", 3)).group().spec.min_member == 1
 
 
-def test_a_result_is_recorded_its_pod_goes_and_the_next_index_comes() -> None:
+def test_a_result_is_recorded_its_pod_stays_and_the_next_index_comes() -> None:
     world = running(array("0,2-100:2", 3))
     end(world, 2)
     world.enqueue(world.group_key())
     world.settle()
     assert alive(world) == [0, 4, 6]
+    assert "j1-t-2" in world.pod_names(), "its log may be wanted"
     status = world.job().status
     assert status.array is not None
     assert (status.array.succeeded, status.succeeded, status.running) == ("2", 1, 2)
@@ -86,6 +87,23 @@ def test_a_failed_index_is_tried_again_so_often_and_then_counts_as_failed() -> N
     assert "j1-t-1" in world.pod_names(), "what failed for good stays to be looked at"
     end(world, 0, 2)
     assert (world.phase(), world.job().status.failed) == ("Failed", 1)
+
+
+def test_of_many_results_the_last_ones_keep_their_pods() -> None:
+    """And the first of those that failed; what has no result yet is nobody's to keep."""
+    progress = batch.ArrayStatus(succeeded="0-999", failed="1000-1999")
+    status = batch.JobStatus(array=progress)
+    job = msgspec.structs.replace(array("0-9999", 50), status=status)
+    pods = [
+        make_pod(
+            f"p{at:04}",
+            phase="Succeeded" if at < 1000 else "Failed",
+            annotations={keys.TASK_INDEX: str(at)},
+        )
+        for at in range(2050)
+    ]
+    kept = sorted(arrays.kept(job, reversed(pods)))
+    assert kept == [f"p{at:04}" for at in (*range(800, 1000), *range(1000, 1100))]
 
 
 def test_an_array_may_be_completed_by_fewer_successes() -> None:

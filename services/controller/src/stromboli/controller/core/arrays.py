@@ -1,9 +1,10 @@
 """Array jobs: one task that runs once for each index, so many at once.
 
 The status holds the progress as sets of indexes, and the pods are only those of the *window*: the
-lowest indexes without a result, as many as the task has replicas. A result is recorded first and
-its pod removed then, so ten thousand indexes cost no more pods than the window, and a crash
-between the two loses nothing. Pods of failed indexes stay to be looked at, a hundred at most.
+lowest indexes without a result, as many as the task has replicas. A result is recorded first; then
+its pod stays, so that its log can be read, until there are too many: the lowest hundred that failed
+and the last two hundred that succeeded stay. So ten thousand indexes cost little more than the
+window, and a crash between record and removal loses nothing.
 """
 
 import functools
@@ -15,6 +16,8 @@ from stromboli.shared.api import batch, core
 from stromboli.shared.api.batch import ArraySpec, ArrayStatus, Job
 
 MOST_FAILED_PODS = 100
+MOST_SUCCEEDED_PODS = 200
+"""Finished pods take no room on nodes, but some kilobytes of every watcher's memory."""
 
 _parse = functools.lru_cache(maxsize=4096)(indexes.parse)
 
@@ -86,12 +89,28 @@ def is_stale(job: Job, pod: core.Pod) -> bool:
     return tried < found.retries.get(index, 0)
 
 
-def is_kept(job: Job, pod: core.Pod) -> bool:
-    """Whether the pod stays although its index has a result: it failed for good."""
-    if job.status.array is None or pod.status.phase != "Failed":
-        return False
-    failed = _parse(job.status.array.failed).first(MOST_FAILED_PODS)
-    return manifest.number(pod.metadata.annotation(keys.TASK_INDEX)) in failed
+def kept(job: Job, pods: Iterable[core.Pod]) -> frozenset[str]:
+    """Names of pods that stay although their index has a result. O(pods log pods)."""
+    if job.status.array is None:
+        return frozenset()
+    ended: dict[str, list[core.Pod]] = {"Succeeded": [], "Failed": []}
+    results = {
+        "Succeeded": _parse(job.status.array.succeeded),
+        "Failed": _parse(job.status.array.failed).first(MOST_FAILED_PODS),
+    }
+    for pod in pods:
+        phase = pod.status.phase
+        index = manifest.number(pod.metadata.annotation(keys.TASK_INDEX))
+        if phase in ended and index in results[phase]:
+            ended[phase].append(pod)
+    last = sorted(ended["Succeeded"], key=_age)[-MOST_SUCCEEDED_PODS:]
+    return frozenset(pod.metadata.name for pod in (*last, *ended["Failed"]))
+
+
+def _age(pod: core.Pod) -> tuple[str, int]:
+    created = pod.metadata.creation_timestamp
+    index = manifest.number(pod.metadata.annotation(keys.TASK_INDEX))
+    return ("" if created is None else created.isoformat(), index)
 
 
 def counts(found: ArrayStatus) -> tuple[int, int]:

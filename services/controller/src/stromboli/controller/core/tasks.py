@@ -174,13 +174,8 @@ def _doomed(picture: view.View, job: Job, pods: list[core.Pod]) -> list[core.Pod
         return [pod for pod in there if is_of_earlier_try(job, pod)]
     if job.status.state.phase in lifecycle.STOPPING:
         return there if kills_all(job) else [pod for pod in there if not has_finished(pod)]
-    wanted = {member.name for member in members(job)}
-    return [
-        pod
-        for pod in there
-        if is_of_earlier_try(job, pod)
-        or (pod.metadata.name not in wanted and not arrays.is_kept(job, pod))
-    ]
+    wanted = arrays.kept(job, there).union(member.name for member in members(job))
+    return [pod for pod in there if is_of_earlier_try(job, pod) or pod.metadata.name not in wanted]
 
 
 def kills_all(job: Job) -> bool:
