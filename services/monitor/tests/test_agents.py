@@ -4,9 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 from services.monitor.tests import readings, shell
@@ -20,6 +18,7 @@ from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import envelope, errors, http, runtime, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import accounts
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import base, node_topology
 from stromboli.testkit import builders, kubelet, machines, objects, records
@@ -28,36 +27,38 @@ SETTINGS = MonitorSettings(beat_s=0.02, agents_account="kube-system/agents", age
 AGENT = "system:serviceaccount:kube-system:agents"
 
 
-class User(msgspec.Struct):
-    name: str
-    extra: Mapping[str, tuple[str, ...]]
-
-
-class Nobody(msgspec.Struct):
-    reason: str
+def user(name: str, extra: Mapping[str, tuple[str, ...]]) -> accounts.User:
+    return accounts.User(name=name, extra=dict(extra))
 
 
 class Accounts:
     """Tokens, whom they are of, and how often that was asked."""
 
     def __init__(self) -> None:
-        self.users: dict[str, User] = {}
+        self.users: dict[str, accounts.User] = {}
         self.asked = 0
         self.audiences: Sequence[str] = ()
 
-    async def who(self, token: str, audiences: Sequence[str]) -> Any:
+    async def who(self, token: str, audiences: Sequence[str]) -> accounts.User | accounts.Unknown:
         self.asked += 1
         self.audiences = audiences
-        return self.users.get(token, Nobody("the API server does not know the token"))
+        unknown = accounts.Unknown("the API server does not know the token")
+        return self.users.get(token, unknown)
+
+    async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
+        raise AssertionError("rights play no part")
+
+    async def own_name(self) -> str:
+        raise AssertionError("our own name plays no part")
 
 
 class Door:
     """A running monitor with its door."""
 
     def __init__(
-        self, url: str, bus: bus_port.Bus, cluster: cluster_port.Cluster, accounts: Accounts
+        self, url: str, bus: bus_port.Bus, cluster: cluster_port.Cluster, known: Accounts
     ) -> None:
-        self.url, self.bus, self.cluster, self.accounts = url, bus, cluster, accounts
+        self.url, self.bus, self.cluster, self.accounts = url, bus, cluster, known
 
     def monitor(self, node: str, token: str, folder: Path) -> reporting.Monitor:
         """How an agent that says it is on this node sees it."""
@@ -75,8 +76,8 @@ class Door:
 @pytest.fixture
 async def door(tmp_path: Path) -> AsyncIterator[Door]:
     """A monitor that knows the nodes n1 and n2, and an agent's token for n1."""
-    accounts = Accounts()
-    accounts.users["good"] = User(AGENT, {agents.NODE_NAME: ("n1",)})
+    known_accounts = Accounts()
+    known_accounts.users["good"] = user(AGENT, {agents.NODE_NAME: ("n1",)})
     async with contextlib.AsyncExitStack() as stack:
         bus = await stack.enter_async_context(EmbeddedBus(tmp_path / "log.db"))
         cluster = await stack.enter_async_context(EmbeddedCluster(tmp_path / "cluster.db"))
@@ -85,7 +86,7 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
         health = runtime.Health("monitor")
         known = agents.Agents(
             SETTINGS,
-            accounts,
+            known_accounts,
             cluster,
             runtime.utc_now,
             asyncio.get_running_loop().time,
@@ -97,7 +98,7 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
         task = asyncio.create_task(serving)
         async with asyncio.timeout(records.DEADLINE_S):
             await health.ready()
-        yield Door(f"http://127.0.0.1:{port}", bus, cluster, accounts)
+        yield Door(f"http://127.0.0.1:{port}", bus, cluster, known_accounts)
         task.cancel()
         await asyncio.wait([task])
 
@@ -185,11 +186,11 @@ async def test_who_is_no_agent_of_the_node_is_refused_with_the_reason(
     gone = {agents.POD_NAME: ("agent-x",), agents.POD_UID: ("1",)}
     await door.cluster.create(kinds.PODS, "kube-system", agent_pod("agent-1"))
     door.accounts.users |= {
-        "other": User("system:serviceaccount:default:default", {agents.NODE_NAME: ("n1",)}),
-        "loose": User(AGENT, {}),
-        "gone": User(AGENT, gone),
-        "reborn": User(AGENT, pod),
-        "far": User(AGENT, {agents.NODE_NAME: ("n9",)}),
+        "other": user("system:serviceaccount:default:default", {agents.NODE_NAME: ("n1",)}),
+        "loose": user(AGENT, {}),
+        "gone": user(AGENT, gone),
+        "reborn": user(AGENT, pod),
+        "far": user(AGENT, {agents.NODE_NAME: ("n9",)}),
     }
     node = "n9" if token == "far" else "n1"
     assert reason in await refusal(door.monitor(node, token, tmp_path))
@@ -200,7 +201,7 @@ async def test_where_tokens_name_the_pod_alone_it_says_the_node(door: Door, tmp_
     created = await door.cluster.create(kinds.PODS, "kube-system", agent_pod("agent-1"))
     uid = kinds.metadata_of(created).uid
     extra = {agents.POD_NAME: ("agent-1",), agents.POD_UID: (uid,)}
-    door.accounts.users["pod"] = User(AGENT, extra)
+    door.accounts.users["pod"] = user(AGENT, extra)
     await asyncio.to_thread(door.monitor("n2", "pod", tmp_path).report, b"{}")
     assert [each.node for each in await door.told()] == ["n2"]
 

@@ -24,7 +24,9 @@ from stromboli.local.disorder import DisorderedBus, DisorderedCluster
 from stromboli.local.nodes import rules as rule_files
 from stromboli.local.nodes import simulated
 from stromboli.local.processes import agent, machine
+from stromboli.monitor import agents
 from stromboli.monitor import service as monitor
+from stromboli.monitor.agents import Agents
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.scheduler import service as scheduler
 from stromboli.scheduler.settings import SchedulerSettings
@@ -61,12 +63,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 class System(msgspec.Struct, frozen=True):
     """A running system. ``view``: how containers on process nodes see the machine, and why not
-    better; empty without such nodes."""
+    better; empty without such nodes. ``agents_url``: where agents report what nodes have."""
 
     url: str
     cluster: cluster_port.Cluster
     healths: tuple[runtime.Health, ...]
     view: tuple[str, str] = ("", "")
+    agents_url: str = ""
 
     async def ready(self) -> None:
         """Return once every service is ready."""
@@ -105,6 +108,10 @@ async def running(
         bound = _listen(options)
         port = await stack.enter_async_context(http.serving(app, bound))
         await stack.enter_async_context(doors[0].feeds)
+        node_agents = Agents(MonitorSettings(), options.accounts, cluster, clock, time.monotonic)
+        agents_port = await stack.enter_async_context(
+            http.serving(agents.app(node_agents), http.listen(LOOPBACK, 0))
+        )
         await simulated.create_nodes(cluster, list(options.nodes))
         view = await _view(options)
 
@@ -137,6 +144,7 @@ async def running(
                 cluster_of("monitor"),
                 healths["monitor"],
                 clock,
+                node_agents,
             ),
             scheduler.serve(options.scheduler, bus_of("scheduler"), healths["scheduler"], clock),
             controller.serve(
@@ -153,7 +161,8 @@ async def running(
             tasks = [group.create_task(each) for each in work]
             try:
                 url = f"http://{LOOPBACK}:{port}"
-                yield System(url, cluster, tuple(healths.values()), view)
+                agents_url = f"http://{LOOPBACK}:{agents_port}"
+                yield System(url, cluster, tuple(healths.values()), view, agents_url)
             finally:
                 for task in tasks:
                     task.cancel()

@@ -1,11 +1,12 @@
 """``python -m stromboli.monitor``: the service as a process of its own."""
 
 import contextlib
+import time
 
-from stromboli.monitor import service
+from stromboli.monitor import agents, service
 from stromboli.monitor.settings import Settings
-from stromboli.shared import process, runtime
-from stromboli.shared.cluster.kubernetes import KubernetesCluster
+from stromboli.shared import http, process, runtime, telemetry
+from stromboli.shared.cluster.kubernetes import KubernetesAccounts, KubernetesCluster
 from stromboli.shared.leases import on_cluster
 
 
@@ -16,11 +17,24 @@ async def main(settings: Settings, health: runtime.Health) -> None:
             process.health_served(health, settings.health_host, settings.health_port)
         )
         cluster = await stack.enter_async_context(KubernetesCluster(settings.kubernetes))
+        known = agents.Agents(
+            settings, KubernetesAccounts(cluster), cluster, runtime.utc_now, time.monotonic
+        )
+        door = http.serving(
+            agents.app(known),
+            http.listen(settings.agents_host, settings.agents_port),
+            certificate_file=settings.agents_certificate_file,
+            key_file=settings.agents_key_file,
+        )
+        port = await stack.enter_async_context(door)
+        telemetry.log.info(
+            "listening", agents=port, encrypted=bool(settings.agents_certificate_file)
+        )
         bus = await stack.enter_async_context(process.connected(settings.kafka, health))
         lease = on_cluster.lease(
             settings.lease, "monitor", settings.kafka.cell, cluster, health, runtime.utc_now
         )
-        await service.serve(settings, bus, cluster, health, runtime.utc_now, lease=lease)
+        await service.serve(settings, bus, cluster, health, runtime.utc_now, known, lease)
 
 
 if __name__ == "__main__":

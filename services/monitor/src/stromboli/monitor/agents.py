@@ -13,8 +13,8 @@ node, and before 1.32 the pod, which we look up.
 import contextlib
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Litestar, Request, Response, post, put
@@ -26,6 +26,7 @@ from stromboli.monitor.settings import MonitorSettings
 from stromboli.shared import envelope, errors, runtime
 from stromboli.shared.api import core, kinds
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.cluster.accounts import Accounts, Unknown
 
 LARGEST_BYTES = 4 * 1024 * 1024
 """A machine of 512 CPUs and 16 GPUs with a hundred pods takes about 60 KB."""
@@ -37,13 +38,6 @@ POD_NAME = "authentication.kubernetes.io/pod-name"
 POD_UID = "authentication.kubernetes.io/pod-uid"
 Put = Callable[[envelope.Draft | None], None]
 Digest = Annotated[str, QueryParameter(name="digest")]
-
-
-class Accounts(Protocol):
-    """Who comes with a token."""
-
-    async def who(self, token: str, audiences: Sequence[str]) -> Any:
-        """The user, or why there is none. Raises UnavailableError."""
 
 
 class RefusedError(Exception):
@@ -140,14 +134,13 @@ class Agents:
         if kept is not None and self._monotonic() < kept[0]:
             return kept[1]
         user = await accounts.who(token, (self._settings.agents_audience,))
-        name = getattr(user, "name", None)
-        if name is None:
-            raise RefusedError(401, str(user.reason))
+        if isinstance(user, Unknown):
+            raise RefusedError(401, user.reason)
         namespace, _, account = self._settings.agents_account.partition("/")
-        if name != f"system:serviceaccount:{namespace}:{account}":
+        if user.name != f"system:serviceaccount:{namespace}:{account}":
             raise RefusedError(
                 403,
-                f"{name} is no agent: agents are {namespace}/{account} "
+                f"{user.name} is no agent: agents are {namespace}/{account} "
                 "(STROM_MONITOR_AGENTS_ACCOUNT)",
             )
         node = await self._bound_to(namespace, user.extra)
@@ -156,7 +149,7 @@ class Agents:
             self._nodes.popitem(last=False)
         return node
 
-    async def _bound_to(self, namespace: str, extra: dict[str, tuple[str, ...]]) -> str:
+    async def _bound_to(self, namespace: str, extra: Mapping[str, tuple[str, ...]]) -> str:
         nodes, pods, uids = (extra.get(key, ()) for key in (NODE_NAME, POD_NAME, POD_UID))
         if len(nodes) == 1:
             return nodes[0]

@@ -5,6 +5,7 @@ Answers are put together byte by byte from the field numbers in Kubernetes'
 """
 
 import contextlib
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
@@ -46,10 +47,13 @@ class FakeKubelet:
 
 @contextlib.contextmanager
 def serving(kubelet: FakeKubelet, folder: Path) -> Iterator[Path]:
-    """The API below a kubelet's folder while inside; the socket goes with it."""
-    socket = folder / "pod-resources/kubelet.sock"
-    socket.parent.mkdir(parents=True, exist_ok=True)
-    socket.unlink(missing_ok=True)
+    """The API below a kubelet's folder while inside; the socket goes with it.
+
+    There stands a link: tests' own folders have longer names than a socket's address may have.
+    """
+    shown = folder / "pod-resources/kubelet.sock"
+    shown.parent.mkdir(parents=True, exist_ok=True)
+    shown.unlink(missing_ok=True)
 
     def method(name: str) -> grpc.RpcMethodHandler:
         def call(request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -63,13 +67,16 @@ def serving(kubelet: FakeKubelet, folder: Path) -> Iterator[Path]:
     server = grpc.server(futures.ThreadPoolExecutor(2))
     handler = grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods)
     server.add_generic_rpc_handlers((handler,))
-    server.add_insecure_port(f"unix://{socket}")
-    server.start()
-    try:
-        yield socket
-    finally:
-        server.stop(None).wait()
-        socket.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as short:
+        socket = Path(short, "kubelet.sock")
+        server.add_insecure_port(f"unix://{socket}")
+        server.start()
+        shown.symlink_to(socket)
+        try:
+            yield shown
+        finally:
+            shown.unlink()
+            server.stop(None).wait()
 
 
 def _pod(given: Given) -> bytes:

@@ -66,11 +66,12 @@ class Agent:
         self._told_at_s = self._read_at_s = float("-inf")
         self._stamp: object = None
         self._trouble = ""
+        self._pause_s = chosen.read_every_s
 
     def step(self, now_s: float) -> None:
         """Whatever is due. Trouble is logged once, and tried again with the next step that is."""
         stamp = self._machine.stamp()
-        if stamp == self._stamp and now_s - self._read_at_s < self._settings.read_every_s:
+        if stamp == self._stamp and now_s - self._read_at_s < self._pause_s:
             return
         self._stamp, self._read_at_s = stamp, now_s
         body = base.encode(self._machine.read(now_s))
@@ -79,9 +80,14 @@ class Agent:
         except (errors.OutsideError, OSError) as error:
             if str(error) != self._trouble:
                 log.warning("not reported: %s", error)
+            if not self._trouble:
+                self._pause_s = self._settings.look_every_s / 2
             self._trouble = str(error)
+            # Another replica of the monitor may be the one that listens: soon, and ever less so.
+            self._pause_s = min(2 * self._pause_s, self._settings.read_every_s)
         else:
             self._trouble = ""
+            self._pause_s = self._settings.read_every_s
 
     def _tell(self, body: bytes, now_s: float) -> None:
         named = reporting.digest(body)

@@ -60,7 +60,8 @@ class Kubelet:
 
             if self._api is not None:
                 self._api.close()  # a restarted kubelet listens on a new socket of this name
-            self._api = podresources.Kubelet(str(self._folder / SOCKET))
+            # A socket has an address of 107 bytes at most: where a path is longer, a link helps.
+            self._api = podresources.Kubelet(os.path.realpath(self._folder / SOCKET))
             self._socket = socket
         try:
             holdings = self._api.holdings()
