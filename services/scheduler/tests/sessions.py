@@ -9,9 +9,10 @@ import msgspec
 from stromboli.scheduler.core import actions, plugins, simulate
 from stromboli.scheduler.core.framework import cluster, configuration, opening, reading, session
 from stromboli.shared.api import core, meta, numa, resource, scheduling, shard, topology
+from stromboli.shared.messages import node_topology
 from stromboli.testkit import builders
 
-FIELDS: Mapping[type[meta.Object], str] = {
+FIELDS: Mapping[type[msgspec.Struct], str] = {
     core.Node: "nodes",
     core.Pod: "pods",
     scheduling.PodGroup: "pod_groups",
@@ -27,6 +28,7 @@ FIELDS: Mapping[type[meta.Object], str] = {
     shard.NodeShard: "node_shards",
     topology.HyperNode: "hyper_nodes",
     numa.Numatopology: "numa_topologies",
+    node_topology.TopologyObserved: "hardware",
 }
 Tier = Sequence[Mapping[str, Any]]
 
@@ -42,11 +44,11 @@ def configured(*tiers: Tier, run: str = "allocate") -> configuration.Configurati
 
 
 def given(
-    objects: Sequence[meta.Object],
+    objects: Sequence[msgspec.Struct],
     now: datetime = builders.NOON,
     memory: Mapping[str, str] | None = None,
 ) -> cluster.Cluster:
-    found: dict[str, list[meta.Object]] = {}
+    found: dict[str, list[msgspec.Struct]] = {}
     for each in objects:
         found.setdefault(FIELDS[type(each)], []).append(each)
     fields = {name: tuple(members) for name, members in found.items()}
@@ -54,7 +56,7 @@ def given(
 
 
 def opened(
-    *objects: meta.Object,
+    *objects: msgspec.Struct,
     tier: Tier,
     now: datetime = builders.NOON,
     memory: Mapping[str, str] | None = None,

@@ -1,11 +1,12 @@
 """CPUs of a node: which are taken together, and what a kubelet accepts; held against all ways."""
 
-from itertools import combinations
+from collections.abc import Iterable, Sequence
+from itertools import combinations, product
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.scheduler.core.numa import alignment, cpus
+from stromboli.scheduler.core.numa import alignment, cpus, hardware
 from stromboli.shared.api import numa
 from stromboli.testkit import depth
 
@@ -36,6 +37,14 @@ def machine(
             for at in range(total)
         }
     )
+
+
+def asked(
+    made: cpus.Machine, available: cpus.Cpus, needs: Sequence[int], policy: str
+) -> alignment.Placed | None:
+    """CPUs for containers, on a machine of which nothing is remembered."""
+    of = alignment.Asked(tuple(alignment.Need(need) for need in needs))
+    return alignment.placed(hardware.Hardware(made), hardware.Room(available), of, policy)
 
 
 def test_cores_of_two_sockets_with_one_number_are_two() -> None:
@@ -130,22 +139,22 @@ def test_a_container_is_aligned_as_all_sets_of_numa_nodes_say(
         alignment.RESTRICTED: fits_best,
         alignment.SINGLE: fits_best and ever == 1,
     }[policy]
-    placed = alignment.placed(made, available, [need], policy)
+    placed = asked(made, available, [need], policy)
     assert (placed is not None) == accepted
     if placed is None:
         return
     if narrowest is None:
-        assert placed.all == cpus.NOTHING
+        assert placed.all_cpus == cpus.NOTHING
         return
-    assert len(placed.all) == need
-    assert placed.all <= available
+    assert len(placed.all_cpus) == need
+    assert placed.all_cpus <= available
     if policy != alignment.NONE:
-        assert made.cells_of(placed.all) <= narrowest
+        assert made.cells_of(placed.all_cpus) <= narrowest
         first = min(
             (some for some in now if len(some) == narrowest),
             key=lambda some: sum(1 << cell for cell in some),
         )
-        assert placed.all <= frozenset[int]().union(*(made.cells[cell] for cell in first))
+        assert placed.all_cpus <= frozenset[int]().union(*(made.cells[cell] for cell in first))
 
 
 @depth.examples(EXAMPLES)
@@ -155,10 +164,179 @@ def test_containers_never_share_cpus(
 ) -> None:
     """Each has what it needs or nothing, and the same question has the same answer."""
     made, available, _ = state
-    placed = alignment.placed(made, available, needs, alignment.BEST_EFFORT)
+    placed = asked(made, available, needs, alignment.BEST_EFFORT)
     assert placed is not None
-    assert sum(map(len, placed.of_containers)) == len(placed.all)
+    assert sum(len(share.cpus) for share in placed.of_containers) == len(placed.all_cpus)
     for need, own in zip(needs, placed.of_containers, strict=True):
-        assert len(own) in (0, need)
-    made.known.clear()
-    assert alignment.placed(made, available, needs, alignment.BEST_EFFORT) == placed
+        assert len(own.cpus) in (0, need)
+    assert asked(made, available, needs, alignment.BEST_EFFORT) == placed
+
+
+# Devices and memory with them
+
+Hints = list[tuple[frozenset[int], bool]]
+
+
+def said(machine: hardware.Hardware, room: hardware.Room, need: alignment.Need) -> list[Hints]:
+    """What a kubelet's managers say: for each resource every set of NUMA nodes that has enough,
+    preferred if none that could ever do is smaller."""
+    every = list(machine.machine.cells)
+    amounts: list[tuple[int, dict[int, int], dict[int, int]]] = []
+    if need.cpus:
+        own = machine.machine.cells
+        now = {cell: len(own[cell] & room.cpus) for cell in every}
+        amounts.append((need.cpus, {cell: len(own[cell]) for cell in every}, now))
+    for name, count in need.devices:
+        cells = machine.pools[name].cells
+        if any(cell in every for cell in cells):
+            free = [cells[place] for place in room.places(name)]
+            now = {cell: free.count(cell) for cell in every}
+            amounts.append((count, {cell: cells.count(cell) for cell in every}, now))
+    if need.memory and machine.memory:
+        amounts.append(
+            (need.memory, dict(machine.memory), dict(zip(every, room.memory, strict=True)))
+        )
+    sets = [some for width in range(1, len(every) + 1) for some in combinations(every, width)]
+    found = []
+    for count, ever, now in amounts:
+        could = [len(some) for some in sets if sum(ever[cell] for cell in some) >= count]
+        found.append(
+            [
+                (frozenset(some), len(some) == min(could, default=len(every)))
+                for some in sets
+                if sum(now[cell] for cell in some) >= count
+            ]
+        )
+    return found
+
+
+def kubelets_best(every: frozenset[int], lists: list[Hints], policy: str) -> frozenset[int] | None:
+    """Its topology manager's merge, one permutation after another; None if it refuses."""
+    if policy == alignment.SINGLE:
+        lists = [[hint for hint in some if hint[1] and len(hint[0]) == 1] for some in lists]
+        if not all(lists):
+            return None
+    filled = [some or [(every, False)] for some in lists]
+    # A resource without a hint has no width.
+    aim = max((min(len(cells) for cells, _ in some) for some in lists if some), default=0)
+    best: tuple[frozenset[int], bool] | None = None
+    for each in product(*filled):
+        cells = every.intersection(*(hint[0] for hint in each))
+        if not cells:
+            continue
+        agrees = all(hint[0] == each[0][0] for hint in each)
+        candidate = (cells, agrees and all(hint[1] for hint in each))
+        best = candidate if best is None else better(best, candidate, aim)
+    cells, preferred = best or (every, False)
+    return cells if preferred or policy == alignment.BEST_EFFORT else None
+
+
+def better(
+    now: tuple[frozenset[int], bool], new: tuple[frozenset[int], bool], aim: int
+) -> tuple[frozenset[int], bool]:
+    if now[1] != new[1]:
+        return now if now[1] else new
+
+    def narrower() -> tuple[frozenset[int], bool]:
+        def bits(cells: frozenset[int]) -> tuple[int, int]:
+            return len(cells), sum(1 << cell for cell in cells)
+
+        return min(now, new, key=lambda hint: bits(hint[0]))
+
+    here, there = len(now[0]), len(new[0])
+    if now[1] or here > aim:
+        return narrower()
+    if there > aim:
+        return now
+    return narrower() if here == there else max(now, new, key=lambda hint: len(hint[0]))
+
+
+@st.composite
+def boards(draw: st.DrawFn) -> tuple[hardware.Hardware, hardware.Room, alignment.Need]:
+    """A small machine with GPUs and other devices, what is free there, and what is wanted."""
+    made = machine(draw(st.integers(1, 2)), 2, 1, draw(st.integers(1, 2)))
+    cells = sorted(made.cells)
+    place = st.sampled_from([*cells, hardware.UNKNOWN])
+    gpus = draw(st.lists(place, max_size=5))
+    links = [[0] * len(gpus) for _ in gpus]
+    for one, other in combinations(range(len(gpus)), 2):
+        links[one][other] = links[other][one] = draw(st.sampled_from([10, 50, 150]))
+    pools = {
+        "gpu": hardware.Pool(tuple(gpus), tuple(map(tuple, links))),
+        "fpga": hardware.Pool(tuple(draw(st.lists(place, max_size=3)))),
+    }
+    memory = draw(st.sampled_from([{}, dict.fromkeys(cells, 4)]))
+    board = hardware.Hardware(made, pools, memory)
+    everything = board.everything
+
+    def some(given: frozenset[int]) -> frozenset[int]:
+        return given - draw(st.frozensets(st.sampled_from(sorted(given) or [0]), max_size=2))
+
+    room = hardware.Room(
+        some(everything.cpus),
+        tuple((name, some(free)) for name, free in everything.devices),
+        tuple(draw(st.integers(0, 4)) for _ in everything.memory),
+    )
+    wanted = [(name, draw(st.integers(0, 3))) for name in ("fpga", "gpu")]
+    need = alignment.Need(
+        draw(st.integers(0, 5)),
+        tuple(each for each in wanted if each[1]),
+        draw(st.sampled_from([0, 3, 6])),
+    )
+    return board, room, need
+
+
+@depth.examples(EXAMPLES)
+@given(boards(), st.sampled_from(alignment.POLICIES))
+def test_all_that_a_container_wants_is_aligned_as_every_way_of_merging_says(
+    board: tuple[hardware.Hardware, hardware.Room, alignment.Need], policy: str
+) -> None:
+    """CPUs, devices and memory together: the kubelet's merge, permutation by permutation. The GPUs
+    are of all free ones in those NUMA nodes the best linked."""
+    of, room, need = board
+    every = frozenset(of.machine.cells)
+    best: frozenset[int] | None = every
+    lists = said(of, room, need)
+    if policy != alignment.NONE and lists:
+        best = kubelets_best(every, lists, policy)
+    has_devices = all(len(room.places(name)) >= count for name, count in need.devices)
+    placed = alignment.placed(of, room, alignment.Asked((need,)), policy)
+    assert (placed is not None) == (best is not None and has_devices)
+    if placed is None or best is None:
+        return
+    (share,) = placed.of_containers
+    if need:
+        assert set(alignment.aligned(of, room, need, policy) or ()) == best
+    for name, count in need.devices:
+        taken = dict(share.devices)[name]
+        free = room.places(name)
+        inside = [at for at in free if of.pools[name].cells[at] in best]
+        choice = inside if len(inside) >= count else sorted(free)
+        assert set(taken) <= set(choice)
+        assert len(taken) == count
+
+        def worth(places: Iterable[int], name: str = name) -> tuple[int, int]:
+            rest = room.places(name) - set(places)
+            return of.worth(name, list(places)), of.worth(name, rest)
+
+        assert worth(taken) == max(worth(some) for some in combinations(choice, count))
+    if len(room.cpus) >= need.cpus:
+        own = frozenset[int]().union(*(of.machine.cells[cell] for cell in best)) & room.cpus
+        assert len(share.cpus) == need.cpus
+        assert share.cpus <= own or len(own) < need.cpus
+    assert sum(size for _, size in share.memory) in (0, need.memory)
+
+
+@depth.examples(EXAMPLES)
+@given(boards())
+def test_what_is_given_and_taken_back_leaves_all_as_it_was(
+    board: tuple[hardware.Hardware, hardware.Room, alignment.Need],
+) -> None:
+    of, room, need = board
+    placed = alignment.placed(of, room, alignment.Asked((need,)), alignment.BEST_EFFORT)
+    if placed is not None:
+        (share,) = placed.of_containers
+        left = room.less(share, of)
+        assert left.cpus.isdisjoint(share.cpus)
+        assert all(left.places(name).isdisjoint(places) for name, places in share.devices)
+        assert left.plus(share, of) == room

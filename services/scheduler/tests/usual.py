@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from services.scheduler.tests import sessions
 from stromboli.scheduler.core import simulate
 from stromboli.scheduler.core.framework import session
@@ -13,13 +15,13 @@ TIER: sessions.Tier = [
 ]
 
 
-def opened(*objects: meta.Object, tier: sessions.Tier = TIER) -> session.Session:
+def opened(*objects: msgspec.Struct, tier: sessions.Tier = TIER) -> session.Session:
     """An open session with the default queue."""
     return sessions.opened(builders.make_queue(), *objects, tier=tier)
 
 
 def closed(
-    *objects: meta.Object, tier: sessions.Tier = TIER, run: str = "allocate"
+    *objects: msgspec.Struct, tier: sessions.Tier = TIER, run: str = "allocate"
 ) -> session.Session:
     """A session that ran its actions, with the default queue."""
     return simulate.run(

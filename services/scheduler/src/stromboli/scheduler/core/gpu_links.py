@@ -63,21 +63,30 @@ def _way(name: str) -> int:
 
 
 def best(
-    pairs: Scores, free: Collection[int], count: int, cells: Sequence[int] = ()
+    pairs: Scores,
+    free: Collection[int],
+    count: int,
+    cells: Sequence[int] = (),
+    among: Collection[int] | None = None,
 ) -> tuple[int, ...] | None:
     """The best ``count`` of the free GPUs, ascending; None if there are fewer.
 
-    ``cells``: each GPU's NUMA node, -1 where it is unknown; empty if none is known. Exact for up to
-    ``MOST_EXACT`` free GPUs in O(sets * free^2); above, each GPU in turn is grown into a set by the
-    best addition, and the best of those sets improved by exchanges, in O(free^2 * count^2).
+    ``cells``: each GPU's NUMA node, -1 where it is unknown; empty if none is known. ``among``: only
+    these are taken; the others count for the rest. Exact for up to ``MOST_EXACT`` of them in
+    O(sets * free^2); above, each GPU in turn is grown into a set by the best addition, and the best
+    of those sets improved by exchanges, in O(free^2 * count^2).
     """
     given = sorted(set(free))
-    if count > len(given) or count < 0:
+    at = [place for place, gpu in enumerate(given) if among is None or gpu in among]
+    if count > len(at) or count < 0:
         return None
-    if len(given) <= MOST_EXACT:
-        tried = _all_sets(len(given), count)
+    if len(at) <= MOST_EXACT:
+        inside = _all_sets(len(at), count)
     else:
-        tried = _grown(pairs[np.ix_(given, given)], count)
+        some = [given[place] for place in at]
+        inside = _grown(pairs[np.ix_(some, some)], count)
+    tried = np.zeros((len(inside), len(given)), np.bool_)
+    tried[:, at] = inside
     chosen = _ranked(pairs[np.ix_(given, given)], tried, [cells[at] for at in given if cells])
     return tuple(given[at] for at in chosen)
 

@@ -20,7 +20,7 @@ from stromboli.scheduler.core import decided, pace, parking, told, waking
 from stromboli.scheduler.core.framework import jobs, world
 from stromboli.shared import envelope, errors, snapshot, topics
 from stromboli.shared.api import core, kinds, scheduling
-from stromboli.shared.messages import base, cluster
+from stromboli.shared.messages import base, cluster, node_topology
 from stromboli.shared.messages import scheduling as messages
 
 FOLDED: tuple[topics.Topic, ...] = (
@@ -34,6 +34,7 @@ FOLDED: tuple[topics.Topic, ...] = (
     topics.NUMA_TOPOLOGIES,
     topics.RESOURCE_QUOTAS,
     topics.DISRUPTION_BUDGETS,
+    topics.TOPOLOGY,
     topics.DECISIONS,
     topics.OUTCOMES,
     topics.EXPLANATIONS,
@@ -54,6 +55,8 @@ KINDS = (
 )
 """What the monitor must have seen before anything is decided."""
 
+_MESSAGES = (topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS, topics.TOPOLOGY)
+"""Topics whose records are no snapshots of objects."""
 _UNREADABLE = base.type_name(cluster.Unreadable)
 
 
@@ -93,10 +96,11 @@ class State:
         name = record.topic.name
         self.offsets[name] = max(record.offset + 1, self.offsets.get(name, 0))
         self._cause = record.id or record.topic.name
-        if record.topic in (topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS):
+        if record.topic in _MESSAGES:
             try:
                 self._apply_message(record, envelope.decode(record))
             except errors.UndecodableError as error:
+                self._observe(record, None)
                 if record.topic == topics.DECISIONS:
                     reason = f"the log cannot be read: a decision of ours: {error.reason}"
                     self.world.freeze(record.key, reason)
@@ -194,8 +198,20 @@ class State:
                         self._wake()
             case _ if record.topic == topics.EXPLANATIONS:
                 self.record_explanation(record.key, message)
+            case _ if record.topic == topics.TOPOLOGY:
+                self._observe(record, message)
             case _:
                 pass
+
+    def _observe(self, record: envelope.Record, message: msgspec.Struct | None) -> None:
+        """What a node's agent tells of its hardware; of what cannot be read, nothing is known."""
+        if record.topic != topics.TOPOLOGY:
+            return
+        hardware = self.world.surroundings.hardware
+        hardware.pop(record.key, None)
+        if isinstance(message, node_topology.TopologyObserved):
+            hardware[record.key] = message
+        self._wake_for_waiting()
 
     def _refresh_statement(self, statement: messages.StatementDecided) -> None:
         for bind in statement.binds:

@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 
 from stromboli.shared.api import core, numa, resource, scheduling, shard, topology
+from stromboli.shared.messages import node_topology
 
 
 class NodeUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +43,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     node_shards: tuple[shard.NodeShard, ...] = ()
     hyper_nodes: tuple[topology.HyperNode, ...] = ()
     numa_topologies: tuple[numa.Numatopology, ...] = ()
+    hardware: tuple[node_topology.TopologyObserved, ...] = ()
+    """What nodes' agents tell of them."""
     namespace_labels: Mapping[str, Mapping[str, str]] = {}
     usage: Mapping[str, NodeUsage] = {}
     """Node -> measured use; a node that is absent has no measurement."""

@@ -74,6 +74,7 @@ def made_world(
     for field in surroundings.FIELDS.values():
         for each in _distinct(getattr(given, field), complaints):
             made.surroundings.put(each)
+    made.surroundings.hardware = {each.node: each for each in given.hardware}
     for group in _distinct(given.pod_groups, complaints):
         made.put_pod_group(group)
     pods = _distinct(given.pods, complaints)

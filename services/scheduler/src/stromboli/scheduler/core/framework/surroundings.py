@@ -6,6 +6,7 @@ from typing import Any
 from stromboli.scheduler.core.framework import cluster, domains, nodes
 from stromboli.scheduler.core.numa import nodes as numa_nodes
 from stromboli.shared.api import core, meta, numa, resource, shard, topology
+from stromboli.shared.messages import node_topology
 
 FIELDS: Mapping[type[meta.Object], str] = {
     core.ResourceQuota: "resource_quotas",
@@ -42,6 +43,8 @@ class Surroundings:
         self.node_shards: dict[str, shard.NodeShard] = {}
         self.hyper_nodes: dict[str, topology.HyperNode] = {}
         self.numa_topologies: dict[str, numa.Numatopology] = {}
+        self.hardware: dict[str, node_topology.TopologyObserved] = {}
+        """Node -> what its agent tells of it."""
         self.machines = numa_nodes.Machines()
         self.namespace_labels: dict[str, Mapping[str, str]] = {}
         self.knows_volumes = True

@@ -1,1 +1,1 @@
-"""CPUs of a node: where they are, which are taken together, and what the kubelet will accept."""
+"""Hardware of a node: what it has, what is taken together, and what the kubelet will accept."""

@@ -1,112 +1,277 @@
-"""What a kubelet will say of a container that wants CPUs of its own (spec/topology 2).
+"""What a kubelet will say of a container that wants CPUs, devices or memory (spec/topology 2).
 
-A hint is a set of NUMA nodes whose available CPUs suffice; it is preferred if no smaller set of
-NUMA nodes could ever do, were all of their CPUs free. The best hint is preferred, then narrow, then
-of low numbers. The policy says whether a container may start without a preferred one.
+Each resource has hints: sets of NUMA nodes that have enough of it free. A hint is preferred if no
+smaller set of NUMA nodes could ever do, were all of it free. Hints of several resources are merged
+as kubelets since 1.26 do: the best is preferred, which it is only if all of them say the same NUMA
+nodes; then narrow; then of low numbers. The policy says whether a container may start without a
+preferred one. Within the best hint CPUs, devices and memory are then chosen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple, cast
 
 from stromboli.scheduler.core.numa import cpus
+from stromboli.scheduler.core.numa.hardware import Cells, Hardware, Room, Share
 
 NONE, BEST_EFFORT, RESTRICTED, SINGLE = "none", "best-effort", "restricted", "single-numa-node"
 POLICIES = (NONE, BEST_EFFORT, RESTRICTED, SINGLE)
 MOST_CELLS = 8
 """NUMA nodes that the kubelet compares; with more it does not start under these policies."""
 
-Cells = tuple[int, ...]
-"""NUMA nodes, ascending."""
+MOST_REMEMBERED = 10_000
+"""Answers that a kind of machine keeps; nodes that are alike share them."""
+
+
+class Need(NamedTuple):
+    """What a container wants alone: whole CPUs, devices by resource, bytes of memory. Where the
+    node keeps no books of a resource, it does not count."""
+
+    cpus: int = 0
+    devices: tuple[tuple[str, int], ...] = ()
+    memory: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.cpus or self.devices or self.memory)
+
+
+class Asked(NamedTuple):
+    """What a pod wants: containers in order; ``before``: those that run and end before them, of
+    which each may have what the others leave. ``as_one``: the kubelet aligns the pod as a whole."""
+
+    containers: tuple[Need, ...]
+    before: tuple[Need, ...] = ()
+    as_one: bool = False
 
 
 class Hint(NamedTuple):
-    """NUMA nodes to take CPUs from."""
+    """NUMA nodes to take things from."""
 
     cells: Cells
     is_preferred: bool
 
 
 class Placed(NamedTuple):
-    """CPUs for each container in order (none for one that shares), as they were chosen."""
+    """What each container gets, in order."""
 
-    of_containers: tuple[cpus.Cpus, ...]
+    of_containers: tuple[Share, ...]
 
     @property
-    def all(self) -> cpus.Cpus:
-        """All of them."""
-        return cpus.NOTHING.union(*self.of_containers)
+    def all_cpus(self) -> cpus.Cpus:
+        """The CPUs of all of them."""
+        return cpus.NOTHING.union(*(share.cpus for share in self.of_containers))
 
 
-def hints(machine: cpus.Machine, available: cpus.Cpus, need: int) -> list[Hint]:
-    """Every set of NUMA nodes that holds ``need`` available CPUs, by size, then numbers.
+def placed(hardware: Hardware, room: Room, asked: Asked, policy: str) -> Placed | None:
+    """Shares for containers one after another; None if the kubelet would refuse one of them, or if
+    there are too few devices. Answers are kept with the hardware."""
+    key = (room, asked, policy)
+    if key not in hardware.known:
+        if len(hardware.known) >= MOST_REMEMBERED:
+            hardware.known.clear()
+        hardware.known[key] = _placed(hardware, room, asked, policy)
+    return cast("Placed | None", hardware.known[key])
 
-    O(2^NUMA nodes); the caller sees to it that they are few.
-    """
-    narrowest = len(machine.cells)
+
+def lacks_devices(hardware: Hardware, room: Room, asked: Asked) -> bool:
+    """There are fewer free devices of some resource than are wanted, wherever they lie."""
+    return any(
+        count > len(room.places(resource)) and not hardware.pools[resource].is_shared
+        for resource, count in _whole(asked).devices
+        if resource in hardware.pools
+    )
+
+
+def _placed(hardware: Hardware, room: Room, asked: Asked, policy: str) -> Placed | None:
+    every = tuple(hardware.machine.cells)
+    together: Cells | None = None
+    if asked.as_one:
+        best = aligned(hardware, room, _whole(asked), policy)
+        if best is None:
+            return None
+        together = best
+    for need in asked.before:
+        best = together or aligned(hardware, room, need, policy)
+        if best is None or _share(hardware, room, need, best) is None:
+            return None
+    found: list[Share] = []
+    for need in asked.containers:
+        best = together or (aligned(hardware, room, need, policy) if need else every)
+        share = None if best is None else _share(hardware, room, need, best)
+        if share is None:
+            return None
+        room = room.less(share, hardware)
+        found.append(share)
+    return Placed(tuple(found))
+
+
+def aligned(hardware: Hardware, room: Room, need: Need, policy: str) -> Cells | None:
+    """The NUMA nodes that the kubelet gives the container things from; None if it refuses it."""
+    every = tuple(hardware.machine.cells)
+    if policy == NONE:
+        return every
+    lists = list(_hints(hardware, room, need))
+    if policy == SINGLE:
+        lists = [
+            [each for each in some if each.is_preferred and len(each.cells) == 1] for some in lists
+        ]
+    best = merged(every, lists)
+    return best.cells if best.is_preferred or policy == BEST_EFFORT else None
+
+
+def merged(every: Cells, lists: Sequence[Sequence[Hint]]) -> Hint:
+    """The best that one hint of each resource makes together; a resource without a hint spoils the
+    preference. All NUMA nodes, preferred, if no resource says anything."""
+    if not lists:
+        return Hint(every, is_preferred=True)
+    agreed = set.intersection(
+        *({each.cells for each in some if each.is_preferred} for some in lists)
+    )
+    if agreed:
+        return Hint(min(agreed, key=_rank), is_preferred=True)
+    masks = {every}
+    for some in lists:
+        masks = {
+            tuple(cell for cell in mask if cell in each.cells)
+            for mask in masks
+            for each in some or [Hint(every, is_preferred=False)]
+        }
+    widths = [min(len(each.cells) for each in some) for some in lists if some]
+    aim = max(widths, default=len(every))
+
+    def order(mask: Cells) -> tuple[bool, int, int]:
+        """As wide as the widest resource needs, else a little narrower, else wider."""
+        return len(mask) > aim, abs(len(mask) - aim), _rank(mask)[1]
+
+    return Hint(min(masks - {()} or {every}, key=order), is_preferred=False)
+
+
+def _rank(cells: Cells) -> tuple[int, int]:
+    """Narrow ones first, then those of low numbers."""
+    return len(cells), sum(1 << cell for cell in cells)
+
+
+# Hints
+
+
+def _hints(hardware: Hardware, room: Room, need: Need) -> Iterator[list[Hint]]:
+    """For each resource that counts; O(2^NUMA nodes), the caller sees to it that they are few."""
+    machine = hardware.machine
+    every = tuple(machine.cells)
+    if need.cpus:
+        ever = {cell: len(own) for cell, own in machine.cells.items()}
+        now = {cell: len(own & room.cpus) for cell, own in machine.cells.items()}
+        yield _of_amounts(every, ever, now, need.cpus)
+    for resource, count in need.devices:
+        pool = hardware.pools.get(resource)
+        if pool is not None and pool.is_placed and count:
+            free = room.places(resource)
+            ever = {cell: pool.cells.count(cell) for cell in every}
+            now = {cell: sum(pool.cells[place] == cell for place in free) for cell in every}
+            if pool.is_shared:
+                ever = {cell: count if some else 0 for cell, some in ever.items()}
+                now = {cell: count if some else 0 for cell, some in now.items()}
+            yield _of_amounts(every, ever, now, count)
+    if need.memory and hardware.memory:
+        ever = dict.fromkeys(every, 0) | dict(hardware.memory)
+        now = dict.fromkeys(every, 0) | {
+            cell: free for (cell, _), free in zip(hardware.memory, room.memory, strict=True)
+        }
+        yield _of_amounts(every, ever, now, need.memory)
+
+
+def _of_amounts(every: Cells, ever: dict[int, int], now: dict[int, int], need: int) -> list[Hint]:
+    """Every set of NUMA nodes that has enough now, by size, then numbers."""
+    narrowest = len(every)
     found: list[Cells] = []
-    for width in range(1, len(machine.cells) + 1):
-        for some in combinations(machine.cells, width):
-            own = cpus.NOTHING.union(*(machine.cells[cell] for cell in some))
-            if len(own) >= need:
+    for width in range(1, len(every) + 1):
+        for some in combinations(every, width):
+            if sum(ever[cell] for cell in some) >= need:
                 narrowest = min(narrowest, width)
-            if len(own & available) >= need:
+            if sum(now[cell] for cell in some) >= need:
                 found.append(some)
     return [Hint(some, len(some) == narrowest) for some in found]
 
 
-def merged(machine: cpus.Machine, policy: str, found: Sequence[Hint]) -> Hint:
-    """The best of the hints; all NUMA nodes, not preferred, if none is left."""
-    best = Hint(tuple(machine.cells), is_preferred=False)
-    if policy == SINGLE:
-        found = [each for each in found if each.is_preferred and len(each.cells) == 1]
-    return min([best, *found], key=_rank)
+# Choosing
 
 
-def _rank(hint: Hint) -> tuple[bool, int, int]:
-    """Preferred ones first, then narrow ones, then those of low numbers."""
-    return not hint.is_preferred, len(hint.cells), sum(1 << cell for cell in hint.cells)
+def _share(hardware: Hardware, room: Room, need: Need, cells: Cells) -> Share | None:
+    """What the container gets, from these NUMA nodes first; None if there are too few devices. CPUs
+    that are too few are none, as the kubelet under a policy that admits all the same."""
+    devices: dict[str, tuple[int, ...]] = {}
+    # Those that others want to be near to come first.
+    for resource, count in sorted(need.devices, key=lambda it: _depends(hardware, it[0])):
+        pool = hardware.pools.get(resource)
+        if pool is None or not count:
+            continue
+        gpus = devices.get(pool.gpus, ())
+        some = hardware.chosen(
+            resource,
+            room.places(resource),
+            min(count, len(pool.cells)) if pool.is_shared else count,
+            cells,
+            gpus,
+        )
+        if some is None:
+            return None
+        devices[resource] = some
+    return Share(
+        _cpus(hardware.machine, room.cpus, cells, need.cpus),
+        tuple(sorted(devices.items())),
+        tuple(_memory(hardware, room, cells, need.memory)),
+    )
 
 
-def admits(policy: str, best: Hint) -> bool:
-    """Whether a container may start with this hint."""
-    return policy in (NONE, BEST_EFFORT) or best.is_preferred
+def _depends(hardware: Hardware, resource: str) -> tuple[bool, str]:
+    pool = hardware.pools.get(resource)
+    return bool(pool and pool.gpus), resource
 
 
-def placed(
-    machine: cpus.Machine, available: cpus.Cpus, needs: Sequence[int], policy: str
-) -> Placed | None:
-    """CPUs for containers one after another (0: it shares those that are left); None if the kubelet
-    would refuse one of them. Answers are kept with the machine."""
-    key = (available, tuple(needs), policy)
-    if key not in machine.known:
-        if len(machine.known) >= cpus.MOST_REMEMBERED:
-            machine.known.clear()
-        machine.known[key] = _placed(machine, available, needs, policy)
-    return cast("Placed | None", machine.known[key])
-
-
-def _placed(
-    machine: cpus.Machine, available: cpus.Cpus, needs: Sequence[int], policy: str
-) -> Placed | None:
-    chosen: list[cpus.Cpus] = []
-    for need in needs:
-        taken = cpus.NOTHING
-        if need:
-            best = Hint(tuple(machine.cells), is_preferred=True)
-            if policy != NONE:
-                best = merged(machine, policy, hints(machine, available, need))
-                if not admits(policy, best):
-                    return None
-            taken = _chosen(machine, available, best.cells, need)
-        chosen.append(taken)
-        available = available - taken
-    return Placed(tuple(chosen))
-
-
-def _chosen(machine: cpus.Machine, available: cpus.Cpus, cells: Cells, need: int) -> cpus.Cpus:
-    """CPUs of these NUMA nodes first, then others; none if there are too few."""
+def _cpus(machine: cpus.Machine, available: cpus.Cpus, cells: Cells, need: int) -> cpus.Cpus:
+    if not need:
+        return cpus.NOTHING
     own = available & cpus.NOTHING.union(*(machine.cells[cell] for cell in cells))
-    aligned = machine.taken(own, min(need, len(own))) or cpus.NOTHING
-    rest = machine.taken(available - aligned, need - len(aligned))
-    return cpus.NOTHING if rest is None else aligned | rest
+    near = machine.taken(own, min(need, len(own))) or cpus.NOTHING
+    rest = machine.taken(available - near, need - len(near))
+    return cpus.NOTHING if rest is None else near | rest
+
+
+def _memory(hardware: Hardware, room: Room, cells: Cells, need: int) -> Iterator[tuple[int, int]]:
+    """Bytes by NUMA node, the first ones filled first; nothing if it is not there."""
+    inside = [
+        (cell, free)
+        for (cell, _), free in zip(hardware.memory, room.memory, strict=True)
+        if cell in cells and free > 0
+    ]
+    if sum(free for _, free in inside) < need:
+        return
+    for cell, free in inside:
+        if need > 0:
+            yield cell, min(free, need)
+            need -= free
+
+
+def _whole(asked: Asked) -> Need:
+    """All that the pod wants at once."""
+    running = _sum(asked.containers)
+    devices = dict(running.devices)
+    for each in asked.before:
+        for name, count in each.devices:
+            devices[name] = max(devices.get(name, 0), count)
+    return Need(
+        max(running.cpus, *(each.cpus for each in asked.before), 0),
+        tuple(sorted(devices.items())),
+        max(running.memory, *(each.memory for each in asked.before), 0),
+    )
+
+
+def _sum(needs: Iterable[Need]) -> Need:
+    devices: dict[str, int] = {}
+    total, memory = 0, 0
+    for each in needs:
+        total += each.cpus
+        memory += each.memory
+        for name, count in each.devices:
+            devices[name] = devices.get(name, 0) + count
+    return Need(total, tuple(sorted(devices.items())), memory)

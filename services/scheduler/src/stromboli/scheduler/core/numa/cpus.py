@@ -7,22 +7,17 @@ orders are lexicographic, so that the same sets give the same choice.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from stromboli.shared.api import numa
 
 Cpus: TypeAlias = frozenset[int]
 NOTHING: Cpus = frozenset()
-MOST_REMEMBERED = 10_000
-"""Answers that a machine keeps; machines of one kind share them."""
 
 
 class Machine:
-    """A kind of node: where its CPUs are. ``cells``: NUMA node -> its CPUs, CPU-less ones absent.
-
-    ``known``: answers that hang on the machine and a set alone, kept for all nodes of the kind.
-    """
+    """Where CPUs are. ``cells``: NUMA node -> its CPUs, those without CPUs absent."""
 
     def __init__(self, places: Mapping[int, numa.CpuPlace]) -> None:
         cells: dict[int, set[int]] = defaultdict(set)
@@ -36,7 +31,6 @@ class Machine:
         self.cells = {key: frozenset(cells[key]) for key in sorted(cells)}
         self.sockets = {key: frozenset(sockets[key]) for key in sorted(sockets)}
         self.cores = {key: frozenset(cores[key]) for key in sorted(cores)}
-        self.known: dict[Hashable, object] = {}
 
     def cells_of(self, cpus: Cpus) -> int:
         """How many NUMA nodes the CPUs lie in."""

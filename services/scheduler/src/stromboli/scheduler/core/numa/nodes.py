@@ -1,93 +1,206 @@
-"""A node's CPUs as its Numatopology says: which are free, and what its kubelet goes by."""
+"""A node's hardware as it is told: what it has, what is free, and what its kubelet goes by.
 
-from collections.abc import Iterable
+Two tell of it: the node's agent (``cluster.topology``: CPUs, memory, GPUs with their links, network
+cards, and who holds what), and a Numatopology, which knows CPUs only. The agent counts where both
+do.
+"""
+
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from stromboli.scheduler.core.numa import alignment, cpus
+from stromboli.scheduler.core.numa import alignment, cpus, reports
+from stromboli.scheduler.core.numa.hardware import Hardware, Pool, Room, Share
 from stromboli.shared import cpu_lists, units
-from stromboli.shared.api import meta, numa
+from stromboli.shared.api import core, meta, numa
+from stromboli.shared.messages import node_topology
 
 STATIC = "static"
 """The kubelet's CPU manager policy that gives containers CPUs of their own."""
 
 
-class NodeCpus(msgspec.Struct, frozen=True):
-    """``free``: CPUs that no pod holds alone, reserved ones included. ``reserved``: those kept from
-    pods. ``policy``: how the kubelet aligns. ``is_static``: it gives CPUs out at all. ``holders``:
-    uids and keys of pods whose CPUs are out of ``free`` already."""
+class NodeHardware(msgspec.Struct, frozen=True):
+    """``free``: what no pod holds alone, reserved CPUs included. ``reserved``: CPUs kept from pods.
+    ``policy``: how the kubelet aligns. ``is_static``: it gives CPUs out at all. ``by_pod``: it
+    aligns pods as a whole. ``held``: uids and keys of pods -> what is out of ``free`` for them.
+    ``ids``: resource -> ids of the devices in its pool. ``is_silent``: it was told too long ago to
+    go by."""
 
-    machine: cpus.Machine
-    free: cpus.Cpus
+    hardware: Hardware
+    free: Room
     reserved: cpus.Cpus
     policy: str
     is_static: bool
-    holders: frozenset[str]
+    held: Mapping[str, Share]
+    ids: Mapping[str, tuple[str, ...]] = {}
+    by_pod: bool = False
+    is_silent: bool = False
+
+
+Known = NodeHardware | str
+"""What was read, or what of it makes no sense."""
 
 
 class Machines:
-    """Kinds of nodes, one ``Machine`` for all that are alike. Kept across sessions, with what they
+    """Kinds of nodes, one ``Hardware`` for all that are alike. Kept across sessions, with what they
     have been asked."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, cpus.Machine] = {}
-        self._read: dict[str, tuple[numa.Numatopology, NodeCpus | str]] = {}
+        self._machines: dict[bytes, cpus.Machine] = {}
+        self._kinds: dict[object, Hardware] = {}
+        self._read: dict[str, tuple[object, Mapping[str, object] | None, Known]] = {}
 
-    def read(self, found: numa.Numatopology) -> NodeCpus | str:
-        """The node's CPUs, or what of them makes no sense. O(CPUs) the first time."""
+    def read(self, found: numa.Numatopology) -> Known:
+        """What the Numatopology tells. O(CPUs) the first time."""
         name = found.metadata.name
         known = self._read.get(name)
         if known is None or known[0] is not found:
             try:
-                known = (found, self._node(found))
+                node: Known = self._of_numatopology(found)
             except ValueError as error:
-                known = (found, f"Numatopology {name}: {error}")
-            self._read[name] = known
-        return known[1]
+                node = f"Numatopology {name}: {error}"
+            known = self._read[name] = (found, None, node)
+        return known[2]
+
+    def observe(
+        self,
+        found: node_topology.TopologyObserved,
+        allocatable: Mapping[str, core.Quantity] | None,
+    ) -> Known:
+        """What the node's agent tells. ``allocatable``: of the node, by which devices are known to
+        be whole ones. O(CPUs + GPUs^2) the first time."""
+        known = self._read.get(found.node)
+        if known is None or known[0] is not found or known[1] is not allocatable:
+            try:
+                node: Known = self._of_agent(found, counts(allocatable or {}))
+            except ValueError as error:
+                node = f"hardware of node {found.node}: {error}"
+            known = self._read[found.node] = (found, allocatable, node)
+        return known[2]
 
     def forget(self, but: Iterable[str]) -> None:
         """Keep only what was read of these nodes."""
         self._read = {name: self._read[name] for name in but if name in self._read}
 
-    def _node(self, found: numa.Numatopology) -> NodeCpus:
+    def _of_numatopology(self, found: numa.Numatopology) -> NodeHardware:
         spec = found.spec
-        machine = self._machine(spec.cpu_detail or {})
-        if len(machine.cells) > alignment.MOST_CELLS:
-            raise ValueError(
-                f"{len(machine.cells)} NUMA nodes, of which kubelets compare "
-                f"{alignment.MOST_CELLS} at most"
-            )
+        machine = self._machine({int(cpu): place for cpu, place in (spec.cpu_detail or {}).items()})
         cpu = (spec.numares or {}).get("cpu", numa.NumaResource())
         free = cpu_lists.parsed(cpu.allocatable)
         if not free <= machine.all:
             raise ValueError(
                 f"CPUs {cpu_lists.written(free - machine.all)} are free, but cpuDetail lacks them"
             )
-        kept = units.amounts(spec.res_reserved or {}).get("cpu", 0)
-        reserved = machine.taken(machine.all, -(-kept // 1000))
-        if reserved is None:
-            raise ValueError(f"{kept // 1000} CPUs are reserved, there are {len(machine.all)}")
         policies = spec.policies or {}
-        return NodeCpus(
-            machine,
-            free,
-            reserved,
+        return NodeHardware(
+            self._kind(machine, {}, {}),
+            Room(free),
+            _reserved(machine, units.amounts(spec.res_reserved or {})),
             policies.get("TopologyManagerPolicy", alignment.NONE) or alignment.NONE,
             policies.get("CPUManagerPolicy", "") == STATIC,
-            frozenset(_holders(spec.pod_allocations)),
+            dict(_holders(spec.pod_allocations)),
         )
 
-    def _machine(self, detail: dict[str, numa.CpuPlace]) -> cpus.Machine:
-        places = {int(cpu): place for cpu, place in detail.items()}
+    def _of_agent(
+        self, found: node_topology.TopologyObserved, allocatable: Mapping[str, int]
+    ) -> NodeHardware:
+        told, kubelet = found.topology, found.topology.kubelet
+        machine = self._machine(reports.places(told))
+        pools = reports.pools(told, allocatable)
+        hardware = self._kind(
+            machine, {name: each.pool for name, each in pools.items()}, reports.memory(told)
+        )
+        ids = {name: each.ids for name, each in pools.items()}
+        everything = hardware.everything
+        room = Room(
+            everything.cpus,
+            tuple((name, free - pools[name].unwell) for name, free in everything.devices),
+            everything.memory,
+        )
+        held: dict[str, Share] = {}
+        for holding in told.holdings:
+            share = reports.share(holding, ids, hardware)
+            room = room.less(share, hardware)
+            for name in filter(None, (holding.uid, _key(holding))):
+                held[name] = _together(held.get(name, Share()), share)
+        reserved = cpu_lists.parsed(kubelet.reserved_cpus) & machine.all
+        return NodeHardware(
+            hardware,
+            room,
+            reserved or _reserved(machine, units.amounts(kubelet.reserved)),
+            kubelet.topology_policy or alignment.NONE,
+            kubelet.cpu_policy == STATIC,
+            held,
+            ids,
+            kubelet.topology_scope == "pod",
+            found.silent_since is not None,
+        )
+
+    def _machine(self, places: Mapping[int, numa.CpuPlace]) -> cpus.Machine:
         key = msgspec.msgpack.encode(sorted(places.items()))
-        if key not in self._known:
-            self._known[key] = cpus.Machine(places)
-        return self._known[key]
+        if key not in self._machines:
+            made = cpus.Machine(places)
+            if len(made.cells) > alignment.MOST_CELLS:
+                raise ValueError(
+                    f"{len(made.cells)} NUMA nodes, of which kubelets compare "
+                    f"{alignment.MOST_CELLS} at most"
+                )
+            self._machines[key] = made
+        return self._machines[key]
+
+    def _kind(
+        self, machine: cpus.Machine, pools: Mapping[str, Pool], memory: Mapping[int, int]
+    ) -> Hardware:
+        key = (id_of(machine), tuple(sorted(pools.items())), tuple(sorted(memory.items())))
+        if key not in self._kinds:
+            self._kinds[key] = Hardware(machine, pools, memory)
+        return self._kinds[key]
 
 
-def _holders(allocations: Iterable[numa.PodAllocation]) -> Iterable[str]:
+def counts(amounts: Mapping[str, core.Quantity]) -> dict[str, int]:
+    """Devices by resource: everything that is named after somebody."""
+    return {name: int(units.quantity(value)) for name, value in amounts.items() if "/" in name}
+
+
+def id_of(machine: cpus.Machine) -> object:
+    """What tells machines apart."""
+    return tuple(sorted(machine.cells.items())), tuple(sorted(machine.cores.items()))
+
+
+def _reserved(machine: cpus.Machine, amounts: units.Amounts) -> cpus.Cpus:
+    kept = amounts.get("cpu", 0)
+    reserved = machine.taken(machine.all, -(-kept // 1000))
+    if reserved is None:
+        raise ValueError(f"{kept // 1000} CPUs are reserved, there are {len(machine.all)}")
+    return reserved
+
+
+def _key(holding: node_topology.Holding) -> str:
+    return f"{holding.namespace}/{holding.pod}" if holding.pod else ""
+
+
+def _together(one: Share, other: Share) -> Share:
+    """What a pod has in two containers."""
+    devices = dict(one.devices)
+    for name, some in other.devices:
+        devices[name] = tuple(sorted({*devices.get(name, ()), *some}))
+    memory = dict(one.memory)
+    for cell, size in other.memory:
+        memory[cell] = memory.get(cell, 0) + size
+    return Share(
+        one.cpus | other.cpus, tuple(sorted(devices.items())), tuple(sorted(memory.items()))
+    )
+
+
+def _holders(allocations: Iterable[numa.PodAllocation]) -> Iterable[tuple[str, Share]]:
     for each in allocations:
+        own = [
+            cpu_lists.parsed(it.allocations.get("cpu", ""))
+            for it in each.container_allocations
+            if it.allocations
+        ]
+        share = Share(cpus.NOTHING.union(*own))
         if each.uid:
-            yield each.uid
+            yield each.uid, share
         if each.name:
-            yield meta.ObjectMeta(name=each.name, namespace=each.namespace).key
+            yield meta.ObjectMeta(name=each.name, namespace=each.namespace).key, share

@@ -1,39 +1,55 @@
-"""What a pod wants of a node's CPUs: how many for each container alone, and aligned how."""
+"""What a pod wants of a node's hardware for each container alone, and aligned how."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from stromboli.scheduler.core.numa import alignment
 from stromboli.shared import keys, units
 from stromboli.shared.api import core
 
 
 class Wants(NamedTuple):
-    """``needs``: CPUs of each container's own, 0 for one that shares. ``policy``: the alignment
-    that the pod insists on, empty for whatever its node does."""
+    """``policy``: the alignment that the pod insists on, empty for whatever its node does."""
 
-    needs: tuple[int, ...]
+    asked: alignment.Asked
     policy: str
 
     @property
-    def counts(self) -> bool:
-        """There is anything to ask about."""
-        return bool(self.policy) or any(self.needs)
+    def has_cpus(self) -> bool:
+        """Some container is to have CPUs of its own."""
+        return any(need.cpus for need in self.asked.containers)
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """Resources that count devices, of its containers."""
+        return frozenset(name for need in self.asked.containers for name, _ in need.devices)
 
 
 def of(pod: core.Pod) -> Wants | None:
-    """What the pod wants; None for one that is not Guaranteed: the kubelet gives it no CPUs of its
-    own, whatever it says."""
+    """What the pod wants; None for one that insists on nothing and wants nothing alone.
+
+    The kubelet gives CPUs and memory of their own only to pods that are Guaranteed, whatever they
+    say; devices to all.
+    """
     spec = pod.spec
-    if not all(_is_guaranteed(each) for each in (*spec.containers, *spec.init_containers)):
-        return None
+    is_guaranteed = all(_is_guaranteed(each) for each in (*spec.containers, *spec.init_containers))
     policy = pod.metadata.annotation(keys.NUMA_TOPOLOGY_POLICY) or ""
-    return Wants(
-        tuple(_whole(each) for each in spec.containers), "" if policy == "none" else policy
+    found = Wants(
+        alignment.Asked(
+            tuple(_need(each, is_guaranteed=is_guaranteed) for each in spec.containers),
+            tuple(
+                need
+                for each in spec.init_containers
+                if (need := _need(each, is_guaranteed=is_guaranteed))
+            ),
+        ),
+        policy if is_guaranteed and policy != alignment.NONE else "",
     )
+    return found if found.policy or any(found.asked.containers) else None
 
 
 def names(pod: core.Pod) -> Sequence[str]:
-    """Its containers, in the order of ``Wants.needs``."""
+    """Its containers, in the order of ``Asked.containers``."""
     return [each.name for each in pod.spec.containers]
 
 
@@ -46,10 +62,16 @@ def _is_guaranteed(container: core.Container) -> bool:
     )
 
 
-def _whole(container: core.Container) -> int:
-    """Whole CPUs; a fraction is shared."""
-    milli = _amounts(container.resources.limits).get("cpu", 0)
-    return 0 if milli % 1000 else milli // 1000
+def _need(container: core.Container, *, is_guaranteed: bool) -> alignment.Need:
+    limits = container.resources.limits or {}
+    amounts = _amounts({name: limits[name] for name in ("cpu", "memory") if name in limits})
+    milli = amounts.get("cpu", 0)
+    devices = {name: int(units.quantity(value)) for name, value in limits.items() if "/" in name}
+    return alignment.Need(
+        milli // 1000 if is_guaranteed and not milli % 1000 else 0,  # a fraction is shared
+        tuple(sorted((name, count) for name, count in devices.items() if count > 0)),
+        amounts.get("memory", 0) if is_guaranteed else 0,
+    )
 
 
 def _amounts(given: Mapping[str, core.Quantity] | None) -> units.Amounts:

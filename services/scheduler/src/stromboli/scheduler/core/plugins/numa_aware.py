@@ -1,27 +1,39 @@
-"""The plugin ``numa-aware``: CPUs of a task's own where the kubelet gives them (spec/topology 2).
+"""The plugin ``numa-aware``: CPUs, devices and memory of a node, near each other.
 
-A node is asked as its kubelet will be: the free CPUs, its policy, the containers in order. Which
-CPUs were meant for a task stands on its pod with the bind, so that they count until the node's own
-report shows them held. A misfit is not helped by evicting: what is freed need not be what is
-lacking.
+A node is asked as its kubelet will be: what is free, its policy, the containers in order. GPUs are
+chosen by their links, network cards by the way to them. What was meant for a task stands on its pod
+with the bind, so that it counts until the node's own report shows it held. A misfit is not helped
+by evicting: what is freed need not be what is lacking. Too few devices are. Source: spec/topology
+2 and 7.
 """
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
 import numpy as np
 
 from stromboli.scheduler.core.framework import configuration, model, points, session, views
-from stromboli.scheduler.core.numa import alignment, cpus, nodes, wants
-from stromboli.shared import cpu_lists, keys
+from stromboli.scheduler.core.numa import alignment, nodes, reports, wants
+from stromboli.scheduler.core.plugins import hardware_books
 
 BEST = 100
 NO_REPORT = "node(s) had no report of their CPUs"
 NOT_STATIC = "node(s) had another CPU manager policy than static"
 OTHER_POLICY = "node(s) had another topology manager policy"
 MISFIT = "node(s) had no CPUs that their topology manager would take together"
-_NEWLY_PLACED = (model.Status.ALLOCATED, model.Status.PIPELINED)
-_ANNOTATION = msgspec.json.Decoder(dict[str, str])
+SILENT = "node(s) whose agent has not been heard for too long to know their hardware"
+TOO_FEW = "node(s) had too few devices that are well and free"
+_REFUSALS = (
+    (NO_REPORT, points.Code.UNRESOLVABLE),
+    (NOT_STATIC, points.Code.UNRESOLVABLE),
+    (OTHER_POLICY, points.Code.UNRESOLVABLE),
+    (MISFIT, points.Code.UNRESOLVABLE),
+    (SILENT, points.Code.UNRESOLVABLE),
+    (TOO_FEW, points.Code.UNSCHEDULABLE),
+)
+"""Numbered from 1 on."""
+_NUMBERS = {reason: number for number, (reason, _) in enumerate(_REFUSALS, start=1)}
+_LINKS_COUNT, _REST_COUNTS = 3, 1
+"""Of a choice of GPUs: how well they are linked, and how little their going harms the others."""
 
 
 class Plugin:
@@ -31,35 +43,46 @@ class Plugin:
         self._arguments = options.typed()
         self._weight = self._arguments.integer("weight", 1)
         self._wants: dict[str, wants.Wants | None] = {}
-        self._chosen: dict[str, tuple[int, alignment.Placed]] = {}
-        """Task -> where it was placed in this session, and its CPUs."""
 
     def open(self, within: session.Session) -> None:
         """Read what nodes report, and register."""
         within.complaints.extend(self._arguments.complaints)
         self._session = within
-        self._reports: dict[int, nodes.NodeCpus] = {}
-        around = within.world.surroundings
-        for found in within.cluster.numa_topologies:
-            row = within.nodes.rows.get(found.metadata.name)
-            report = around.machines.read(found)
-            if isinstance(report, str):
-                within.complaints.append(report)
-            elif row is not None:
-                self._reports[row] = report
-        around.machines.forget(but=around.numa_topologies)
-        self._free: dict[int, cpus.Cpus] = {}
+        self._books = hardware_books.Books(within, self._read(within))
+        self._resources = {name for it in self._books.reports.values() for name in it.ids}
         self._answers: dict[wants.Wants, _Answers] = {}
-        self._changed: list[int] = []
         within.add_distinction(self._of)
         within.add_predicate(self._check, points.Scope.GLOBAL)
         if self._weight != 0:
             within.add_node_order(self._score, points.Scope.GLOBAL)
-        within.add_event_handler(self._take, self._give_back)
+        within.add_event_handler(self._put, self._take)
         within.add_annotation(self._annotations)
 
     def close(self, within: session.Session) -> None:
         """Nothing stays: what was chosen stands on pods."""
+
+    def _read(self, within: session.Session) -> dict[int, nodes.NodeHardware]:
+        """By row; an agent's word counts before a Numatopology."""
+        found: dict[int, nodes.NodeHardware] = {}
+        around, table = within.world.surroundings, within.nodes
+        told: list[tuple[str, nodes.Known]] = [
+            (each.metadata.name, around.machines.read(each))
+            for each in within.cluster.numa_topologies
+            if each.metadata.name not in around.hardware
+        ]
+        for name, observed in sorted(around.hardware.items()):
+            row = table.rows.get(name)
+            if row is not None:
+                allocatable = table.objects[row].status.allocatable
+                told.append((name, around.machines.observe(observed, allocatable)))
+        for name, known in told:
+            row = table.rows.get(name)
+            if isinstance(known, str):
+                within.complaints.append(known)
+            elif row is not None:
+                found[row] = known
+        around.machines.forget(but={*around.numa_topologies, *around.hardware})
+        return found
 
     # Asking ---------------------------------------------------------------------------------
 
@@ -71,146 +94,167 @@ class Plugin:
         return self._wants[task.uid]
 
     def _matters(self, wanted: wants.Wants) -> bool:
-        return bool(wanted.policy) or (any(wanted.needs) and bool(self._reports))
+        return (
+            bool(wanted.policy)
+            or (wanted.has_cpus and bool(self._books.reports))
+            or not self._resources.isdisjoint(wanted.devices)
+        )
+
+    def _counts(self, wanted: wants.Wants, report: nodes.NodeHardware) -> bool:
+        """Whether the node has to be asked: its kubelet aligns, or there are devices to choose."""
+        return _enforces(report) or not wanted.devices.isdisjoint(report.ids)
 
     def _check(self, task: model.Task, view: views.View) -> list[points.Check]:
         wanted = self._of(task)
         if wanted is None:
             return []
-        if not wanted.policy and not any(map(_enforces, self._reports.values())):
+        reports_ = self._books.reports.values()
+        if not wanted.policy and not any(self._counts(wanted, report) for report in reports_):
             return []
         answers = self._refreshed(wanted, view.size)
         return [
-            points.Check(reason, points.Code.UNRESOLVABLE, answers.refused != number)
-            for number, reason in enumerate((NO_REPORT, NOT_STATIC, OTHER_POLICY, MISFIT), start=1)
+            points.Check(reason, code, answers.refused != number)
+            for number, (reason, code) in enumerate(_REFUSALS, start=1)
         ]
 
     def _score(self, task: model.Task, view: views.View) -> points.Scores | None:
-        """Fewer NUMA nodes are better, for those that insist on an alignment."""
+        """Fewer NUMA nodes are better, for those that insist on an alignment; GPUs that are linked
+        well, and that others miss little, for those that want some."""
         wanted = self._of(task)
-        if wanted is None or not wanted.policy:
+        if wanted is None:
             return None
-        counts = self._refreshed(wanted, len(self._session.nodes)).cells[view.rows]
-        most = int(counts.max(initial=0))
-        parts = BEST - (BEST * counts // most if most else np.zeros_like(counts))
+        parts = np.zeros(len(np.arange(view.size)[view.rows]), np.int64)
+        answers = None
+        if wanted.policy:
+            answers = self._refreshed(wanted, len(self._session.nodes))
+            counts = answers.cells[view.rows]
+            most = int(counts.max(initial=0))
+            parts += BEST - (BEST * counts // most if most else np.zeros_like(counts))
+        if reports.GPU in wanted.devices and reports.GPU in self._resources:
+            answers = answers or self._refreshed(wanted, len(self._session.nodes))
+            parts += answers.linked()[view.rows]
+        if answers is None:
+            return None
         scores: points.Scores = parts * self._weight * points.SCORE_UNIT
         return scores
 
     def _refreshed(self, wanted: wants.Wants, size: int) -> "_Answers":
         answers = self._answers.get(wanted)
+        changed = self._books.changed
         if answers is None:
             answers = self._answers[wanted] = _Answers(size)
-            answers.position = len(self._changed)
+            answers.position = len(changed)
             for row in range(size):
                 self._answer(answers, wanted, row)
-        for row in dict.fromkeys(self._changed[answers.position :]):
+        for row in dict.fromkeys(changed[answers.position :]):
             self._answer(answers, wanted, row)
-        answers.position = len(self._changed)
+        answers.position = len(changed)
         return answers
 
     def _answer(self, answers: "_Answers", wanted: wants.Wants, row: int) -> None:
-        report = self._reports.get(row)
-        answers.refused[row] = _refusal(wanted, report)
-        answers.cells[row] = 0
-        if report is None or answers.refused[row] or not (wanted.policy or _enforces(report)):
+        report = self._books.reports.get(row)
+        answers.clear(row, _refusal(wanted, report))
+        if report is None or answers.refused[row]:
+            return
+        if not (wanted.policy or self._counts(wanted, report)):
             return
         found = self._placed(wanted, row)
-        if found is None:
-            answers.refused[row] = 4
-        else:
-            answers.cells[row] = report.machine.cells_of(found.all)
+        if isinstance(found, str):
+            answers.refused[row] = _NUMBERS[found]
+            return
+        answers.cells[row] = report.hardware.machine.cells_of(found.all_cpus)
+        some = {
+            place for it in found.of_containers for place in dict(it.devices).get(reports.GPU, ())
+        }
+        if some:
+            free = self._books.room(row).places(reports.GPU)
+            worth = report.hardware.worth
+            answers.links[row] = worth(reports.GPU, some)
+            answers.harm[row] = (
+                worth(reports.GPU, free) - worth(reports.GPU, free - some) - answers.links[row]
+            )
 
-    def _placed(self, wanted: wants.Wants, row: int) -> alignment.Placed | None:
-        report = self._reports[row]
-        free = self._free_on(row) - report.reserved
-        if wanted.policy and not free:
-            return None
-        return alignment.placed(report.machine, free, wanted.needs, report.policy)
-
-    def _free_on(self, row: int) -> cpus.Cpus:
-        """What the report shows free, less what is meant for pods that it does not show yet."""
-        if row not in self._free:
-            report = self._reports[row]
-            meant = [
-                _meant(task.pod.metadata.annotation(keys.CPUS))
-                for task in self._session.nodes.tasks[row].values()
-                if task.status in model.ON_NODE
-                and not {task.pod.metadata.uid, task.key} & report.holders
-            ]
-            self._free[row] = report.free - cpus.NOTHING.union(*meant)
-        return self._free[row]
+    def _placed(self, wanted: wants.Wants, row: int) -> alignment.Placed | str:
+        """What the task would get, or why nothing."""
+        report, room = self._books.reports[row], self._books.room(row)
+        asked = self._books.asked(row, wanted)
+        free = room._replace(cpus=room.cpus - report.reserved)
+        if wanted.policy and not free.cpus:
+            return MISFIT
+        found = alignment.placed(report.hardware, free, asked, report.policy)
+        if found is not None:
+            return found
+        return TOO_FEW if alignment.lacks_devices(report.hardware, free, asked) else MISFIT
 
     # Keeping --------------------------------------------------------------------------------
 
-    def _take(self, tasks: Sequence[model.Task]) -> None:
-        """CPUs of tasks that were placed or promised a place are theirs."""
+    def _put(self, tasks: Sequence[model.Task]) -> None:
+        """What tasks were placed or promised a place with is theirs."""
         for task in tasks:
             row = self._session.nodes.rows.get(task.node)
-            report = self._reports.get(-1 if row is None else row)
-            wanted = self._of(task)
-            if row is None or report is None or wanted is None or not _enforces(report):
+            report = self._books.reports.get(-1 if row is None else row)
+            if row is None or report is None:
                 continue
-            if task.status not in _NEWLY_PLACED:
-                continue  # An eviction that was taken back: its CPUs never were free.
-            free = self._free_on(row)
-            found = self._placed(wanted, row)
-            if found is not None and found.all:
-                self._chosen[task.uid] = (row, found)
-                self._put(row, free - found.all)
+            wanted = self._of(task)
+            found: alignment.Placed | None = None
+            if self._books.is_new(task) and wanted is not None and self._counts(wanted, report):
+                placed = self._placed(wanted, row)
+                found = None if isinstance(placed, str) else placed
+            self._books.put(task, row, found)
 
-    def _give_back(self, tasks: Sequence[model.Task]) -> None:
-        """What this session chose for tasks that it takes back."""
+    def _take(self, tasks: Sequence[model.Task]) -> None:
+        """They go."""
         for task in tasks:
-            kept = self._chosen.pop(task.uid, None)
-            if kept is not None:
-                row, found = kept
-                self._put(row, self._free_on(row) | found.all)
-
-    def _put(self, row: int, free: cpus.Cpus) -> None:
-        self._free[row] = free
-        self._changed.append(row)
+            self._books.take(task)
 
     def _annotations(self, task: model.Task) -> Mapping[str, str]:
-        kept = self._chosen.get(task.uid)
+        kept = self._books.chosen(task)
         if kept is None:
             return {}
-        named = zip(wants.names(task.pod), kept[1].of_containers, strict=True)
-        return {keys.CPUS: _written({name: cpu_lists.written(own) for name, own in named if own})}
+        row, found = kept
+        return hardware_books.annotations(wants.names(task.pod), found, self._books.reports[row])
 
 
 class _Answers:
-    """For one kind of wants, by row: 0 or the number of the refusal, NUMA nodes of what would be
-    chosen; true up to a position in the list of changed rows."""
+    """For one kind of wants, by row: 0 or the number of the refusal; of what would be chosen, the
+    NUMA nodes of its CPUs, how well its GPUs are linked, and how much the others would lose; true
+    up to a position in the list of changed rows."""
 
     def __init__(self, size: int) -> None:
         self.position = 0
         self.refused = np.zeros(size, np.int8)
         self.cells = np.zeros(size, np.int64)
+        self.links = np.zeros(size, np.int64)
+        self.harm = np.zeros(size, np.int64)
+
+    def clear(self, row: int, refused: int) -> None:
+        """Nothing would be chosen there."""
+        self.refused[row] = refused
+        self.cells[row] = self.links[row] = self.harm[row] = 0
+
+    def linked(self) -> points.Scores:
+        """0 to ``BEST`` by row."""
+        most, worst = int(self.links.max(initial=0)), int(self.harm.max(initial=0))
+        links = BEST * self.links // most if most else np.zeros_like(self.links)
+        spared = BEST - (BEST * self.harm // worst if worst else np.zeros_like(self.harm))
+        scores: points.Scores = (_LINKS_COUNT * links + _REST_COUNTS * spared) // (
+            _LINKS_COUNT + _REST_COUNTS
+        )
+        return scores
 
 
-def _enforces(report: nodes.NodeCpus) -> bool:
-    return report.is_static and report.policy != alignment.NONE
+def _enforces(report: nodes.NodeHardware) -> bool:
+    return report.policy != alignment.NONE and (report.is_static or bool(report.ids))
 
 
-def _refusal(wanted: wants.Wants, report: nodes.NodeCpus | None) -> int:
+def _refusal(wanted: wants.Wants, report: nodes.NodeHardware | None) -> int:
     """What of the kubelet's settings keeps a pod off that insists; 0 for nothing."""
     if not wanted.policy:
         return 0
     if report is None:
-        return 1
+        return _NUMBERS[NO_REPORT]
+    if report.is_silent:
+        return _NUMBERS[SILENT]
     if not report.is_static:
-        return 2
-    return 3 if report.policy != wanted.policy else 0
-
-
-def _meant(text: str | None) -> cpus.Cpus:
-    """CPUs that a bind of ours meant for a pod; none if that cannot be read."""
-    try:
-        found = _ANNOTATION.decode(text or "{}")
-        return cpus.NOTHING.union(*(cpu_lists.parsed(each) for each in found.values()))
-    except ValueError:
-        return cpus.NOTHING
-
-
-def _written(found: Mapping[str, str]) -> str:
-    return msgspec.json.encode(found, order="sorted").decode()
+        return _NUMBERS[NOT_STATIC]
+    return _NUMBERS[OTHER_POLICY] if report.policy != wanted.policy else 0

@@ -1,0 +1,167 @@
+"""A kind of machine: its CPUs, its devices and memory by NUMA node, and taking some of them.
+
+Nodes that are alike share one ``Hardware``: devices are known by their place in their pool, their
+ids are the node's. Of the free GPUs the set is taken that is linked best and leaves the best linked
+rest (``core.gpu_links``); of network cards those nearest to the GPUs that go with them; of other
+devices those on the fewest NUMA nodes.
+"""
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stromboli.scheduler.core import gpu_links
+from stromboli.scheduler.core.numa.cpus import NOTHING, Cpus, Machine
+
+UNKNOWN = -1
+"""NUMA node of a device whose place the machine does not tell (spec/topology, trap 20)."""
+Places = frozenset[int]
+NO_PLACES: Places = frozenset()
+Cells = tuple[int, ...]
+"""NUMA nodes, ascending."""
+
+
+class Pool(NamedTuple):
+    """Devices of one resource. ``cells``: of each its NUMA node. ``pairs``: of GPUs, how well each
+    two are linked; empty if nobody tells. ``to_gpus``: devices x GPUs, how near each is, in the
+    order of the pool ``gpus``; empty if nobody tells. ``is_shared``: one may go to many."""
+
+    cells: tuple[int, ...]
+    pairs: tuple[tuple[int, ...], ...] = ()
+    to_gpus: tuple[tuple[int, ...], ...] = ()
+    gpus: str = ""
+    is_shared: bool = False
+
+    @property
+    def is_placed(self) -> bool:
+        """The machine tells where some of them are."""
+        return any(cell != UNKNOWN for cell in self.cells)
+
+
+class Room(NamedTuple):
+    """What is free on a node. ``devices``: resource -> places in its pool, by name. ``memory``:
+    bytes by NUMA node in the order of ``Hardware.memory``."""
+
+    cpus: Cpus
+    devices: tuple[tuple[str, Places], ...] = ()
+    memory: tuple[int, ...] = ()
+
+    def places(self, resource: str) -> Places:
+        """Free devices of a resource."""
+        return dict(self.devices).get(resource, NO_PLACES)
+
+    def less(self, share: "Share", hardware: "Hardware") -> "Room":
+        """What is left when a container has its share."""
+        return self._changed(share, hardware, takes=True)
+
+    def plus(self, share: "Share", hardware: "Hardware") -> "Room":
+        """What is free once a container has gone."""
+        return self._changed(share, hardware, takes=False)
+
+    def _changed(self, share: "Share", hardware: "Hardware", *, takes: bool) -> "Room":
+        own = dict(share.devices)
+        devices = tuple(
+            (
+                name,
+                free
+                if hardware.pools[name].is_shared
+                else free - frozenset(own.get(name, ()))
+                if takes
+                else free | frozenset(own.get(name, ())),
+            )
+            for name, free in self.devices
+        )
+        held = dict(share.memory)
+        sign = -1 if takes else 1
+        memory = tuple(
+            free + sign * held.get(cell, 0)
+            for (cell, _), free in zip(hardware.memory, self.memory, strict=True)
+        )
+        return Room(self.cpus - share.cpus if takes else self.cpus | share.cpus, devices, memory)
+
+
+class Share(NamedTuple):
+    """What a container has alone. ``devices``: resource -> places; ``memory``: NUMA node -> bytes,
+    where the kubelet keeps books of it."""
+
+    cpus: Cpus = NOTHING
+    devices: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    memory: tuple[tuple[int, int], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.cpus or self.devices or self.memory)
+
+
+class Hardware:
+    """A kind of machine. ``memory``: NUMA node -> bytes for pods, where the kubelet keeps books of
+    it, else empty. ``known``: answers that hang on what is free alone, for all nodes of the kind.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        pools: Mapping[str, Pool] | None = None,
+        memory: Mapping[int, int] | None = None,
+    ) -> None:
+        self.machine = machine
+        cells = machine.cells
+        # A device of a NUMA node without CPUs (a GPU's own memory, for one) hints at nothing.
+        self.pools = {
+            name: pool._replace(
+                cells=tuple(cell if cell in cells else UNKNOWN for cell in pool.cells)
+            )
+            for name, pool in sorted((pools or {}).items())
+        }
+        self.memory = tuple(sorted((cell, size) for cell, size in (memory or {}).items()))
+        self._pairs = {
+            name: np.array(pool.pairs, np.int64) if pool.pairs else _unlinked(len(pool.cells))
+            for name, pool in self.pools.items()
+        }
+        self.known: dict[Hashable, object] = {}
+
+    @property
+    def everything(self) -> Room:
+        """All of it."""
+        return Room(
+            self.machine.all,
+            tuple((name, frozenset(range(len(pool.cells)))) for name, pool in self.pools.items()),
+            tuple(size for _, size in self.memory),
+        )
+
+    def worth(self, resource: str, places: Collection[int]) -> int:
+        """The sum of how well each two of these GPUs are linked."""
+        some = sorted(places)
+        return int(self._pairs[resource][np.ix_(some, some)].sum()) // 2
+
+    def chosen(
+        self, resource: str, free: Places, count: int, cells: Cells, with_gpus: Sequence[int]
+    ) -> tuple[int, ...] | None:
+        """``count`` of the free devices, those of ``cells`` first; None if there are too few.
+
+        ``with_gpus``: GPUs that the same container has, which network cards are to be near to.
+        """
+        pool = self.pools[resource]
+        if count > len(free):
+            return None
+        inside = {place for place in free if pool.cells[place] in cells}
+        aligned = inside if len(inside) >= count else free
+        if pool.to_gpus and with_gpus:
+            return _nearest(pool, aligned, count, with_gpus)
+        return gpu_links.best(self._pairs[resource], free, count, pool.cells, aligned)
+
+
+def _nearest(pool: Pool, free: Collection[int], count: int, gpus: Sequence[int]) -> tuple[int, ...]:
+    """A device for each GPU in turn, the nearest that is left."""
+    left = sorted(free)
+    found: list[int] = []
+    while len(found) < count:
+        gpu = gpus[len(found) % len(gpus)]
+        nearest = max(left, key=lambda place: (pool.to_gpus[place][gpu], -place))
+        left.remove(nearest)
+        found.append(nearest)
+    return tuple(sorted(found))
+
+
+def _unlinked(size: int) -> gpu_links.Scores:
+    return np.zeros((size, size), np.int64)

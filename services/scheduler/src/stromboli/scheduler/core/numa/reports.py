@@ -1,0 +1,139 @@
+"""What a node's agent says, in the words of ``hardware``."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from stromboli.scheduler.core import gpu_links
+from stromboli.scheduler.core.numa.hardware import Hardware, Places, Pool, Share
+from stromboli.shared import cpu_lists
+from stromboli.shared.api import numa
+from stromboli.shared.messages import node_topology
+
+GPU = "nvidia.com/gpu"
+MIG = "nvidia.com/mig-"
+STATIC_MEMORY = "Static"
+"""The kubelet's memory manager policy that keeps books by NUMA node."""
+_PARTS = gpu_links.WAYS["INTERNAL"]
+
+
+class Devices(NamedTuple):
+    """A pool, the ids of its devices in their order, and those that nobody should be given."""
+
+    pool: Pool
+    ids: tuple[str, ...]
+    unwell: Places = frozenset()
+
+
+def places(told: node_topology.NodeTopology) -> dict[int, numa.CpuPlace]:
+    """Where each CPU is; a core is known by its lowest CPU. Raises ValueError."""
+    found: dict[int, numa.CpuPlace] = {}
+    for core in told.cores:
+        own = cpu_lists.parsed(core.cpus)
+        for cpu in own:
+            found[cpu] = numa.CpuPlace(numa=core.cell, socket=core.socket, core=min(own))
+    return found
+
+
+def memory(told: node_topology.NodeTopology) -> dict[int, int]:
+    """Bytes by NUMA node, where the kubelet keeps books of them."""
+    if told.kubelet.memory_policy != STATIC_MEMORY:
+        return {}
+    return {cell.id: cell.memory_bytes for cell in told.cells if cell.memory_bytes}
+
+
+def pools(told: node_topology.NodeTopology, allocatable: Mapping[str, int]) -> dict[str, Devices]:
+    """Devices by resource. One whose device plugin counts other things than the devices that are
+    there (shares of a GPU in turns, say) is left out: nobody can tell which one a share is of."""
+    return {
+        resource: devices
+        for resource, devices in (*_gpus(told), *_slices(told), *_nics(told, allocatable))
+        if devices.pool.is_shared or allocatable.get(resource, 0) <= len(devices.ids)
+    }
+
+
+def _gpus(told: node_topology.NodeTopology) -> Iterator[tuple[str, Devices]]:
+    whole = [at for at, gpu in enumerate(told.gpus) if not gpu.mig]
+    if not whole:
+        return
+    pairs: tuple[tuple[int, ...], ...] = ()
+    if told.ways:
+        nvlinks = told.nvlinks or [[0] * len(told.gpus)] * len(told.gpus)
+        found = gpu_links.scores(told.ways, nvlinks, [gpu.to_switch for gpu in told.gpus])
+        pairs = tuple(tuple(int(found[one, other]) for other in whole) for one in whole)
+    own = [told.gpus[at] for at in whole]
+    yield (
+        GPU,
+        Devices(
+            Pool(tuple(gpu.cell for gpu in own), pairs),
+            tuple(gpu.uuid for gpu in own),
+            frozenset(at for at, gpu in enumerate(own) if gpu.problems),
+        ),
+    )
+
+
+def _slices(told: node_topology.NodeTopology) -> Iterator[tuple[str, Devices]]:
+    """Parts of one GPU are taken together, so that others stay whole."""
+    by_profile: dict[str, list[tuple[str, node_topology.Gpu]]] = {}
+    for gpu in told.gpus:
+        for part in gpu.slices:
+            by_profile.setdefault(part.profile.replace("+", "."), []).append((part.uuid, gpu))
+    for profile, parts in sorted(by_profile.items()):
+        parents = [gpu for _, gpu in parts]
+        pairs = tuple(
+            tuple(
+                _PARTS if one.uuid == other.uuid and here != there else 0
+                for there, other in enumerate(parents)
+            )
+            for here, one in enumerate(parents)
+        )
+        yield (
+            MIG + profile,
+            Devices(
+                Pool(tuple(gpu.cell for gpu in parents), pairs),
+                tuple(uuid for uuid, _ in parts),
+                frozenset(at for at, gpu in enumerate(parents) if gpu.problems),
+            ),
+        )
+
+
+def _nics(
+    told: node_topology.NodeTopology, allocatable: Mapping[str, int]
+) -> Iterator[tuple[str, Devices]]:
+    """RDMA resources. As many as there are cards: each is one; more: each card goes to many."""
+    own = [nic for nic in told.nics if nic.rdma]
+    whole = [at for at, gpu in enumerate(told.gpus) if not gpu.mig]
+    for resource in sorted(allocatable):
+        count = allocatable.get(resource, 0)
+        if "rdma" not in resource or not own or 0 < count < len(own):
+            continue
+        to_gpus = tuple(
+            tuple(gpu_links.WAYS.get(nic.ways[at], 0) if nic.ways else 0 for at in whole)
+            for nic in own
+        )
+        pool = Pool(tuple(nic.cell for nic in own), (), to_gpus, GPU, count > len(own))
+        unwell = frozenset(at for at, nic in enumerate(own) if not nic.is_up)
+        yield resource, Devices(pool, tuple(nic.rdma for nic in own), unwell)
+
+
+def share(
+    holding: node_topology.Holding, ids: Mapping[str, Sequence[str]], hardware: Hardware
+) -> Share:
+    """What a container holds of this hardware. Raises ValueError for CPUs that are none."""
+    devices: dict[str, tuple[int, ...]] = {}
+    for held in holding.devices:
+        known = {name: place for place, name in enumerate(ids.get(held.resource, ()))}
+        places_ = sorted(known[name] for name in held.ids if name in known)
+        if places_:
+            devices[held.resource] = tuple(places_)
+    cells = {cell for cell, _ in hardware.memory}
+    sizes: dict[int, int] = {}
+    for block in holding.memory:
+        own = [cell for cell in block.cells if cell in cells]
+        if block.kind == "memory" and own:
+            for cell in own:
+                sizes[cell] = sizes.get(cell, 0) + block.size_bytes // len(own)
+    return Share(
+        cpu_lists.parsed(holding.cpus) & hardware.machine.all,
+        tuple(sorted(devices.items())),
+        tuple(sorted(sizes.items())),
+    )

@@ -1,0 +1,419 @@
+"""The plugin numa-aware and devices: which GPUs and cards a pod gets, and who has which."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.scheduler.tests import machines, sessions, usual
+from services.scheduler.tests.cell import Cell, draft
+from services.scheduler.tests.machines import GPU, aligning, container, holding, node, observed
+from stromboli.scheduler.core import policy
+from stromboli.scheduler.core import session as session_core
+from stromboli.scheduler.core.framework import model, session, views
+from stromboli.scheduler.core.plugins import numa_aware
+from stromboli.shared import envelope, keys, topics
+from stromboli.shared.api import core, meta
+from stromboli.shared.messages import node_topology as told
+from stromboli.testkit import builders
+
+TIER: sessions.Tier = [
+    sessions.plugin(name) for name in ("priority", "gang", "predicates", "nodeorder")
+] + [sessions.plugin("numa-aware", {"weight": 1000})]
+
+
+def pods(name: str, *containers: core.Container, count: int = 1, **more: Any) -> list[meta.Object]:
+    return usual.gang(name, count, containers=list(containers), **more)
+
+
+def closed(*objects: msgspec.Struct, run: str = "allocate") -> session.Session:
+    return usual.closed(*objects, tier=TIER, run=run)
+
+
+def devices(decided: session.Session, resource: str = GPU) -> dict[str, list[str]]:
+    """Pod -> what its first container gets, without the node's name."""
+    return {
+        key.partition("/")[2]: [
+            each.rpartition("-")[2]
+            for each in next(iter(msgspec.json.decode(notes[keys.DEVICES]).values()))[resource]
+        ]
+        for key, notes in decided.decisions.annotations.items()
+        if keys.DEVICES in notes
+    }
+
+
+# Which
+
+
+def test_gpus_of_a_quad_go_together() -> None:
+    """On a cube mesh four GPUs are a quad, and a pair of the other quad has two links."""
+    cube = observed(nvlinks=machines.CUBE_MESH)
+    decided = closed(node(), cube, *pods("a", container(gpus=4)), *pods("b", container(gpus=2)))
+    assert devices(decided) == {"a-0": ["0", "1", "2", "3"], "b-0": ["4", "7"]}
+
+
+def test_a_single_gpu_is_the_one_that_the_others_miss_least() -> None:
+    """A pair is broken already: its other half goes first."""
+    decided = closed(
+        node(gpus=4),
+        observed(gpus=4, nvlinks={(0, 1): 4, (2, 3): 4}, holdings=[holding("x-0", 2)]),
+        *pods("x", container(gpus=1), node="n1"),
+        *pods("a", container(gpus=1)),
+    )
+    assert devices(decided) == {"a-0": ["3"]}
+
+
+def test_a_machine_with_a_whole_clique_left_is_better_for_two() -> None:
+    """Both have two GPUs left; on n2 they are linked."""
+    pairs = {(0, 1): 4, (2, 3): 4}
+    decided = closed(
+        node("n1", 4),
+        node("n2", 4),
+        observed("n1", gpus=4, nvlinks=pairs, holdings=[holding("x-0", 0, 2)]),
+        observed("n2", gpus=4, nvlinks=pairs, holdings=[holding("y-0", 2, 3, node="n2")]),
+        *pods("x", container(gpus=2), node="n1"),
+        *pods("y", container(gpus=2), node="n2"),
+        *pods("a", container(gpus=2)),
+    )
+    assert usual.binds(decided) == {"a-0": "n2"}
+    assert devices(decided) == {"a-0": ["0", "1"]}
+
+
+def test_cpus_gpus_memory_and_cards_come_from_one_numa_node() -> None:
+    """NUMA node 0 has the CPUs but only one GPU left; all of it comes from 1."""
+    kubelet = aligning("single-numa-node", memory_policy="Static")
+    there = observed(gpus=4, nics=4, kubelet=kubelet, holdings=[holding("x-0", 0)])
+    wants = container(gpus=2, cpu=3, memory="4Gi", rdma__hca=2)
+    decided = closed(
+        node(gpus=4, rdma__hca=4),
+        there,
+        *pods("x", container(gpus=1), node="n1"),
+        *pods("a", wants),
+    )
+    notes = decided.decisions.annotations["default/a-0"]
+    assert notes[keys.CPUS] == '{"main":"4-6"}'
+    assert msgspec.json.decode(notes[keys.DEVICES]) == {
+        "main": {GPU: ["GPU-n1-2", "GPU-n1-3"], "rdma/hca": ["mlx5_2", "mlx5_3"]}
+    }
+    assert msgspec.json.decode(notes[keys.TOPOLOGY_DECISION]) == {
+        "numa": {"1": {"cpu": "3", "memory": str(4 * 2**30), GPU: "2", "rdma/hca": "2"}}
+    }
+
+
+def test_gpus_that_lie_apart_are_a_misfit_where_one_numa_node_is_insisted_on() -> None:
+    kubelet = aligning("single-numa-node")
+    held = holding("x-0", 0, 2)
+    running = pods("x", container(gpus=2), node="n1")
+    wants = pods("a", container(gpus=2))
+    there = observed(gpus=4, kubelet=kubelet, holdings=[held])
+    decided = closed(node(gpus=4), there, *running, *wants)
+    assert refusals(decided) == {numa_aware.MISFIT: 1}
+    easy = observed(gpus=4, kubelet=aligning("best-effort"), holdings=[held])
+    assert devices(closed(node(gpus=4), easy, *running, *wants)) == {"a-0": ["1", "3"]}
+
+
+def test_a_card_is_the_one_beside_the_gpu() -> None:
+    decided = closed(
+        node(gpus=4, rdma__hca=4),
+        observed(gpus=4, nics=4, nvlinks={(0, 1): 4, (2, 3): 4}, holdings=[holding("x-0", 0)]),
+        *pods("x", container(gpus=1), node="n1"),
+        *pods("a", container(gpus=1, rdma__hca=1)),
+    )
+    assert devices(decided) == {"a-0": ["1"]}
+    assert devices(decided, "rdma/hca") == {"a-0": ["mlx5_1"]}
+
+
+def test_cards_that_many_share_are_never_used_up() -> None:
+    decided = closed(
+        node(gpus=2, rdma__hca=64),
+        observed(gpus=2, nics=1),
+        *pods("a", container(gpus=1, rdma__hca=1), count=2),
+    )
+    assert devices(decided, "rdma/hca") == {"a-0": ["mlx5_0"], "a-1": ["mlx5_0"]}
+
+
+def test_slices_of_one_gpu_are_taken_before_those_of_another() -> None:
+    """GPUs that are not begun stay whole."""
+    mig: dict[str, Any] = {"nvidia.com__mig-1g.10gb": 1}
+    has: dict[str, Any] = {"nvidia.com__mig-1g.10gb": 4}
+    decided = closed(
+        node(gpus=0, **has),
+        observed(
+            gpus=2,
+            slices={0: ["1g.10gb"] * 2, 1: ["1g.10gb"] * 2},
+            holdings=[
+                told.Holding(
+                    namespace="default",
+                    pod="x-0",
+                    devices=(
+                        told.HeldDevices(resource="nvidia.com/mig-1g.10gb", ids=("MIG-n1-1-0",)),
+                    ),
+                )
+            ],
+        ),
+        *pods("x", container(**mig), node="n1"),
+        *pods("a", container(**mig)),
+    )
+    assert msgspec.json.decode(decided.decisions.annotations["default/a-0"][keys.DEVICES]) == {
+        "main": {"nvidia.com/mig-1g.10gb": ["MIG-n1-1-1"]}
+    }
+
+
+def test_a_pod_as_a_whole_lies_on_one_numa_node_where_its_kubelet_aligns_pods() -> None:
+    """Container by container each has its own; together they are too many."""
+    two = [container(name, cpu=3, memory="1Gi") for name in ("c0", "c1")]
+    for scope, count in (("container", 1), ("pod", 0)):
+        kubelet = aligning("single-numa-node", topology_scope=scope)
+        decided = closed(node(gpus=0), observed(gpus=0, kubelet=kubelet), *pods("a", *two))
+        assert len(usual.binds(decided)) == count
+
+
+def test_a_container_that_runs_before_the_others_is_asked_for_too() -> None:
+    """It is refused by the kubelet although the pod's others would fit."""
+    kubelet = aligning("single-numa-node")
+    big = container("first", cpu=5, memory="1Gi")
+    (group, pod) = pods("a", container(cpu=1, memory="1Gi"))
+    assert isinstance(pod, core.Pod)
+    spec = msgspec.structs.replace(pod.spec, init_containers=(big,))
+    decided = closed(
+        node(gpus=0),
+        observed(gpus=0, kubelet=kubelet),
+        group,
+        msgspec.structs.replace(pod, spec=spec),
+    )
+    assert usual.binds(decided) == {}
+
+
+# What cannot be had
+
+
+def refusals(decided: session.Session, name: str = "a") -> Mapping[str, int]:
+    job = decided.jobs[f"default/{name}"]
+    return dict(job.fit_errors[f"pod-default-{name}-0"].refusals)
+
+
+def test_a_gpu_that_is_not_well_is_not_given() -> None:
+    decided = closed(node(gpus=2), observed(gpus=2, sick=[0]), *pods("a", container(gpus=1)))
+    assert devices(decided) == {"a-0": ["1"]}
+    both = closed(node(gpus=2), observed(gpus=2, sick=[0]), *pods("a", container(gpus=2)))
+    assert refusals(both) == {numa_aware.TOO_FEW: 1}
+
+
+def test_a_gpu_that_vanishes_is_nobodys() -> None:
+    """What a pod had of it is no trouble for the others."""
+    decided = closed(
+        node(gpus=1),
+        observed(gpus=1, holdings=[holding("x-0", 3)]),
+        *pods("x", container(), node="n1"),
+        *pods("a", container(gpus=1)),
+    )
+    assert devices(decided) == {"a-0": ["0"]}
+
+
+def test_gpus_that_are_counted_in_parts_are_not_told_apart() -> None:
+    """Its plugin gives each to several in turns: the pod is placed, and nothing is claimed."""
+    decided = closed(node(gpus=16), observed(gpus=4), *pods("a", container(gpus=1)))
+    assert usual.binds(decided) == {"a-0": "n1"}
+    assert devices(decided) == {}
+
+
+def test_nothing_is_chosen_beside_a_pod_whose_gpus_nobody_knows() -> None:
+    """It came to the node without us, and the node does not tell who has what."""
+    decided = closed(
+        node(gpus=2),
+        observed(gpus=2),
+        *pods("x", container(gpus=1), node="n1"),
+        *pods("a", container(gpus=1)),
+    )
+    assert usual.binds(decided) == {"a-0": "n1"}
+    assert devices(decided) == {}
+
+
+def test_a_node_whose_agent_is_silent_takes_nobody_who_insists() -> None:
+    """Others go there as before."""
+    there = observed(gpus=0, kubelet=aligning("single-numa-node"), silent_since=builders.NOON)
+    wants = container(cpu=1, memory="1Gi")
+    insists = {keys.NUMA_TOPOLOGY_POLICY: "single-numa-node"}
+    decided = closed(node(gpus=0), there, *pods("a", wants, annotations=insists))
+    assert refusals(decided) == {numa_aware.SILENT: 1}
+    assert usual.binds(closed(node(gpus=0), there, *pods("a", wants))) == {"a-0": "n1"}
+
+
+def test_ways_that_nobody_knows_are_said_and_the_report_does_not_count() -> None:
+    there = observed(gpus=4, near="XYZ")
+    decided = closed(node(gpus=4), there, *pods("a", container(gpus=1)))
+    assert usual.binds(decided) == {"a-0": "n1"}
+    assert any("hardware of node n1: 'XYZ' is none of" in each for each in decided.complaints)
+
+
+# Who has what
+
+
+def test_what_a_trial_took_is_free_again() -> None:
+    """A gang that needs five GPUs of four leaves them to the next."""
+    decided = closed(
+        node(gpus=4),
+        observed(gpus=4),
+        *pods("a", container(gpus=1), count=5),
+        *pods("b", container(gpus=4)),
+    )
+    assert devices(decided) == {"b-0": ["0", "1", "2", "3"]}
+
+
+def test_a_victims_gpus_are_free_for_whom_it_goes_for() -> None:
+    """Evicted in a trial and taken back, it has what it had."""
+    within = usual.opened(
+        node(gpus=4),
+        observed(gpus=4, holdings=[holding("x-0", 0, 1)]),
+        *pods("x", container(gpus=2), node="n1"),
+        *pods("a", container(gpus=3)),
+        *pods("b", container(gpus=2)),
+        tier=TIER,
+    )
+    victim, asker, other = (
+        next(iter(within.jobs[f"default/{name}"].tasks.values())) for name in ("x", "a", "b")
+    )
+    assert not fits(within, asker)
+    trial = within.statement()
+    trial.evict(victim, "to try")
+    assert fits(within, asker)
+    trial.pipeline(asker, "n1")
+    trial.discard()
+    assert not fits(within, asker)
+    again = within.statement()
+    again.allocate(other, "n1")
+    again.commit()
+    assert devices(within) == {"b-0": ["2", "3"]}
+
+
+def fits(within: session.Session, task: model.Task) -> bool:
+    """Whether the plugin finds devices for the task on the only node."""
+    view = views.View(within.nodes, task)
+    found = [
+        check
+        for tests in within.functions("predicate", "enablePredicate")
+        for test in tests
+        for check in test(task, view)
+        if check.reason == numa_aware.TOO_FEW
+    ]
+    return all(bool(check.passed.all()) for check in found)
+
+
+def test_what_was_decided_is_taken_before_the_node_tells_of_it_and_after_a_restart() -> None:
+    """A decision in flight, a bound pod, a report that lags behind: each GPU is given once."""
+    cell = Cell()
+    cell.see(builders.make_queue(), node(gpus=4))
+    cell.apply(cell.log.append(told_draft(observed(gpus=4))))
+    cell.see(*pods("a", container(gpus=2)))
+    first = written(cell)
+    assert first == {"a-0": ["GPU-n1-0", "GPU-n1-1"]}
+    cell.see(*pods("b", container(gpus=2)))
+    assert written(cell) == {"b-0": ["GPU-n1-2", "GPU-n1-3"]}
+    cell.answer("refused", "a-0", decision=0)
+    assert written(cell) == first
+
+
+def told_draft(message: told.TopologyObserved) -> envelope.Draft:
+    return envelope.Draft(
+        topic=topics.TOPOLOGY, key=message.node, message=message, time=builders.NOON
+    )
+
+
+def written(cell: Cell) -> dict[str, list[str]]:
+    """The GPUs that the next session's binds write."""
+    how = policy.Policy(configured=sessions.configured(TIER))
+    decided = session_core.decide(cell.picture, builders.NOON, how)
+    for each in decided.decisions:
+        cell.apply(cell.log.append(draft(topics.DECISIONS, each.pod_group, each)))
+    return {
+        bind.pod: msgspec.json.decode(bind.annotations[keys.DEVICES])["main"][GPU]
+        for each in decided.decisions
+        for bind in each.binds
+    }
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("come"), st.integers(1, 4)),
+        st.tuples(st.just("go"), st.integers(0, 5)),
+        st.tuples(st.just("report"), st.integers(0, 5)),
+    ),
+    max_size=12,
+)
+
+
+@given(STEPS, st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"]))
+@settings(max_examples=60)
+def test_no_gpu_and_no_cpu_is_given_twice(steps: list[tuple[str, int]], kubelets: str) -> None:
+    """Whatever comes, goes and is reported when: each session is a restart, it knows objects only.
+    What is released is given again: who does not fit in finds it taken."""
+    running: dict[str, core.Pod] = {}
+    reported: dict[str, told.Holding] = {}
+    for at, (what, number) in enumerate(steps):
+        if what == "go" and running:
+            gone = sorted(running)[number % len(running)]
+            del running[gone]
+            reported.pop(gone, None)
+        elif what == "report" and running:
+            seen = sorted(running)[number % len(running)]
+            reported[seen] = held(running[seen])
+        elif what == "come":
+            there = observed(gpus=4, holdings=list(reported.values()), kubelet=aligning(kubelets))
+            wants = pods(f"g{at}", container(gpus=number, cpu=number, memory="1Gi"))
+            decided = closed(node(gpus=4), there, *running.values(), *wants)
+            taken = sum(len(held(pod).devices[0].ids) for pod in running.values())
+            for name in usual.binds(decided):
+                running[name] = bound(wants[1], decided.decisions.annotations[f"default/{name}"])
+            if kubelets in ("none", "best-effort"):
+                assert len(usual.binds(decided)) == (number <= 4 - taken)
+        gpus = [each for pod in running.values() for each in held(pod).devices[0].ids]
+        assert len(gpus) == len(set(gpus))
+        if kubelets != "none":
+            cpus = [each for pod in running.values() for each in own_cpus(pod)]
+            assert len(cpus) == len(set(cpus))
+
+
+def bound(pod: meta.Object, notes: Mapping[str, str]) -> core.Pod:
+    assert isinstance(pod, core.Pod)
+    merged = {**(pod.metadata.annotations or {}), **notes}
+    return msgspec.structs.replace(
+        pod,
+        metadata=msgspec.structs.replace(pod.metadata, annotations=merged),
+        spec=msgspec.structs.replace(pod.spec, node_name="n1"),
+        status=msgspec.structs.replace(pod.status),
+    )
+
+
+def held(pod: core.Pod) -> told.Holding:
+    notes = pod.metadata.annotations or {}
+    ids = msgspec.json.decode(notes[keys.DEVICES])["main"][GPU]
+    cpus = msgspec.json.decode(notes.get(keys.CPUS, "{}")).get("main", "")
+    return told.Holding(
+        namespace="default",
+        pod=pod.metadata.name,
+        cpus=cpus,
+        devices=(told.HeldDevices(resource=GPU, ids=tuple(ids)),),
+    )
+
+
+def own_cpus(pod: core.Pod) -> frozenset[int]:
+    from stromboli.shared import cpu_lists
+
+    return cpu_lists.parsed(held(pod).cpus)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_report_that_is_gone_or_cannot_be_read_is_none(gone: bool) -> None:
+    """The pod is placed as if there had never been one; what was known is not gone by."""
+    cell = Cell()
+    cell.see(builders.make_queue(), node(gpus=4))
+    cell.apply(cell.log.append(told_draft(observed(gpus=4))))
+    if gone:
+        empty = envelope.Draft(topic=topics.TOPOLOGY, key="n1", message=None, time=builders.NOON)
+        cell.apply(cell.log.append(empty))
+    else:
+        cell.apply(cell.log.garble(topics.TOPOLOGY, "n1"))
+    assert cell.picture.world.surroundings.hardware == {}
