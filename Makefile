@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test properties test-real e2e check format lock real-tools real-up real-down clean
+.PHONY: help setup demo test properties test-real e2e check docs format lock real-tools real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` builds the environment anew with that one.
@@ -14,7 +14,7 @@ BIN := .venv/bin
 # Checks of generated files, each by the module that generates it.
 GENERATORS := stromboli.shared.asyncapi stromboli.shared.crds stromboli.shared.policies \
 	stromboli.controller.lifecycle_diagram stromboli.admission.openapi \
-	stromboli.cli.reference tools.charts
+	stromboli.cli.reference tools.charts tools.docs.settings
 
 SERVICES := admission controller monitor scheduler
 NODES ?= 100
@@ -54,13 +54,19 @@ e2e: setup real-tools ## the end-to-end scenarios, embedded, reordered and real:
 	STROM_REAL=1 STROM_DISORDER=$$round $(BIN)/pytest -q tests/e2e/test_way_round.py && passed=$$((passed + 1)); done; \
 	echo "$$passed of $(REPEAT) rounds passed"; test $$passed -eq $(REPEAT)
 
-check: setup ## formatting, lint, types, imports between rooms, generated files
+check: setup ## formatting, lint, types, imports between rooms, generated files, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@for generator in $(GENERATORS); do \
 	echo "$(BIN)/python -m $$generator --check"; $(BIN)/python -m $$generator --check || exit 1; done
+	@$(MAKE) --no-print-directory docs
+
+docs: setup ## the documentation site in .site, every warning an error (`make check` does this, too)
+	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going \
+	-d .site/doctrees docs .site/html
+	@echo "open .site/html/index.html"
 
 format: setup ## rewrite the sources as ruff wants them
 	$(BIN)/ruff format .
@@ -91,5 +97,5 @@ real-down: setup ## stop exactly what real-up started
 	@$(BIN)/python -m stromboli.testkit.real_up down
 
 clean: ## remove the environment and every tool's cache (not .strom: state and jobs of yours)
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .site
 	find . -name __pycache__ -not -path './.strom/*' -prune -exec rm -rf {} +

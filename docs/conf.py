@@ -1,0 +1,29 @@
+"""How the documentation site is built: ``make docs``.
+
+Pages are Markdown that also reads well where the repository is shown. Those that describe a
+format (REST, topics, objects) are a few words of ours, and the whole of what is generated from the
+code, added when the site is built.
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # tools.docs has the generated parts
+
+from tools.docs import site  # noqa: E402 - found by the line above
+
+project = "Stromboli"
+author = "The Stromboli authors"
+extensions = ["myst_parser", "sphinx_copybutton"]
+nitpicky = True
+myst_heading_anchors = 4
+copybutton_prompt_text = "$ "
+copybutton_only_copy_prompt_lines = True
+html_theme = "furo"
+html_title = "Stromboli"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_copy_source = False
+setup = site.setup

@@ -1,0 +1,45 @@
+"""Markdown as the generated pages need it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table; nothing for no rows."""
+    lines = [f"| {' | '.join(map(cell, row))} |" for row in rows]
+    if lines:
+        yield f"| {' | '.join(head)} |"
+        yield "|" + "---|" * len(head)
+        yield from lines
+
+
+def cell(text: str) -> str:
+    """Text that breaks no table: one line, bars escaped."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def code(text: object) -> str:
+    """As code; nothing for nothing."""
+    return f"`{text}`" if str(text) else ""
+
+
+def kind(schema: dict[str, object]) -> str:
+    """A JSON schema's type in a few words: ``list of string``, ``one of: Open, Closed``."""
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        return reference.rpartition("/")[2]
+    options = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(options, list):
+        return " or ".join(dict.fromkeys(kind(option) for option in options))
+    values = schema.get("enum")
+    if isinstance(values, list):
+        return "one of " + ", ".join(f"`{value}`" if value else "nothing" for value in values)
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    items = schema.get("items")
+    if schema.get("type") == "array" and isinstance(items, dict):
+        return f"list of {kind(items)}"
+    inner = schema.get("additionalProperties")
+    if schema.get("type") == "object" and isinstance(inner, dict) and inner:
+        return f"map to {kind(inner)}"
+    named = schema.get("type", "anything")
+    return "integer or string" if schema.get("x-kubernetes-int-or-string") else str(named)

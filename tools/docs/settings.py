@@ -1,0 +1,146 @@
+"""The page of all settings, docs/settings.md, from the services' own Structs.
+
+    python -m tools.docs.settings [--check]
+
+With ``--check`` nothing is written, and the exit status is 1 if the file is not what would be.
+"""
+
+import ast
+import importlib
+import inspect
+import sys
+import textwrap
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from stromboli.shared.bus.kafka import KafkaSettings
+from stromboli.shared.cluster.kubernetes import KubernetesSettings
+from tools.docs import markdown
+
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "docs" / "settings.md"
+SHARED: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
+    ("Kafka", "STROM_KAFKA_", KafkaSettings),
+    ("Kubernetes", "STROM_KUBERNETES_", KubernetesSettings),
+)
+_SECRETS = ("password", "token", "secret")
+_HEAD = """# Settings
+
+Written from the code by `python -m tools.docs.settings`; do not edit.
+
+A service reads its settings from the environment once, at its start, and stops with every mistake
+named: a value of the wrong type, a name that is unknown and looks like one of its own. Lists are
+written with commas. Secrets are masked wherever settings are logged.
+
+`strom` itself reads `STROM_SERVER` (the address of REST) and `STROM_NAMESPACE`, and with
+`STROM_TRACEBACK=1` shows where an error of its own comes from. Services send traces where
+`OTEL_EXPORTER_OTLP_ENDPOINT` says.
+"""
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One field, as a user meets it."""
+
+    name: str
+    kind: str
+    default: str
+    text: str
+
+
+def rendered() -> str:
+    """The whole page."""
+    sections = [
+        (path.name, f"STROM_{path.name.upper()}_", _settings_of(path.name))
+        for path in sorted((ROOT / "services").iterdir())
+        if (path / "src").is_dir()
+    ]
+    lines = [_HEAD]
+    for title, prefix, struct in (*sections, *SHARED):
+        lines += [f"## {title}", ""]
+        if (title, prefix, struct) in SHARED:
+            lines += [f"In every service that talks to {title}, alike.", ""]
+        rows = (
+            (markdown.code(it.name), it.kind, it.default, it.text)
+            for it in settings(struct, prefix)
+        )
+        lines += [*markdown.table(("variable", "type", "default", ""), rows), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def settings(struct: type[msgspec.Struct], prefix: str) -> Iterator[Setting]:
+    """All fields of a Struct but nested ones, which are sections of their own."""
+    texts = documented(struct)
+    for field in msgspec.structs.fields(struct):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            continue
+        yield Setting(
+            name=prefix + field.name.upper(),
+            kind=_kind(field.type),
+            default=_default(field),
+            text=texts.get(field.name, ""),
+        )
+
+
+def documented(struct: type) -> dict[str, str]:
+    """Field -> the text below it, of the Struct and of those it derives from."""
+    found: dict[str, str] = {}
+    for each in reversed(struct.__mro__):
+        if each in (object, msgspec.Struct) or not issubclass(each, msgspec.Struct):
+            continue
+        body = typing.cast(
+            ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]
+        )
+        for statement, below in zip(body.body, body.body[1:], strict=False):
+            if (
+                isinstance(statement, ast.AnnAssign)
+                and isinstance(statement.target, ast.Name)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+            ):
+                text = str(below.value.value)
+                found[statement.target.id] = " ".join(text.replace("``", "`").split())
+    return found
+
+
+def _settings_of(service: str) -> type[msgspec.Struct]:
+    module = importlib.import_module(f"stromboli.{service}.settings")
+    found: type[msgspec.Struct] = module.Settings
+    return found
+
+
+def _kind(annotation: object) -> str:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal:
+        return "one of " + ", ".join(f"`{value}`" for value in arguments)
+    if origin is tuple:
+        return f"list of {_kind(arguments[0])}"
+    if arguments:
+        return " or ".join(_kind(each) for each in arguments if each is not type(None))
+    names = {str: "text", int: "number", float: "number", bool: "true or false"}
+    return names.get(typing.cast(type, annotation), getattr(annotation, "__name__", ""))
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return "none"
+    value = field.default
+    if isinstance(value, tuple):
+        value = ",".join(map(str, value))
+    if isinstance(value, bool):
+        value = str(value).lower()
+    if any(word in field.name for word in _SECRETS) or value in ("", None, msgspec.NODEFAULT):
+        return ""
+    return markdown.code(value)
+
+
+if __name__ == "__main__":
+    made = rendered()
+    if sys.argv[1:] == ["--check"]:
+        if not FILE.is_file() or FILE.read_text(encoding="utf-8") != made:
+            sys.exit("docs/settings.md is not up to date; run python -m tools.docs.settings")
+    else:
+        FILE.write_text(made, encoding="utf-8")
+        print(f"wrote {FILE}")
