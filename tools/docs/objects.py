@@ -42,15 +42,13 @@ def lines(definitions: Mapping[str, Document]) -> Iterator[str]:
 
 
 def _rows(kind: str, path: str, schema: Document) -> Iterator[tuple[str, ...]]:
-    whole_job = _JOBS.get(kind)
-    if path == whole_job:
-        yield markdown.code(path), "[a Job's spec](#job)", "", schema.get("description", "")
-        return
-    if path not in ("spec", "status"):
-        yield _row(path, schema)
-    for row in fields(schema, path):
-        if not whole_job or not row[0].startswith(f"`{whole_job}."):
-            yield row
+    whole_job = _JOBS.get(kind, "")
+    rows = [_row(path, schema)] if path not in ("spec", "status") or path == whole_job else []
+    for place, *rest in (*rows, *fields(schema, path)):
+        if place == f"`{whole_job}`":
+            yield place, "[a Job's spec](#job)", *rest[1:]
+        elif not whole_job or not place.startswith(f"`{whole_job}."):
+            yield place, *rest
 
 
 def fields(schema: Document, path: str) -> Iterator[tuple[str, ...]]:
