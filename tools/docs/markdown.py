@@ -1,6 +1,9 @@
 """Markdown as the generated pages need it."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+Document = dict[str, Any]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -22,7 +25,7 @@ def code(text: object) -> str:
     return f"`{text}`" if str(text) else ""
 
 
-def kind(schema: dict[str, object]) -> str:
+def kind(schema: Document) -> str:
     """A JSON schema's type in a few words: ``list of string``, ``one of: Open, Closed``."""
     reference = schema.get("$ref")
     if isinstance(reference, str):

@@ -1,0 +1,119 @@
+"""The generated parts of pages: everything that the code has, in words that break no table."""
+
+import json
+from collections import Counter
+
+import msgspec
+import pytest
+import yaml
+
+from stromboli.scheduler.core.framework import reading
+from stromboli.shared import crds, topics
+from tools.docs import gangs, markdown, objects, rest, settings, site
+from tools.docs import topics as topics_page
+
+
+class Broker(msgspec.Struct, frozen=True, kw_only=True):
+    address: str = "here"
+    """Where it is | ``host``."""
+
+
+class Usual(msgspec.Struct, frozen=True, kw_only=True):
+    names: tuple[str, ...] = ("a", "b")
+    """Whose they
+    are."""
+    wait_s: float
+    password: str = "hidden"
+
+
+class Settings(Usual, frozen=True, kw_only=True):
+    broker: Broker = Broker()
+    is_on: bool = False
+
+
+def test_settings_are_named_as_the_environment_has_them_with_what_stands_below_the_field() -> None:
+    found = {it.name: it for it in settings.settings(Settings, "STROM_X_")}
+    assert [*found] == ["STROM_X_NAMES", "STROM_X_WAIT_S", "STROM_X_PASSWORD", "STROM_X_IS_ON"]
+    assert found["STROM_X_NAMES"] == settings.Setting(
+        name="STROM_X_NAMES", kind="list of text", default="`a,b`", text="Whose they are."
+    )
+    assert found["STROM_X_WAIT_S"].default == "none"
+    assert found["STROM_X_IS_ON"].default == "`false`"
+
+
+def test_a_secrets_default_is_not_shown() -> None:
+    assert "hidden" not in str(list(settings.settings(Settings, "")))
+
+
+def test_text_of_the_code_breaks_no_table() -> None:
+    (setting,) = settings.settings(Broker, "")
+    assert list(markdown.table(("", ""), [(setting.name, setting.text)]))[-1] == (
+        "| ADDRESS | Where it is \\| `host`. |"
+    )
+    assert list(markdown.table(("a",), [])) == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "array", "items": {"type": "string"}}, "list of string"),
+        ({"$ref": "#/components/schemas/Job"}, "Job"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "integer or null"),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, "map to integer"),
+        ({"enum": ["", "Open"]}, "one of nothing, `Open`"),
+        ({}, "anything"),
+    ],
+)
+def test_types_are_said_in_words(schema: markdown.Document, words: str) -> None:
+    assert markdown.kind(schema) == words
+
+
+def test_every_topic_and_message_is_on_the_page() -> None:
+    text = site.generated("topics")
+    for topic in topics.ALL:
+        assert f"| `{topic.name}` |" in text
+        for message in topic.messages:
+            assert f"### {message.__name__}\n" in text
+
+
+def test_every_request_is_on_the_page_with_its_parameters() -> None:
+    description = json.loads((site.DOCS / "openapi.json").read_text())
+    text = "\n".join(rest.lines(description))
+    for path, methods in description["paths"].items():
+        for method in methods:
+            assert f"### {method.upper()} {path}\n" in text
+
+
+def test_fields_of_objects_are_paths_and_a_job_inside_of_others_is_told_once() -> None:
+    text = "\n".join(
+        objects.lines({each["spec"]["names"]["kind"]: each for each in crds.documents()})
+    )
+    assert "| `spec.tasks[].policies[].exitCode` | integer |" in text
+    assert text.count("`spec.tasks[].replicas`") == 1
+    assert "| `spec.jobTemplate.spec` | [a Job's spec](#job) |" in text
+    assert "spec.jobTemplate.spec." not in text
+    assert "| `action` | string |" in text
+
+
+def test_pages_get_what_they_ask_for_and_nothing_else() -> None:
+    source = ["a\n<!-- generated: objects -->\n```mermaid\ndrawn\n```\n[b](../cli/README.md#c)"]
+    site.complete(source)
+    assert "## Queue" in source[0]
+    assert "drawn" not in source[0]
+    assert source[0].endswith("[b](strom.md#c)")
+    with pytest.raises(ValueError, match="nobody generates 'x'"):
+        site.generated("x")
+
+
+def test_the_picture_shows_what_it_says() -> None:
+    """One by one all places are taken and no job is whole; as gangs two are, and others hold
+    nothing."""
+    alone = Counter(pod[0] for pod in gangs.decided(yaml.safe_load(gangs.ONE_BY_ONE)))
+    assert alone.total() == gangs.NODES * gangs.PLACES
+    assert max(alone.values()) < gangs.PODS
+    whole = Counter(pod[0] for pod in gangs.decided(dict(reading.DEFAULT)))
+    assert whole == {"A": gangs.PODS, "B": gangs.PODS}
+
+
+def test_a_message_without_fields_is_its_type() -> None:
+    assert list(topics_page.fields({"type": "string"}, {})) == ["string"]
