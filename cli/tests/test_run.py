@@ -50,6 +50,19 @@ def test_a_dry_run_asks_no_server_and_its_manifest_can_be_applied(
     assert json.loads(as_json) == yaml.safe_load(ran.stdout)
 
 
+def test_a_job_may_wait_for_others_in_slurms_words(house: Any, strom: Any) -> None:
+    made = manifest(strom, "b", "--dependency", "afterok:a:c,afterany:d")
+    assert made["metadata"]["annotations"] == {"stromboli.sh/after": "afterok:a:c,afterany:d"}
+    wrong = strom("job", "run", "b", "-d", "afterburner:a")
+    assert wrong.exit_code == 2
+    assert "is no condition" in " ".join(wrong.stderr.split())
+    missing = strom("job", "run", "b", "-d", "afterok:nobody")
+    assert missing.exit_code == 1
+    assert "there is no job nobody" in " ".join(missing.stderr.split())
+    assert strom("job", "run", "a").exit_code == 0
+    assert strom("job", "run", "b", "-d", "afterok:a").exit_code == 0
+
+
 def test_an_array_runs_as_many_at_once_as_it_says(house: Any, strom: Any) -> None:
     spec = manifest(strom, "a", "--array", "0-999%50")["spec"]
     assert (spec["array"], spec["tasks"][0]["replicas"]) == ({"indexes": "0-999"}, 50)

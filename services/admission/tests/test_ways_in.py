@@ -201,6 +201,19 @@ async def test_resource_groups_send_pods_where_the_operator_wants_them(tmp_path:
         assert await patched() == {}
 
 
+async def test_a_job_may_wait_for_one_that_is_there_or_comes_in_with_it(ways: Ways) -> None:
+    """In any order in the manifest; through the webhook, only for one that is there."""
+    waiting = admission_cases.job_after("afterok:first")
+    case = Case(name="", kind=kinds.JOBS, document=waiting)
+    body = msgspec.json.encode(request(case, waiting))
+    before = msgspec.json.decode(await ways.door.answer("/jobs/validate", body))
+    assert "there is no job first" in before["response"]["status"]["message"]
+    both = {"objects": [waiting, admission_cases.job(name="first")]}
+    assert (await ways.rest.post("/v1/apply", json=both)).status_code == 200
+    after = msgspec.json.decode(await ways.door.answer("/jobs/validate", body))
+    assert after["response"]["allowed"]
+
+
 async def test_a_namespace_may_say_the_queue_of_what_names_none(ways: Ways) -> None:
     annotations = {keys.NAMESPACE_QUEUE: "child"}
     namespace = core.Namespace(metadata=meta.ObjectMeta(name="default", annotations=annotations))

@@ -5,7 +5,6 @@ import pytest
 
 from stromboli.controller.core import pods, second_look
 from stromboli.shared.api import batch, kinds
-from stromboli.shared.api.meta import ObjectMeta
 from stromboli.testkit import admission_cases
 from stromboli.testkit.admission_cases import Case
 
@@ -16,7 +15,7 @@ CASES = [
 
 def read(case: Case, status: batch.JobStatus | None = None) -> batch.Job:
     found = kinds.JOBS.decode(msgspec.json.encode(case.document))
-    meta = ObjectMeta(name=found.metadata.name, namespace="default", uid="u")
+    meta = msgspec.structs.replace(found.metadata, namespace="default", uid="u")
     return msgspec.structs.replace(found, metadata=meta, status=status or batch.JobStatus())
 
 

@@ -28,7 +28,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line says. ``minimum`` None: all replicas start together or not at all.
 
     ``time``: how long it may take, and what is expected. ``array``: indexes; ``replicas`` of them
-    run at once then, each for itself.
+    run at once then, each for itself. ``after``: what has to become of other jobs first.
     """
 
     name: str
@@ -47,6 +47,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     workdir: str = ""
     time: timedelta | None = None
     array: str = ""
+    after: str = ""
 
 
 def document(spec: RunSpec) -> Document:
@@ -84,10 +85,13 @@ def document(spec: RunSpec) -> Document:
         job_spec["runningEstimate"] = f"{job_spec['activeDeadlineSeconds']}s"
     if spec.priority_class:
         job_spec["priorityClassName"] = spec.priority_class
+    named: Document = {"name": spec.name, "namespace": spec.namespace}
+    if spec.after:
+        named["annotations"] = {keys.AFTER: spec.after}
     return {
         "apiVersion": kinds.JOBS.api_version,
         "kind": kinds.JOBS.kind,
-        "metadata": {"name": spec.name, "namespace": spec.namespace},
+        "metadata": named,
         "spec": job_spec,
     }
 

@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 from stromboli.cli import apply, job_check, job_spec, job_wait, options, output, script, waiting
 from stromboli.cli.errors import CommandError, UsageError
-from stromboli.shared import durations
+from stromboli.shared import durations, job_order
 from stromboli.shared.api import kinds
 
 SUFFIX_LENGTH = 5
@@ -164,6 +164,16 @@ def run(
             help="Run once for each index, which STROM_ARRAY_INDEX says: 0-999%50 for 50 at once.",
         ),
     ] = None,
+    dependency: Annotated[
+        str | None,
+        typer.Option(
+            "--dependency",
+            "-d",
+            metavar="CONDITION:JOB",
+            help="Begin only when other jobs have: afterok:JOB[:JOB], afternotok, afterany (ended) "
+            "or after (begun); several conditions with commas.",
+        ),
+    ] = None,
     environment: Annotated[
         list[str] | None,
         typer.Option(
@@ -260,6 +270,7 @@ def run(
             workdir=workdir,
             time=_time(time),
             array=indexes,
+            after=_after(dependency),
         )
         document = job_spec.document(spec)
     if dry_run:
@@ -335,6 +346,14 @@ def _environment(given: Sequence[str]) -> dict[str, str]:
             )
         variables[name] = value if equals else os.environ[name]
     return variables
+
+
+def _after(text: str | None) -> str:
+    try:
+        job_order.parse(text or "")
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--dependency") from None
+    return text or ""
 
 
 def _time(text: str | None) -> Any:

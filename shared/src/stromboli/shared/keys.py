@@ -47,6 +47,8 @@ EVICTED_AT = PREFIX + "evicted-at"
 IDEMPOTENCY = PREFIX + "idempotency"
 """Digest of the idempotency key and the request that made the object, so that a repetition knows
 its own work."""
+AFTER = PREFIX + "after"
+"""Job: which jobs come first, as ``afterok:prepare,afterany:backup``."""
 ATTEMPT = PREFIX + "attempt"
 """Pod annotation: the how manieth pod of its job's task and index this is, from 1 on."""
 INDEX_RETRY = PREFIX + "index-retry"

@@ -7,6 +7,7 @@ admitted objects.
 
 import asyncio
 import contextlib
+from collections.abc import Collection
 from typing import Any, TypeVar
 
 import msgspec
@@ -24,6 +25,7 @@ from stromboli.shared import (
     telemetry,
     topics,
 )
+from stromboli.shared.admission import jobs as job_rules
 from stromboli.shared.admission import patch, review
 from stromboli.shared.admission.patch import Document
 from stromboli.shared.api import core, kinds, meta
@@ -129,6 +131,8 @@ class Door:
         before = request.old_object if request.operation == "UPDATE" else None
         try:
             found = await self._violations(kind, request.operation, document, before, {})
+            if kind == kinds.JOBS and request.operation == "CREATE":
+                found += await self._absent(request.namespace, document, ())
         except errors.OutsideError as error:
             return _not_now(request.uid, error)
         self._record(
@@ -211,6 +215,9 @@ class Door:
             found = await self._violations(
                 submission.kind, operation, submission.document, submission.before, together
             )
+            if submission.kind == kinds.JOBS and operation == "CREATE":
+                coming = {it.name for it in submissions if it.kind == kinds.JOBS}
+                found += await self._absent(submission.namespace, submission.document, coming)
             refused.append(found + self._foreign(submission))
         return refused
 
@@ -321,6 +328,19 @@ class Door:
             return found
         queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
         return judged()
+
+    async def _absent(
+        self, namespace: str, document: Document, coming: Collection[str]
+    ) -> tuple[Violation, ...]:
+        """Jobs that a new one waits for, which neither are there nor come in with it."""
+        found = []
+        for name in review.waited_for(document):
+            if name not in coming:
+                try:
+                    await self._cluster.get(kinds.JOBS, namespace, name)
+                except errors.NotFoundError:
+                    found.append(job_rules.missing(name))
+        return tuple(found)
 
     async def _listed(self, kind: Kind[T]) -> list[T]:
         """All readable objects of a kind as they are now; none where the kind is not installed."""

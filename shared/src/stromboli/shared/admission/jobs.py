@@ -8,7 +8,15 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from stromboli.shared import dependencies, indexes, job_plugins, keys, network, tools
+from stromboli.shared import (
+    dependencies,
+    indexes,
+    job_order,
+    job_plugins,
+    keys,
+    network,
+    tools,
+)
 from stromboli.shared.admission import naming, pod_template, policies, topology
 from stromboli.shared.admission import queues as queue_rules
 from stromboli.shared.admission.defaults import min_available
@@ -44,6 +52,7 @@ def of_itself(job: batch.Job) -> Iterator[Violation]:
             reason=f"{job.metadata.name!r} is not a job's name",
             expected=naming.LABEL_EXPECTED,
         )
+    yield from _of_order(job)
     if not spec.tasks:
         yield Violation(path="spec.tasks", reason="no task", expected="at least one task")
     seen: dict[str, int] = {}
@@ -71,6 +80,30 @@ def of_itself(job: batch.Job) -> Iterator[Violation]:
     yield from tools.problems(job)
 
 
+AFTER_PATH = f"metadata.annotations[{keys.AFTER}]"
+
+
+def _of_order(job: batch.Job) -> Iterator[Violation]:
+    try:
+        waits = job_order.of(job)
+    except ValueError as error:
+        yield Violation(path=AFTER_PATH, reason=str(error), expected=job_order.FORM)
+        return
+    if job.metadata.name in {wait.job for wait in waits}:
+        yield Violation(
+            path=AFTER_PATH, reason="the job waits for itself", expected="names of other jobs"
+        )
+
+
+def missing(name: str) -> Violation:
+    """What is wrong with waiting for a job that is not there: a slip of the pen waits for ever."""
+    return Violation(
+        path=AFTER_PATH,
+        reason=f"there is no job {name} in this namespace",
+        expected="jobs that are there, or come in with this one",
+    )
+
+
 def updated(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
     """Everything wrong with a change of a job's spec."""
     spec = job.spec
@@ -89,6 +122,8 @@ def updated(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
             reason=f"{spec.min_available} is not possible with {replicas} replicas in all",
             expected=f"0 to {replicas}",
         )
+    if job.metadata.annotation(keys.AFTER) != before.metadata.annotation(keys.AFTER):
+        yield from _of_order(job)
     if job.metadata.annotation(keys.USER) != before.metadata.annotation(keys.USER):
         yield Violation(
             path=f"metadata.annotations[{keys.USER}]",

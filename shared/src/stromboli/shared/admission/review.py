@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from stromboli.shared import crds, job_plugins, keys, network
+from stromboli.shared import crds, job_order, job_plugins, keys, network
 from stromboli.shared.admission import (
     cron_jobs,
     defaults,
@@ -125,6 +125,15 @@ def violations(
         return found or (_unreadable(error),)
     said = {violation.path for violation in found}
     return (*found, *(violation for violation in ours if violation.path not in said))
+
+
+def waited_for(document: Document) -> tuple[str, ...]:
+    """Names of other jobs that a job waits for; none if that cannot be read."""
+    try:
+        job = kinds.JOBS.decode(msgspec.json.encode(document))
+    except (msgspec.DecodeError, ValueError):
+        return ()
+    return tuple(name for name in job_order.names(job) if name != job.metadata.name)
 
 
 def queues_in_doubt(found: tuple[Violation, ...]) -> bool:

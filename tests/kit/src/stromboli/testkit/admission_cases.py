@@ -87,6 +87,13 @@ def job(*, name: str = "train", **spec: Any) -> Document:
     return made(kinds.JOBS, name, spec={**whole, **spec})
 
 
+def job_after(text: str) -> Document:
+    """The job, which waits for others."""
+    document = job()
+    document["metadata"]["annotations"] = {keys.AFTER: text}
+    return document
+
+
 def _tasks(*tasks: Document, **spec: Any) -> Document:
     return job(tasks=list(tasks), **{"minAvailable": 0, **spec})
 
@@ -198,6 +205,11 @@ JOBS_WRONG: dict[str, tuple[str, Document]] = {
     ),
 }
 JOBS_WRONG_AROUND: dict[str, tuple[str, Document]] = {
+    "waiting-in-words-that-are-none": (
+        f"metadata.annotations[{keys.AFTER}]",
+        job_after("later:other"),
+    ),
+    "waiting-for-itself": (f"metadata.annotations[{keys.AFTER}]", job_after("afterok:train")),
     "a-tier-name-that-no-hypernode-has": (
         "spec.networkTopology",
         job(networkTopology={"mode": "hard", "highestTierName": "rock"}),

@@ -21,6 +21,7 @@ from stromboli.controller.core import (
     facts,
     happenings,
     history,
+    job_waits,
     lifecycle,
     made_jobs,
     manifest,
@@ -94,8 +95,8 @@ def due(picture: view.View, key: str, now: datetime) -> datetime | None:
     job = picture.job(key)
     if job is None or not picture.is_ours(job) or picture.is_going(job):
         return None
-    # What waits for its maker is looked at when that changes.
-    times = [] if made_jobs.is_awaited(picture, job) else [expires_at(job)]
+    # What waits for its maker, or for another job, is looked at when that changes.
+    times = [] if _is_awaited(picture, job) else [expires_at(job)]
     if job.status.state.phase in _RULED:
         times += [job.status.deadline_at, job.status.retry_at]
         times.append(policies.due(job, picture.pods_of(job.metadata.uid)))
@@ -128,7 +129,7 @@ def _advance(picture: view.View, job: Job, seen: tasks.Look, now: datetime) -> c
             return ((_write(job, status),),)
         if happenings.is_overdue(job, now):
             return ((_write(job, moves.after(job, "DeadlineExceeded", seen.counts, now)),),)
-    is_possible = phase != "Pending" or not any(pods.obstacles(job, picture.plugins))
+    is_possible = phase != "Pending" or not any(_obstacles(picture, job))
     event = lifecycle.judge(facts.of(picture, job, seen, now)) if is_possible else None
     if event is not None and not (event == "Failed" and ruling.delayed):
         return ((_write(job, moves.after(job, event, seen.counts, now)),),)
@@ -145,12 +146,18 @@ def _accept(picture: view.View, job: Job, counts: tasks.Tally, now: datetime) ->
     letting the PodGroup go first, and the scheduler sees it one write sooner.
     """
     status = moves.after(job, "Accepted", counts, now)
-    if any(pods.obstacles(job, picture.plugins)):
+    if any(_obstacles(picture, job)):
         return ((_write(job, status),),)
     made = (*_group_commands(picture, job), *_owned_objects(picture, job))
     status = msgspec.structs.replace(status, controlled_resources=_controlled(picture, job))
     write: commands.Stage = (_write(job, status),)
     return (made, write) if made else (write,)
+
+
+def _obstacles(picture: view.View, job: Job) -> Iterator[pods.Obstacle]:
+    """What keeps the job Pending."""
+    yield from pods.obstacles(job, picture.plugins)
+    yield from job_waits.obstacles(picture, job)
 
 
 def _write(job: Job, status: batch.JobStatus) -> commands.PatchJobStatus:
@@ -175,8 +182,8 @@ def _effects(
             stage += side_tools.removals(job, ())
             controlled = side_tools.without(plugin_objects.others_controlled(job))
     else:
-        obstacles = list(pods.obstacles(job, picture.plugins))
-        stage += [_about(job, "Warning", it.reason, it.message, now) for it in obstacles]
+        obstacles = list(_obstacles(picture, job))
+        stage += [_about(job, it.type, it.reason, it.message, now) for it in obstacles]
         stage += [
             _about(job, "Warning", it.reason, it.message, now)
             for it in pods.warnings(job, picture.plugins)
@@ -330,7 +337,13 @@ def _about(
 def _has_expired(picture: view.View, job: Job, now: datetime) -> bool:
     """Its time is over, and whoever made it knows its end: else it would be made again."""
     at = expires_at(job)
-    return at is not None and now >= at and not made_jobs.is_awaited(picture, job)
+    return at is not None and now >= at and not _is_awaited(picture, job)
+
+
+def _is_awaited(picture: view.View, job: Job) -> bool:
+    if job.status.state.phase not in lifecycle.FINISHED:
+        return False
+    return made_jobs.is_awaited(picture, job) or job_waits.is_awaited(picture, job)
 
 
 def _remove(job: Job) -> commands.Delete:

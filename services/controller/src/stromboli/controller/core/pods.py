@@ -6,7 +6,7 @@ that the same pod is built again after a crash.
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -32,10 +32,11 @@ in an array also its index and how many there are."""
 
 
 class Obstacle(msgspec.Struct, frozen=True):
-    """Why no pod of a job can be made: the Event's reason and text."""
+    """Why no pod of a job can be made: the Event's reason, text and type."""
 
     reason: str
     message: str
+    type: Literal["Normal", "Warning"] = "Warning"
 
 
 def group_name(job: Job) -> str:

@@ -99,8 +99,7 @@ class View:
         self._pods_of: dict[str, set[str]] = {}
         self._members: dict[str, set[str]] = {}
         self._orders: dict[Item, set[str]] = {}
-        self._children: dict[str, set[str]] = {}
-        self._made_from: dict[str, set[str]] = {}
+        self._kin = links.Kin()
         self._answers: dict[str, dict[commands.Question, Answer]] = {}
         self._unreadable: dict[str, set[str]] = {}
         self.books = books.Books()
@@ -145,11 +144,11 @@ class View:
 
     def children(self, owner_uid: str) -> list[batch.Job]:
         """Jobs that a flow or cron manages, by name."""
-        return self._jobs(self._children.get(owner_uid, ()))
+        return self._jobs(self._kin.of("maker", owner_uid))
 
     def made_from(self, template: str) -> list[batch.Job]:
         """Jobs that flows made from a template, by name."""
-        return self._jobs(self._made_from.get(template, ()))
+        return self._jobs(self._kin.of("template", template))
 
     def answer(self, pod_uid: str, question: commands.Question) -> Answer | None:
         """What the pod answered last."""
@@ -299,6 +298,10 @@ class View:
         self._answers.setdefault(asked.pod_uid, {})[asked.question] = answer
         return (Item("flow", asked.flow),) if answer.passed else ()
 
+    def waiting_for(self, key: str) -> list[batch.Job]:
+        """Jobs that name this one as coming first."""
+        return self._jobs(self._kin.of("before", key))
+
     def mark_enqueuing(self, pod_group_uid: str) -> None:
         """A decision lets the PodGroup's pods be made while its phase is being written."""
         self._enqueuing.add(pod_group_uid)
@@ -340,7 +343,7 @@ class View:
         if isinstance(after, core.Pod):
             self._index(change.key, after)
         if change.kind is kinds.JOBS:
-            self._index_children(change.key, before, after)
+            self._kin.follow(change.key, before, after)
         if change.kind is kinds.COMMANDS:
             self._index_orders(change.key, before, after)
         if isinstance(after, snapshot.Unknown):
@@ -363,7 +366,12 @@ class View:
             job = () if owner is None else (Item("job", owner),)
             return (*job, Item("podgroup", key))
         if kind is kinds.JOBS:
-            return (Item("job", key), *_items(links.makers(state)))
+            others = (*self._kin.of("before", key), *links.before(state))
+            return (
+                Item("job", key),
+                *_items(links.makers(state)),
+                *(Item("job", other) for other in others),
+            )
         if kind in links.MAKERS:
             return (
                 Item(links.MAKERS[kind], key),
@@ -412,18 +420,6 @@ class View:
             for job in self.children(maker.metadata.uid):
                 if job.spec.ttl_seconds_after_finished is not None:
                     yield Item("job", job.metadata.key)
-
-    def _index_children(self, key: str, before: snapshot.State, after: snapshot.State) -> None:
-        if isinstance(before, batch.Job):
-            if before.metadata.controller is not None:
-                _discard(self._children, before.metadata.controller.uid, key)
-            if template := links.template_of(before):
-                _discard(self._made_from, template, key)
-        if isinstance(after, batch.Job):
-            if after.metadata.controller is not None:
-                self._children.setdefault(after.metadata.controller.uid, set()).add(key)
-            if template := links.template_of(after):
-                self._made_from.setdefault(template, set()).add(key)
 
     def _jobs(self, job_keys: Iterable[str]) -> list[batch.Job]:
         found = (self.job(key) for key in sorted(job_keys))
