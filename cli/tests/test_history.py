@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.cli import history
+from stromboli.cli import history, output
 from stromboli.shared.api.task_history import TaskAttempt
 from stromboli.testkit.builders import NOON
 
@@ -31,6 +31,17 @@ def test_what_never_ran_has_waited_until_now() -> None:
     )
     cells = dict(zip(history.HEADERS, history.row(waiting, NOON.replace(minute=5)), strict=True))
     assert (cells["WAITED"], cells["RAN"]) == ("5m", "-")
+
+
+def test_devices_are_shown_where_anything_had_some() -> None:
+    plain = TaskAttempt(task="w", index=0, attempt=1, pod="p", pod_uid="u", state="Running")
+    had = msgspec.structs.replace(plain, devices={"nvidia.com/gpu": ("GPU-1", "GPU-2")})
+    rows = [history.row(each, NOON) for each in (plain, had)]
+    headers, shown = output.filled(history.HEADERS, rows)
+    assert [headers[-1], *(row[-1] for row in shown)] == ["DEVICES", "", "gpu GPU-1,GPU-2"]
+    headers, shown = output.filled(history.HEADERS, rows[:1])
+    assert headers[-1] == "AGE"
+    assert len(shown[0]) == len(headers)
 
 
 def test_every_attempt_is_listed_and_for_programs_as_json(house: Any, strom: Any) -> None:

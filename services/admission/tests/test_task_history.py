@@ -66,6 +66,13 @@ SECOND = (
 )
 
 
+def test_the_devices_of_an_attempt_stay_when_its_end_says_nothing_of_them() -> None:
+    had = {"nvidia.com/gpu": ("GPU-1",)}
+    found = fold(told("Bound", 1, devices=had), told("Failed", 2)).of(J)
+    assert found is not None
+    assert [attempt.devices for attempt in found.tasks] == [had]
+
+
 def test_an_attempt_has_its_node_its_end_and_its_times() -> None:
     found = fold(*FIRST).of(J)
     assert found is not None

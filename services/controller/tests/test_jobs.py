@@ -280,6 +280,27 @@ def test_events_tell_every_change_of_a_job_and_its_tasks_once() -> None:
     assert (last.exit_code, last.node, last.before) == (3, "n1", "Running")
 
 
+def test_events_tell_the_devices_that_a_task_was_bound_with() -> None:
+    """Also in its end, for whoever reads no more than that."""
+    world = enqueued(make_job(tasks=[make_task(replicas=1)]))
+    body = world.objects["pods", "default/j1-worker-0"]
+    notes = {keys.DEVICES: '{"main":{"nvidia.com/gpu":["GPU-1"]}}'}
+    merged = {**body["metadata"].get("annotations", {}), **notes}
+    world.put(kinds.PODS, {**body, "metadata": {**body["metadata"], "annotations": merged}})
+    world.settle()
+    world.run()
+    world.settle()
+    world.change_pod("default/j1-worker-0", "Succeeded", exit_code=0)
+    world.settle()
+    told = [it for _, it in world.told if isinstance(it, messages.TaskChanged)]
+    had = {"nvidia.com/gpu": ("GPU-1",)}
+    assert [(it.after, it.devices) for it in told] == [
+        ("Pending", {}),
+        ("Running", had),
+        ("Succeeded", had),
+    ]
+
+
 def test_an_event_is_told_after_a_kill_between_the_status_and_the_event() -> None:
     world = enqueued(make_job())
     world.run()

@@ -7,9 +7,22 @@ import msgspec
 import typer
 
 from stromboli.cli import options, output
+from stromboli.shared import devices
 from stromboli.shared.api.task_history import TaskAttempt, TaskHistory
 
-HEADERS = ("TASK", "INDEX", "ATTEMPT", "STATE", "REASON", "EXIT", "NODE", "WAITED", "RAN", "AGE")
+HEADERS = (
+    "TASK",
+    "INDEX",
+    "ATTEMPT",
+    "STATE",
+    "REASON",
+    "EXIT",
+    "NODE",
+    "WAITED",
+    "RAN",
+    "AGE",
+    "DEVICES",
+)
 
 
 def history(
@@ -43,7 +56,7 @@ def history(
         output.show_note("No attempts found.")
         return
     now = datetime.now(UTC)
-    output.show_table(HEADERS, [row(attempt, now) for attempt in attempts])
+    output.show_table(*output.filled(HEADERS, [row(attempt, now) for attempt in attempts]))
 
 
 def row(attempt: TaskAttempt, now: datetime) -> tuple[str, ...]:
@@ -60,6 +73,7 @@ def row(attempt: TaskAttempt, now: datetime) -> tuple[str, ...]:
         output.age(attempt.created_at, began),
         output.age(attempt.running_at, attempt.ended_at or now),
         output.age(attempt.created_at or attempt.bound_at, now),
+        devices.written(attempt.devices),
     )
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from stromboli.cli import explain, output, waiting
 from stromboli.client import answers
-from stromboli.shared import keys
+from stromboli.shared import devices, keys
 from stromboli.shared.api import batch, core
 
 HEADERS: tuple[str, ...] = (
@@ -16,7 +16,7 @@ HEADERS: tuple[str, ...] = (
 )  # fmt: skip
 WIDE_HEADERS: tuple[str, ...] = ("USER", "PRIORITY", "RAN", "REASON")
 """What ``-o wide`` has besides."""
-POD_HEADERS = ("POD", "TASK", "PHASE", "NODE", "AGE")
+POD_HEADERS = ("POD", "TASK", "PHASE", "NODE", "AGE", "DEVICES")
 TASK_HEADERS = ("TASK", "REPLICAS", "MIN", "IMAGE", "REQUESTS")
 
 
@@ -96,6 +96,7 @@ def pod_rows(pods: Sequence[core.Pod], now: datetime) -> list[tuple[str, ...]]:
             "Terminating" if pod.metadata.deletion_timestamp else pod.status.phase or "Pending",
             pod.spec.node_name,
             output.age(pod.metadata.creation_timestamp, now),
+            devices.written(devices.meant(pod.metadata.annotations)),
         )
         for pod in sorted(pods, key=_order)
     ]

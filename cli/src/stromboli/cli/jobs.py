@@ -87,7 +87,7 @@ def view(
     output.show_table(job_view.TASK_HEADERS, job_view.task_rows(job))
     if pods:
         output.show_lines([""])
-        output.show_table(job_view.POD_HEADERS, job_view.pod_rows(pods, now))
+        output.show_table(*output.filled(job_view.POD_HEADERS, job_view.pod_rows(pods, now)))
     output.show_lines(job_view.waits(explanation))
 
 

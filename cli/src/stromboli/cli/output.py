@@ -84,6 +84,15 @@ def show_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         show_lines(plain_table(headers, rows))
 
 
+def filled(
+    headers: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """The same without a last column in which nothing stands."""
+    if any(row[-1] for row in rows):
+        return headers, rows
+    return headers[:-1], [row[:-1] for row in rows]
+
+
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The table's lines without trailing blanks. An empty cell shows as ``-``."""
     cells = [list(headers), *([cell or NONE for cell in row] for row in rows)]

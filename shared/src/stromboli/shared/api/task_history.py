@@ -11,6 +11,7 @@ class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ``state``: Pending, Bound, Running, Unknown, Terminating, Succeeded, Failed or Gone (it went
     without an end of its own). ``reason``: why it ends, as in ``batch.events``. Times are None
     until it came so far, and where nobody saw it. ``attempt`` counts from 1, 0 if it is not known.
+    ``devices``: resource -> ids of those that were meant for it.
     """
 
     task: str
@@ -28,6 +29,7 @@ class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     running_at: datetime | None = None
     terminating_at: datetime | None = None
     ended_at: datetime | None = None
+    devices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:

@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+import msgspec
+
 from stromboli.shared.messages.base import Message, register
 
 
@@ -37,6 +39,7 @@ class TaskChanged(Message, frozen=True, kw_only=True):
 
     ``attempt``: the how manieth pod of this task and index it is, 0 if not known. ``reason``: why
     it ends (``Preempted``, ``NodeLost``, ``OOMKilled``, ``DeadlineExceeded``, or the kubelet's).
+    ``devices``: resource -> ids of those that were meant for it when it was bound.
     """
 
     job: str
@@ -54,6 +57,7 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     version: int = 0
     attempt: int = 0
     reason: str = ""
+    devices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
 @register("stromboli.batch.job_deleted.v1")

@@ -132,6 +132,7 @@ def _after(before: TaskAttempt | None, told: batch.TaskChanged) -> TaskAttempt:
         found,
         state=told.after,
         node=told.node or found.node,
+        devices=told.devices or found.devices,
         reason=told.reason or found.reason,
         exit_code=found.exit_code if told.exit_code is None else told.exit_code,
     )

@@ -11,7 +11,7 @@ from datetime import datetime
 import msgspec
 
 from stromboli.controller.core import causes, commands, manifest
-from stromboli.shared import envelope, errors, keys, topics
+from stromboli.shared import devices, envelope, errors, keys, topics
 from stromboli.shared.api import batch as batch_api
 from stromboli.shared.api import core
 from stromboli.shared.messages import batch
@@ -232,6 +232,7 @@ def _changed(
         version=manifest.version_of(pod),
         attempt=manifest.number(pod.metadata.annotation(keys.ATTEMPT)),
         reason=causes.told(pod) or ("" if before is None else before.reason),
+        devices=devices.meant(pod.metadata.annotations) if pod.spec.node_name else {},
     )
 
 
