@@ -13,7 +13,7 @@ from rich.console import Console
 from stromboli.local import accounts as account_files
 from stromboli.local import system
 from stromboli.local.cluster import OWN_NAME
-from stromboli.local.demo import experiment, real, report
+from stromboli.local.demo import experiment, real, report, traffic
 from stromboli.local.nodes import rules as rule_files
 from stromboli.local.nodes import simulated
 from stromboli.local.processes import machine
@@ -170,6 +170,9 @@ async def _demo(console: Console, state: Path) -> list[str]:
         if restarted.finished == restarted.jobs
         else "\nAfter a restart of everything not all jobs finished."
     )
+    apart, near = await traffic.shares(state / "traffic")
+    for line in report.traffic(apart, near):
+        console.print(line, highlight=False)
     console.print(
         "\nSo far nodes only played pods. Now real jobs: their commands run as processes of this "
         "machine,\neach with an address of its own, and find each other by name.\n"
@@ -177,4 +180,5 @@ async def _demo(console: Console, state: Path) -> list[str]:
     shown = await real.show(state / "real")
     for line in report.real_jobs(shown):
         console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
-    return [*report.failures([*trials, restarted], reasons), *shown.failures]
+    stayed = [] if near > apart else [f"{near:.0%} of the traffic stayed inside, as without"]
+    return [*report.failures([*trials, restarted], reasons), *stayed, *shown.failures]
