@@ -23,6 +23,10 @@ DEPTH ?= 50
 # Tests on all cores, each in runs of neighbours: these share what their fixtures started. The real
 # ones share one Kafka and one API server, so they run one after another.
 CORES = --numprocesses auto --dist worksteal
+# Tests whose examples Hypothesis makes: STROM_DEPTH multiplies how many.
+PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \
+	eviction_properties.py eviction_limits.py properties.py reservation.py reference.py runs.py \
+	world.py life.py nearness_properties.py)
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -43,8 +47,8 @@ else
 	@echo "Skipped: the tests on real Kafka and Kubernetes. They run with: make test-real"
 endif
 
-properties: setup ## the scheduler's properties in depth: make properties DEPTH=50 (minutes)
-	STROM_DEPTH=$(DEPTH) $(BIN)/pytest --timeout=0 services/scheduler/tests/test_session_properties.py
+properties: setup ## the scheduler's properties in depth: make properties DEPTH=50 (an hour)
+	STROM_DEPTH=$(DEPTH) $(BIN)/pytest $(CORES) --timeout=0 --durations=40 $(PROPERTIES)
 
 test-real: setup real-tools ## the tests on real Kafka and Kubernetes, none of them skipped
 	STROM_REAL=1 $(BIN)/pytest -m real

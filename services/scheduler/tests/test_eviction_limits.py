@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.tests import sessions
@@ -15,7 +15,7 @@ from stromboli.scheduler.core.framework import session
 from stromboli.scheduler.core.plugins import eviction_limits
 from stromboli.shared import keys
 from stromboli.shared.api import core, meta
-from stromboli.testkit import builders
+from stromboli.testkit import builders, depth
 
 LOW, HIGH = builders.make_priority_class("low", 1), builders.make_priority_class("high", 9)
 NODE = builders.make_node("n1", cpu="4")
@@ -192,7 +192,7 @@ def test_who_was_evicted_for_a_job_does_not_evict_it_back_within_the_window() ->
             assert decided.wake_at == builders.NOON + timedelta(minutes=10)
 
 
-@settings(max_examples=60, deadline=None)
+@depth.examples(60)
 @given(
     st.lists(st.integers(2, 6), min_size=1, max_size=2),
     st.lists(

@@ -2,13 +2,13 @@
 
 from datetime import timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.scheduler.core import actions, plugins, simulate
 from stromboli.scheduler.core.framework import cluster, reading
 from stromboli.shared.api import core
-from stromboli.testkit import builders
+from stromboli.testkit import builders, depth
 
 CAPACITY = 8
 CLASSES = (builders.make_priority_class("low", 10), builders.make_priority_class("high", 1000))
@@ -64,7 +64,7 @@ def simulated(
     return simulate.outcome("case", simulate.run(configured, given_objects))
 
 
-@settings(max_examples=300, deadline=None)
+@depth.examples(100)
 @given(ACTION, NODES, GANG, st.data())
 def test_evictions_are_needed_and_make_room_for_the_whole_gang(
     action: str, loads: list[list[int]], gang: list[int], data: st.DataObject

@@ -5,10 +5,8 @@ that a restart folds from compacted topics and from where the last session's rec
 session of the life, run again from its record and the log, decides the same byte for byte.
 """
 
-import os
-
 import msgspec
-from hypothesis import HealthCheck, event, settings
+from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -18,7 +16,7 @@ from stromboli.scheduler.core.framework import amounts
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import core, scheduling
 from stromboli.shared.messages import scheduling as messages
-from stromboli.testkit import builders, reference_scheduler, topic_log
+from stromboli.testkit import builders, depth, reference_scheduler, topic_log
 
 CPUS = ("1", "2", "3")
 NODE_NAMES = ("n1", "n2", "n3")
@@ -304,9 +302,4 @@ def by_content(decided: session.Session) -> list[messages.StatementDecided]:
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(
-    max_examples=int(os.environ.get("STROM_EXAMPLES", "25")),
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestLife.settings = settings(depth.examples(25), stateful_step_count=40)

@@ -1,26 +1,20 @@
 """Rules that hold for every small cluster: what decides nothing, and what never happens."""
 
-import os
 import random
 from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.tests.cell import POLICY, fold
 from stromboli.scheduler.core import session
 from stromboli.shared import units
 from stromboli.shared.api import core, meta
-from stromboli.testkit import builders, reference_scheduler, topic_log, worlds
+from stromboli.testkit import builders, depth, reference_scheduler, topic_log, worlds
 
-EXAMPLES = int(os.environ.get("STROM_EXAMPLES", "120"))
-"""Enough to find what is wrong within seconds; a long run takes thousands."""
-
-thorough = settings(
-    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+thorough = depth.examples(100)
 
 
 def objects(world: reference_scheduler.World) -> list[meta.Object]:

@@ -1,16 +1,12 @@
 """Whatever the cluster: a whole session decides as the slow, obvious one does."""
 
-import os
-
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from services.scheduler.tests import sessions
 from stromboli.scheduler.core import simulate
 from stromboli.shared.api import meta
-from stromboli.testkit import clusters, reference_session
+from stromboli.testkit import clusters, depth, reference_session
 
-EXAMPLES = int(os.environ.get("STROM_EXAMPLES", "120"))
-"""Enough to find what is wrong within seconds; a long run takes thousands."""
 TIERS = [
     [sessions.plugin(name) for name in ("priority", "gang", "conformance")],
     [
@@ -20,7 +16,7 @@ TIERS = [
 ]
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@depth.examples(100)
 @given(clusters.clusters())
 def test_a_session_decides_as_the_obvious_one_does(objects: list[meta.Object]) -> None:
     """Who passes the doors, who gets which node, and in which order."""

@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.tests import sessions, virtual
@@ -13,7 +13,7 @@ from stromboli.scheduler.core import simulate
 from stromboli.scheduler.core.plugins import plans, reservation
 from stromboli.shared import keys
 from stromboli.shared.api import meta
-from stromboli.testkit import builders
+from stromboli.testkit import builders, depth
 
 FIFO = sessions.queue("q", annotations={keys.QUEUE_POLICY: "fifo"})
 OTHER = sessions.queue("other")
@@ -202,7 +202,7 @@ def made(jobs: list[tuple[int, int, int, int, str, bool]], *, all_say: bool) -> 
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@depth.examples(60)
 @given(SIZES, JOBS)
 def test_with_true_run_times_nobody_starts_later_than_he_was_first_told(
     sizes: list[int], jobs: list[tuple[int, int, int, int, str, bool]]
@@ -221,7 +221,7 @@ def test_with_true_run_times_nobody_starts_later_than_he_was_first_told(
         assert decided.started[name] <= first
 
 
-@settings(max_examples=60, deadline=None)
+@depth.examples(60)
 @given(SIZES, JOBS)
 def test_the_first_to_wait_starts_no_later_than_if_nobody_might_pass_him(
     sizes: list[int], jobs: list[tuple[int, int, int, int, str, bool]]

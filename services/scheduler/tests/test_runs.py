@@ -4,14 +4,14 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.tests import sessions
 from stromboli.scheduler.core import plugins, simulate
 from stromboli.scheduler.core.framework import configuration, ladders, opening, session, views
 from stromboli.shared.api import meta
-from stromboli.testkit import clusters
+from stromboli.testkit import clusters, depth
 
 SINGLE = "single"
 FIRST = ("priority", "gang", "conformance")
@@ -64,7 +64,7 @@ def seen(within: session.Session) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=100, deadline=None)
+@depth.examples(100)
 @given(clusters.clusters())
 def test_runs_are_placed_as_task_by_task(objects: list[meta.Object]) -> None:
     """A plugin that cannot count makes the session ask for every task; it decides alike."""
@@ -72,7 +72,7 @@ def test_runs_are_placed_as_task_by_task(objects: list[meta.Object]) -> None:
     assert together == one_by_one
 
 
-@settings(max_examples=300, deadline=None)
+@depth.examples(300)
 @given(SCORES, st.integers(1, 30))
 def test_climbing_takes_the_best_there_is_each_time(scores: list[list[int]], count: int) -> None:
     """Whatever the scores do as nodes fill up, and wherever a node turns out to be full."""

@@ -1,13 +1,12 @@
 """The world as objects come and go: it decides as one made anew, and sessions leave no trace."""
 
-import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.tests import sessions, usual
@@ -22,13 +21,9 @@ from stromboli.scheduler.core.framework import (
     world,
 )
 from stromboli.shared.api import core, meta, scheduling
-from stromboli.testkit import builders, reference_scheduler, worlds
+from stromboli.testkit import builders, depth, reference_scheduler, worlds
 
-thorough = settings(
-    max_examples=int(os.environ.get("STROM_EXAMPLES", "60")),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+thorough = depth.examples(60)
 NOW = cluster.Cluster(now=builders.NOON + timedelta(minutes=1))
 Tier = sessions.Tier
 
