@@ -50,6 +50,10 @@ class Cell:
         )
         answer.raise_for_status()
 
+    async def delete(self, name: str) -> None:
+        answer = await self._http.delete(f"/v1/namespaces/default/jobs/{name}")
+        answer.raise_for_status()
+
     async def pods(self, name: str) -> list[dict[str, Any]]:
         answer = await self._http.get(f"/v1/namespaces/default/jobs/{name}/pods")
         found: list[dict[str, Any]] = answer.raise_for_status().json()["items"]

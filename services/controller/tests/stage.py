@@ -25,7 +25,7 @@ from stromboli.testkit import builders
 
 T = TypeVar("T", bound=msgspec.Struct)
 Obj = TypeVar("Obj", bound=meta.Object)
-WATCHED = tuple(kind for kind in kinds.WATCHED if kind is not kinds.NODES)
+WATCHED = tuple(kind for kind in kinds.WATCHED if kind not in {kinds.NODES, *kinds.OPTIONAL})
 
 
 class Stage:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from services.controller.tests import claims
 from services.controller.tests.stage import Stage
 from stromboli.local.bus import EmbeddedBus
 from stromboli.shared.api import kinds
@@ -85,6 +86,36 @@ async def test_a_command_stops_a_job_whose_status_another_controller_wrote(stage
     )
     await stage.submit(make_command(objects.unique("stop"), "TerminateJob", job))
     await stage.job(key, "Terminated")
+
+
+async def test_volumes_and_devices_are_written_as_kubernetes_takes_them(stage: Stage) -> None:
+    """Its volume controller binds the volume that we let name the claim, and its validation takes
+    our allocation."""
+    late = objects.unique("late")
+    await claims.late_class(stage, late, "kubernetes.io/no-provisioner")
+    claim = await claims.volume_claim(stage, objects.unique("c"), late)
+    disk = await claims.volume(stage, objects.unique("v"), late)
+    device = await claims.device_claim(stage, objects.unique("d"))
+    one, two = await claims.pods(stage, objects.unique("g"), objects.unique("g"))
+    answers = await claims.decide(
+        stage,
+        claims.bind(one, claims.to_volume(claim, disk.metadata.name)),
+        claims.bind(two, claims.to_devices(device, claims.allocation())),
+    )
+    assert answers == [("executed", ""), ("executed", "")]
+    bound = await stage.until(kinds.PERSISTENT_VOLUME_CLAIMS, claim.metadata.key, lambda _: True)
+    assert (bound.spec.volume_name, bound.status.phase) == (disk.metadata.name, "Bound")
+    given = await stage.until(kinds.RESOURCE_CLAIMS, device.metadata.key, lambda _: True)
+    assert given.status.allocation == claims.allocation()
+    # A bind that the API server refuses gives the devices back.
+    other = await claims.device_claim(stage, objects.unique("d"))
+    gone = msgspec.structs.replace(
+        one, metadata=msgspec.structs.replace(one.metadata, name=objects.unique("gone"))
+    )
+    refused = claims.bind(gone, claims.to_devices(other, claims.allocation("gpu-1")))
+    assert await claims.decide(stage, refused) == [("refused", "PodGone")]
+    free = await stage.until(kinds.RESOURCE_CLAIMS, other.metadata.key, lambda _: True)
+    assert (free.status.allocation, free.status.reserved_for) == (None, ())
 
 
 async def explain(stage: Stage, key: str, uid: str) -> None:

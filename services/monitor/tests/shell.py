@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
 
 import msgspec
 
@@ -39,6 +40,17 @@ async def monitoring(bus: bus_port.Bus, cluster: cluster_port.Cluster) -> AsyncI
         for each in (task, ready):
             each.cancel()
         await asyncio.gather(task, ready, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def going_on(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Something that never ends, until the end of the block."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def until(

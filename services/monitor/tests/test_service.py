@@ -1,7 +1,7 @@
 """The monitor over a log and a cluster: what it says, and when it says that it is ready."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pytest
 from services.monitor.tests import shell
 from stromboli.local.bus import EmbeddedBus
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import envelope, keys, snapshot, topics
+from stromboli.shared import envelope, errors, keys, snapshot, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
@@ -44,6 +44,46 @@ async def test_what_is_there_is_said_before_ready(
             sync.apply(record)
     assert [job.metadata.key for job in picture.objects(kinds.JOBS)] == ["default/j1"]
     assert sync.missing(kinds.WATCHED, builders.NOON, timedelta(seconds=1)) == ()
+
+
+class Partial(EmbeddedCluster):
+    """An API server that does not serve some kinds."""
+
+    unserved: frozenset[cluster_port.AnyKind] = frozenset()
+
+    async def list(
+        self,
+        kind: cluster_port.AnyKind,
+        namespace: str = "",
+        labels: Mapping[str, str] | None = None,
+    ) -> cluster_port.Listing:
+        if kind in self.unserved:
+            raise errors.NotFoundError(f"list {kind.plural}", "no such resource")
+        return await super().list(kind, namespace, labels)
+
+    async def watch(
+        self, kind: cluster_port.AnyKind, resource_version: str
+    ) -> AsyncGenerator[cluster_port.WatchEvent, None]:
+        if kind in self.unserved:
+            raise errors.NotFoundError(f"watch {kind.plural}", "no such resource")
+        async for event in super().watch(kind, resource_version):
+            yield event
+
+
+async def test_a_kind_that_is_not_served_has_no_objects(bus: bus_port.Bus, tmp_path: Path) -> None:
+    """Devices and shards are not part of every cluster: nobody waits for them. What was seen of
+    them before is gone."""
+    async with Partial(tmp_path / "cluster.db") as cluster:
+        await cluster.create(kinds.DEVICE_CLASSES, "", objects.make(kinds.DEVICE_CLASSES, "gpu"))
+        async with shell.monitoring(bus, cluster):
+            pass
+        cluster.unserved = kinds.OPTIONAL
+        async with shell.monitoring(bus, cluster):
+            sync = snapshot.Sync()
+            for record in await shell.said(bus, topics.SYNC):
+                sync.apply(record)
+    assert sync.missing(kinds.WATCHED, builders.NOON, timedelta(seconds=1)) == ()
+    assert (await shell.said(bus, topics.DEVICE_CLASSES))[-1].value is None
 
 
 async def test_each_change_is_said_and_an_end_is_a_tombstone(

@@ -42,6 +42,12 @@ def devices(
     return msgspec.convert({"metadata": metadata, "spec": spec}, resource.ResourceSlice)
 
 
+def named(node: str) -> core.NodeSelector:
+    """What ties a claim to a node."""
+    field = core.SelectorRequirement(key="metadata.name", operator="In", values=(node,))
+    return core.NodeSelector(node_selector_terms=(core.NodeSelectorTerm(match_fields=(field,)),))
+
+
 def claim(
     name: str,
     count: int = 1,

@@ -8,27 +8,13 @@ import msgspec
 
 from stromboli.scheduler.core import actions, plugins, simulate
 from stromboli.scheduler.core.framework import cluster, configuration, opening, reading, session
-from stromboli.shared.api import core, meta, numa, resource, scheduling, shard, topology
+from stromboli.shared.api import core, meta, scheduling
 from stromboli.shared.messages import node_topology
 from stromboli.testkit import builders
 
 FIELDS: Mapping[type[msgspec.Struct], str] = {
-    core.Node: "nodes",
-    core.Pod: "pods",
-    scheduling.PodGroup: "pod_groups",
-    scheduling.Queue: "queues",
-    core.PriorityClass: "priority_classes",
-    core.ResourceQuota: "resource_quotas",
-    core.PersistentVolume: "volumes",
-    core.PersistentVolumeClaim: "claims",
-    core.StorageClass: "storage_classes",
-    resource.ResourceClaim: "resource_claims",
-    resource.DeviceClass: "device_classes",
-    resource.ResourceSlice: "resource_slices",
-    shard.NodeShard: "node_shards",
-    topology.HyperNode: "hyper_nodes",
-    numa.Numatopology: "numa_topologies",
     node_topology.TopologyObserved: "hardware",
+    **{struct: field for field, struct in simulate.FIELDS.values()},
 }
 Tier = Sequence[Mapping[str, Any]]
 

@@ -8,7 +8,8 @@ import pytest
 
 from services.scheduler.tests import sessions, usual
 from stromboli.scheduler.core import simulate
-from stromboli.shared.api import core, meta, scheduling
+from stromboli.shared.api import core, meta, scheduling, storage
+from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders
 
 TAINT = core.Taint(key="gpu", value="yes", effect="NoSchedule")
@@ -68,10 +69,10 @@ def test_two_pods_of_one_host_port_do_not_share_a_node() -> None:
     assert usual.binds(decided) == {"g-0": "n1"}
 
 
-def claim(name: str, **spec: Any) -> core.PersistentVolumeClaim:
-    return core.PersistentVolumeClaim(
+def claim(name: str, **spec: Any) -> storage.PersistentVolumeClaim:
+    return storage.PersistentVolumeClaim(
         metadata=builders.make_meta("claim", name, "default"),
-        spec=core.PersistentVolumeClaimSpec(**spec),
+        spec=storage.PersistentVolumeClaimSpec(**spec),
     )
 
 
@@ -84,9 +85,9 @@ def mounting(name: str) -> core.Pod:
 
 
 def with_claims(
-    claims: Sequence[core.PersistentVolumeClaim],
-    volumes: Sequence[core.PersistentVolume] = (),
-    classes: Sequence[core.StorageClass] = (),
+    claims: Sequence[storage.PersistentVolumeClaim],
+    volumes: Sequence[storage.PersistentVolume] = (),
+    classes: Sequence[storage.StorageClass] = (),
 ) -> Any:
     """A session over two nodes, of which ``b`` is in zone 2."""
     cluster = sessions.given(
@@ -112,10 +113,10 @@ def test_a_pod_goes_where_its_volume_can_be_reached() -> None:
     term = core.NodeSelectorTerm(
         match_expressions=(core.SelectorRequirement(key="zone", operator="In", values=("2",)),)
     )
-    volume = core.PersistentVolume(
+    volume = storage.PersistentVolume(
         metadata=builders.make_meta("volume", "v"),
-        spec=core.PersistentVolumeSpec(
-            node_affinity=core.VolumeNodeAffinity(
+        spec=storage.PersistentVolumeSpec(
+            node_affinity=storage.VolumeNodeAffinity(
                 required=core.NodeSelector(node_selector_terms=(term,))
             )
         ),
@@ -127,13 +128,14 @@ def test_a_pod_goes_where_its_volume_can_be_reached() -> None:
 
 def test_a_claim_that_waits_for_its_consumer_is_bound_before_the_pod() -> None:
     """The bind is prepared; a claim that is not there keeps the pod waiting."""
-    late = core.StorageClass(
+    late = storage.StorageClass(
         metadata=builders.make_meta("class", "late"),
         provisioner="example.com/disks",
         volume_binding_mode="WaitForFirstConsumer",
     )
     decided = decide(with_claims([claim("data", storage_class_name="late")], [], [late]))
-    assert decided.decisions.preparations == {"default/g-0": ["bind claim default/data"]}
+    made = messages.ClaimedVolume(claim="data", uid="claim-default-data")
+    assert decided.decisions.preparations == {"default/g-0": [made]}
     waiting = decide(with_claims([]))
     (error,) = waiting.jobs["default/g"].fit_errors.values()
     assert str(error) == 'persistentvolumeclaim "data" not found'

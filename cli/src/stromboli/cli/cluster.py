@@ -18,9 +18,10 @@ def _group() -> None:
 def dump(server: options.Server = None) -> None:
     """Print what the scheduler sees as `strom simulate session --objects` takes it.
 
-    Nodes with their topology, namespaces, priority classes, queues, quotas, disruption budgets,
-    PodGroups and pods, with nothing that scheduling does not look at: no secrets, environments,
-    commands or foreign annotations. Volumes and resource claims the running scheduler does not see.
+    Nodes with their topology, shards and devices, namespaces, priority classes, queues, quotas,
+    disruption budgets, volumes and who claims them, PodGroups and pods, with nothing that
+    scheduling does not look at: no secrets, environments, commands, drivers' parameters or foreign
+    annotations.
     """
     with options.client(server) as client:
         seen = client.scheduling_input()

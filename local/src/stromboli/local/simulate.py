@@ -11,7 +11,7 @@ import typer
 
 from stromboli.cli import manifests
 from stromboli.cli.errors import CommandError
-from stromboli.local import packing
+from stromboli.local import packing, replaying
 from stromboli.scheduler import configured, discovery
 from stromboli.scheduler.core import simulate
 
@@ -19,6 +19,7 @@ app = typer.Typer(no_args_is_help=True, help="Try the scheduler's decisions with
 
 
 app.command()(packing.pack)
+app.command("replay")(replaying.again)
 
 
 class Failure(msgspec.Struct, frozen=True):

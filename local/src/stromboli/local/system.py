@@ -18,6 +18,7 @@ from stromboli.admission.door import Door
 from stromboli.admission.settings import DoorSettings
 from stromboli.controller import service as controller
 from stromboli.controller.settings import ControllerSettings
+from stromboli.local import volumes
 from stromboli.local.bus import EmbeddedBus
 from stromboli.local.cluster import EmbeddedCluster, Hook, Kubelet
 from stromboli.local.disorder import DisorderedBus, DisorderedCluster
@@ -155,6 +156,7 @@ async def running(
                 clock,
             ),
             simulated.Runner(cluster, options.rules, clock).run(),
+            volumes.Volumes(cluster_of("volumes")).run(),
             *([process_nodes.run()] if process_nodes.nodes else []),
         )
         async with asyncio.TaskGroup() as group:

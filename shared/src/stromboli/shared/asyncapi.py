@@ -35,6 +35,7 @@ one seen before on its topic, for its writer has been replaced."""
 
 _TEXT = {"type": "string"}
 _PLAIN: dict[type[inspect.Type], dict[str, Any]] = {
+    inspect.AnyType: {},
     inspect.StrType: _TEXT,
     inspect.IntType: {"type": "integer"},
     inspect.FloatType: {"type": "number"},

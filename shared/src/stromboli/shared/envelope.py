@@ -2,7 +2,8 @@
 
 Headers: ``ce_specversion`` ``ce_id`` (writer/epoch/sequence) ``ce_type`` ``ce_source`` ``ce_time``
 ``content-type``, the extension ``ce_cause`` (id of what led to this) and W3C ``traceparent``.
-A tombstone also has ``ce_objectuid`` and ``ce_objectversion``.
+A tombstone also has ``ce_objectuid`` and ``ce_objectversion``, a copy ``ce_position``: the offset
+at which the original stood.
 Source: CloudEvents 1.0.2 Kafka protocol binding, and its distributed tracing extension.
 """
 
@@ -31,6 +32,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str = ""
     object_uid: str = ""
     object_version: str = ""
+    position: int | None = None
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -112,6 +114,8 @@ def seal(
         "ce_objectversion": draft.object_version,
     }
     headers |= {name: value for name, value in extensions.items() if value}
+    if draft.position is not None:
+        headers["ce_position"] = str(draft.position)
     if draft.message is None:
         return headers, None
     headers["content-type"] = "application/json"

@@ -115,3 +115,5 @@ GROUP_NAME = "scheduling.k8s.io/group-name"
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """kubectl's copy of the whole object: never carried in our messages."""
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+"""On a PersistentVolumeClaim: the node that its volume is to be made for."""

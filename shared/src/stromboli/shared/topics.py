@@ -6,7 +6,17 @@ from typing import Literal
 import msgspec
 
 from stromboli.shared.api import batch as batch_api
-from stromboli.shared.api import core, flow, kinds, numa, scheduling, topology
+from stromboli.shared.api import (
+    core,
+    flow,
+    kinds,
+    numa,
+    resource,
+    scheduling,
+    shard,
+    storage,
+    topology,
+)
 from stromboli.shared.messages import admission, batch, cluster, log, node_topology
 from stromboli.shared.messages import scheduling as messages
 
@@ -89,6 +99,56 @@ TOPOLOGY = Topic(
     "monitor",
     stable=True,
 )
+STORAGE_CLASSES = _snapshot("storageclasses", storage.StorageClass, key="name")
+PERSISTENT_VOLUMES = _snapshot("persistentvolumes", storage.PersistentVolume, key="name")
+PERSISTENT_VOLUME_CLAIMS = _snapshot("persistentvolumeclaims", storage.PersistentVolumeClaim)
+CSI_NODES = _snapshot("csinodes", storage.CSINode, key="name")
+CSI_DRIVERS = _snapshot("csidrivers", storage.CSIDriver, key="name")
+CSI_STORAGE_CAPACITIES = _snapshot("csistoragecapacities", storage.CSIStorageCapacity)
+DEVICE_CLASSES = _snapshot("deviceclasses", resource.DeviceClass, key="name")
+RESOURCE_SLICES = _snapshot("resourceslices", resource.ResourceSlice, key="name")
+RESOURCE_CLAIMS = _snapshot("resourceclaims", resource.ResourceClaim)
+NODE_SHARDS = _snapshot("nodeshards", shard.NodeShard, key="name")
+SNAPSHOTS: Mapping[kinds.Kind, Topic] = {  # type: ignore[type-arg]  # kinds of any object
+    kinds.NODES: NODES,
+    kinds.NAMESPACES: NAMESPACES,
+    kinds.PRIORITY_CLASSES: PRIORITY_CLASSES,
+    kinds.QUEUES: QUEUES,
+    kinds.HYPER_NODES: HYPER_NODES,
+    kinds.NUMA_TOPOLOGIES: NUMA_TOPOLOGIES,
+    kinds.RESOURCE_QUOTAS: RESOURCE_QUOTAS,
+    kinds.DISRUPTION_BUDGETS: DISRUPTION_BUDGETS,
+    kinds.STORAGE_CLASSES: STORAGE_CLASSES,
+    kinds.PERSISTENT_VOLUMES: PERSISTENT_VOLUMES,
+    kinds.PERSISTENT_VOLUME_CLAIMS: PERSISTENT_VOLUME_CLAIMS,
+    kinds.CSI_NODES: CSI_NODES,
+    kinds.CSI_DRIVERS: CSI_DRIVERS,
+    kinds.CSI_STORAGE_CAPACITIES: CSI_STORAGE_CAPACITIES,
+    kinds.DEVICE_CLASSES: DEVICE_CLASSES,
+    kinds.RESOURCE_SLICES: RESOURCE_SLICES,
+    kinds.RESOURCE_CLAIMS: RESOURCE_CLAIMS,
+    kinds.NODE_SHARDS: NODE_SHARDS,
+    kinds.JOB_TEMPLATES: JOB_TEMPLATES,
+    kinds.JOB_FLOWS: JOB_FLOWS,
+    kinds.CRON_JOBS: CRON_JOBS,
+    kinds.POD_GROUPS: POD_GROUPS,
+    kinds.JOBS: JOBS,
+    kinds.COMMANDS: COMMANDS,
+    kinds.PODS: PODS,
+}
+"""Kind -> its snapshot topic."""
+PICTURES: tuple[Topic, ...] = (*SNAPSHOTS.values(), TOPOLOGY)
+"""What sessions fold of the cluster, as it is now."""
+CHANGES = Topic(
+    "cluster.changes",
+    "topic/its key, or $kept",
+    (
+        *dict.fromkeys(message for topic in PICTURES for message in topic.messages),
+        cluster.ChangesKept,
+    ),
+    _KEPT_14_DAYS,
+    "monitor",
+)
 SYNC = Topic(
     "cluster.sync",
     "plural of the kind, or $rivals",
@@ -149,27 +209,9 @@ ANSWERS = Topic(
 )
 DEAD_LETTERS = Topic("dead.letters", "original topic", (log.Parked,), _KEPT_14_DAYS, None)
 
-SNAPSHOTS: Mapping[kinds.Kind, Topic] = {  # type: ignore[type-arg]  # kinds of any object
-    kinds.NODES: NODES,
-    kinds.NAMESPACES: NAMESPACES,
-    kinds.PRIORITY_CLASSES: PRIORITY_CLASSES,
-    kinds.QUEUES: QUEUES,
-    kinds.HYPER_NODES: HYPER_NODES,
-    kinds.NUMA_TOPOLOGIES: NUMA_TOPOLOGIES,
-    kinds.RESOURCE_QUOTAS: RESOURCE_QUOTAS,
-    kinds.DISRUPTION_BUDGETS: DISRUPTION_BUDGETS,
-    kinds.JOB_TEMPLATES: JOB_TEMPLATES,
-    kinds.JOB_FLOWS: JOB_FLOWS,
-    kinds.CRON_JOBS: CRON_JOBS,
-    kinds.POD_GROUPS: POD_GROUPS,
-    kinds.JOBS: JOBS,
-    kinds.COMMANDS: COMMANDS,
-    kinds.PODS: PODS,
-}
-"""Kind -> its snapshot topic."""
-
 ALL: tuple[Topic, ...] = (
     *SNAPSHOTS.values(),
+    CHANGES,
     TOPOLOGY,
     SYNC,
     DECISIONS,

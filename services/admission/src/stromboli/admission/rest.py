@@ -30,7 +30,7 @@ from stromboli.admission.incoming import Applied
 from stromboli.admission.listing import Continue, Items, Limit, listed
 from stromboli.admission.rights import many, needs, one
 from stromboli.admission.settings import DoorSettings
-from stromboli.shared import http, runtime
+from stromboli.shared import errors, http, runtime
 from stromboli.shared.api import kinds, seen
 from stromboli.shared.cluster import port as cluster_port
 
@@ -137,7 +137,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
     async def scheduling_input() -> Seen:
         found, unread = [], []
         for kind in seen.KINDS:
-            for raw in (await cluster.list(kind)).items:
+            for raw in await _all_of(cluster, kind):
                 try:
                     found.append(seen.reduced(kind, raw))
                 except msgspec.DecodeError as error:
@@ -198,3 +198,13 @@ def described() -> Litestar:
     """The application that is only asked for its description: there is nothing behind it."""
     nobody: Any = None
     return app(routes(Door(DoorSettings(), nobody, runtime.utc_now), nobody))
+
+
+async def _all_of(cluster: cluster_port.Cluster, kind: kinds.Kind[Any]) -> tuple[bytes, ...]:
+    """All objects of a kind; none of one that the API server need not serve and does not."""
+    try:
+        return (await cluster.list(kind)).items
+    except errors.NotFoundError:
+        if kind in kinds.OPTIONAL:
+            return ()
+        raise

@@ -5,16 +5,15 @@ at the lowest one that is not. Trouble outside is waited out; a refusal is an ou
 """
 
 import asyncio
-import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
-from typing import TypeVar
 
 import structlog
 
 from stromboli.controller.core import commands, decisions, pod_groups, view
 from stromboli.controller.hands import Hands, Touch
+from stromboli.controller.patience import Patience, StoppingError, Turn
+from stromboli.controller.preparing import Preparing
 from stromboli.controller.slots import Slots
 from stromboli.shared import envelope, errors, keys, runtime, telemetry, topics
 from stromboli.shared.api import core, kinds, scheduling
@@ -22,7 +21,6 @@ from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import scheduling as messages
 
-T = TypeVar("T")
 GROUP = "controller"
 """Group of the decisions' reader."""
 NOTICE_LOOK_S = 5.0
@@ -31,30 +29,6 @@ _log = structlog.get_logger(__name__)
 _binds = telemetry.meter.create_counter(
     "stromboli.controller.decided", description="Binds and evictions by what became of them"
 )
-
-
-class _StoppingError(Exception):
-    """The process ends and the outside does not answer: the decision comes again."""
-
-
-class _Turn:
-    """One decision's place among those in hand, given up while all it does is wait for a time."""
-
-    def __init__(self, in_hand: asyncio.Semaphore) -> None:
-        self._in_hand = in_hand
-        self._waiting = 0
-
-    @contextlib.asynccontextmanager
-    async def given_up(self) -> AsyncIterator[None]:
-        self._waiting += 1
-        if self._waiting == 1:
-            self._in_hand.release()
-        try:
-            yield
-        finally:
-            self._waiting -= 1
-            if not self._waiting:
-                await self._in_hand.acquire()
 
 
 class Execution:
@@ -72,6 +46,7 @@ class Execution:
         health: runtime.Health,
         clock: runtime.Clock,
         in_hand: int,
+        preparation_s: float,
     ) -> None:
         self._view = picture
         self._bus = bus
@@ -85,6 +60,8 @@ class Execution:
         self._in_hand = asyncio.Semaphore(in_hand)
         self._ledger = decisions.Ledger(writer.epoch)
         self._stopping = asyncio.Event()
+        self._patience = Patience(self._stopping)
+        self._preparing = Preparing(cluster, slots, self._patience, preparation_s)
 
     def stop(self) -> None:
         """Take no more decisions; ``run`` returns when those in hand are answered."""
@@ -97,7 +74,7 @@ class Execution:
             trouble = await self._work()
             self._health.set("decisions", None if trouble is None else str(trouble))
             if trouble is not None:
-                await self._pause(backoff.next_s(trouble.retry_after_s))
+                await self._patience.pause(backoff.next_s(trouble.retry_after_s))
 
     async def _work(self) -> errors.TransientError | None:
         """One connection to the topic, until stopped (None) or until the log fails."""
@@ -130,10 +107,10 @@ class Execution:
             answer = await self._answer(record)
             if answer is not None:
                 await self._tell(work, record, answer)
-        except _StoppingError:
+        except StoppingError:
             return
         except ExceptionGroup as group:
-            _, rest = group.split(_StoppingError)
+            _, rest = group.split(StoppingError)
             if rest is not None:
                 raise rest from None
             return
@@ -148,7 +125,7 @@ class Execution:
         except errors.UndecodableError as error:
             now = self._clock()
             parked = runtime.parked(record, "controller", error.reason, now)
-            await self._until_done(lambda: self._writer.append(parked))
+            await self._patience.until_done(lambda: self._writer.append(parked))
             # Nothing of it was done; the answer ends the scheduler's waiting.
             return messages.DecisionAnswered(decision=record.id, pod_group=record.key)
         if not isinstance(message, messages.StatementDecided):
@@ -159,7 +136,7 @@ class Execution:
     async def _execute(
         self, decided: messages.StatementDecided, decision: str
     ) -> messages.DecisionAnswered:
-        turn = _Turn(self._in_hand)
+        turn = Turn(self._in_hand)
         async with asyncio.TaskGroup() as tasks:
             enqueued = (
                 tasks.create_task(self._enqueue(decided, decision)) if decided.enqueue else None
@@ -167,12 +144,12 @@ class Execution:
             evicted = [
                 tasks.create_task(self._evict(it, decided, turn)) for it in decided.evictions
             ]
-            bound = [tasks.create_task(self._bind(it, decided, decision)) for it in decided.binds]
+            bound = tasks.create_task(self._bind_all(decided, decision, turn))
         return messages.DecisionAnswered(
             decision=decision,
             pod_group=decided.pod_group,
             enqueue=None if enqueued is None else enqueued.result(),
-            tasks=tuple(task.result() for task in (*bound, *evicted)),
+            tasks=(*bound.result(), *(task.result() for task in evicted)),
         )
 
     async def _tell(
@@ -198,7 +175,7 @@ class Execution:
             (appended,) = await self._writer.append(draft)
             self._ledger.answered(record.offset, appended.offset)
 
-        await self._until_done(append)
+        await self._patience.until_done(append)
 
     # Enqueue
 
@@ -217,7 +194,7 @@ class Execution:
                 await self._write_phase(group, decision)
             except (errors.ConflictError, errors.NotFoundError):
                 await self._read_group(decided.pod_group)
-                await self._pause(backoff.next_s())
+                await self._patience.pause(backoff.next_s())
             except errors.PermanentError as error:
                 _log.warning("enqueue refused", pod_group=decided.pod_group, reason=error.reason)
                 return "refused"
@@ -230,24 +207,51 @@ class Execution:
             self._touch(view.Item("job", job), decision)
         try:
             patch = pod_groups.enqueue(group)
-            await self._until_done(lambda: self._hands.patch(patch, key))
+            await self._patience.until_done(lambda: self._hands.patch(patch, key))
         finally:
             self._view.unmark_enqueuing(uid)
             self._touch(view.Item("podgroup", key), decision)
 
     async def _read_group(self, key: str) -> scheduling.PodGroup | None:
         namespace, _, name = key.partition("/")
-        found = await self._until_done(lambda: self._hands.read(kinds.POD_GROUPS, namespace, name))
+        found = await self._patience.until_done(
+            lambda: self._hands.read(kinds.POD_GROUPS, namespace, name)
+        )
         return found if isinstance(found, scheduling.PodGroup) else None
 
     # Binds and evictions
 
+    async def _bind_all(
+        self, decided: messages.StatementDecided, decision: str, turn: Turn
+    ) -> tuple[messages.TaskOutcome, ...]:
+        """All binds, or none of those that are left if one of them cannot be prepared."""
+        known = {
+            bind.uid: decisions.before_bind(self._view, bind, decision) for bind in decided.binds
+        }
+        group = decided.pod_group
+        claiming = [
+            bind
+            for bind in decided.binds
+            if known[bind.uid] is None and (bind.volumes or bind.devices)
+        ]
+        if claiming:
+            open_ = [bind for bind in decided.binds if known[bind.uid] is None]
+            known |= await self._preparing.prepare(open_, group, turn)
+        async with asyncio.TaskGroup() as tasks:
+            bound = [
+                tasks.create_task(self._bind(bind, known[bind.uid], group, decision))
+                for bind in decided.binds
+            ]
+        return tuple(task.result() for task in bound)
+
     async def _bind(
-        self, bind: messages.Bind, decided: messages.StatementDecided, decision: str
+        self, bind: messages.Bind, answer: decisions.Answer | None, group: str, decision: str
     ) -> messages.TaskOutcome:
-        answer = decisions.before_bind(self._view, bind, decision)
+        """``answer``: what is known without asking for it."""
         if answer is None:
-            answer = await self._bind_now(bind, decided.pod_group, decision)
+            answer = await self._bind_now(bind, group, decision)
+        if answer.result == "refused" and answer.reason != "AlreadyBound":
+            await self._preparing.release(bind, group)
         _binds.add(1, {"what": "bind", "result": answer.result})
         return decisions.outcome(bind, answer)
 
@@ -263,9 +267,9 @@ class Execution:
                 )
 
         try:
-            await self._until_done(call)
+            await self._patience.until_done(call)
         except (errors.ConflictError, errors.NotFoundError):
-            found = await self._until_done(
+            found = await self._patience.until_done(
                 lambda: self._hands.read(kinds.PODS, bind.namespace, bind.pod)
             )
             pod = found if isinstance(found, core.Pod) else None
@@ -275,7 +279,7 @@ class Execution:
         return decisions.EXECUTED
 
     async def _evict(
-        self, eviction: messages.Eviction, decided: messages.StatementDecided, turn: _Turn
+        self, eviction: messages.Eviction, decided: messages.StatementDecided, turn: Turn
     ) -> messages.TaskOutcome:
         answer = decisions.before_eviction(self._view, eviction)
         if answer is None and eviction.notice_s > 0:
@@ -285,7 +289,7 @@ class Execution:
         _binds.add(1, {"what": "eviction", "result": answer.result})
         return decisions.outcome(eviction, answer)
 
-    async def _give_notice(self, eviction: messages.Eviction, group: str, turn: _Turn) -> None:
+    async def _give_notice(self, eviction: messages.Eviction, group: str, turn: Turn) -> None:
         """Tell the pod when it ends, and wait until then.
 
         The time stands on the pod: after a restart the decision comes again and finds it there.
@@ -297,13 +301,13 @@ class Execution:
             while (left := (due - self._clock()).total_seconds()) > 0:
                 if decisions.before_eviction(self._view, eviction) is not None:
                     return
-                await self._pause(min(left, NOTICE_LOOK_S))
+                await self._patience.pause(min(left, NOTICE_LOOK_S))
 
     async def _write_notice(self, eviction: messages.Eviction, group: str) -> datetime | None:
         """When the pod ends, as it is told now or was told before; None if it is gone."""
         backoff = runtime.Backoff()
         while True:
-            found = await self._until_done(
+            found = await self._patience.until_done(
                 lambda: self._hands.read(kinds.PODS, eviction.namespace, eviction.pod)
             )
             if not isinstance(found, core.Pod) or found.metadata.uid != eviction.uid:
@@ -312,9 +316,11 @@ class Execution:
             due = decisions.due(found, eviction, now)
             try:
                 for patch in decisions.notices(found, eviction, due, now):
-                    await self._until_done(functools.partial(self._hands.patch, patch, group))
+                    await self._patience.until_done(
+                        functools.partial(self._hands.patch, patch, group)
+                    )
             except (errors.ConflictError, errors.NotFoundError):
-                await self._pause(backoff.next_s())
+                await self._patience.pause(backoff.next_s())
                 continue
             except errors.PermanentError as error:
                 # It loses a courtesy, not its end.
@@ -323,7 +329,7 @@ class Execution:
 
     async def _evict_now(self, eviction: messages.Eviction, group: str) -> decisions.Answer:
         # The picture may be behind: a pod that finished in the meantime must not be deleted.
-        found = await self._until_done(
+        found = await self._patience.until_done(
             lambda: self._hands.read(kinds.PODS, eviction.namespace, eviction.pod)
         )
         if found is None:
@@ -335,27 +341,7 @@ class Execution:
             kind=kinds.PODS, namespace=eviction.namespace, name=eviction.pod, uid=eviction.uid
         )
         try:
-            await self._until_done(lambda: self._hands.delete(delete, group))
+            await self._patience.until_done(lambda: self._hands.delete(delete, group))
         except errors.PermanentError as error:
             return decisions.refusal(error)
         return decisions.EXECUTED
-
-    # Patience
-
-    async def _until_done(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The call's result, waiting out trouble outside. Raises PermanentError, or
-        _StoppingError if the trouble lasts while the process ends."""
-        backoff = runtime.Backoff()
-        while True:
-            try:
-                return await call()
-            except errors.TransientError as error:
-                await self._pause(backoff.next_s(error.retry_after_s))
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            return
-        raise _StoppingError

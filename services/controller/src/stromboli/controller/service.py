@@ -238,6 +238,7 @@ class Controller:
             self._health,
             self._clock,
             settings.decisions_in_hand,
+            settings.preparation_s,
         )
         self._writer = writer
         await self._park()

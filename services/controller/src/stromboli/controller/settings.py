@@ -20,6 +20,9 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     decisions_in_hand: int = 256
     """Decisions being executed at once: enough that a few slow gangs hold nobody up, few enough
     that a restart repeats little."""
+    preparation_s: float = 600.0
+    """How long the claims of a gang's pods may take to be bound before the decision is given up:
+    what Kubernetes' scheduler allows, since some volumes are made in minutes."""
     items_in_hand: int = 128
     """Jobs, PodGroups and queues being reconciled at once: twice the writes, so that some can
     wait for the log while others write."""

@@ -16,6 +16,7 @@ from datetime import timedelta
 from stromboli.monitor.agents import Agents
 from stromboli.monitor.core.picture import Picture
 from stromboli.monitor.core.reports import Reports
+from stromboli.monitor.history import History
 from stromboli.monitor.outbox import Outbox
 from stromboli.monitor.own_log import OwnLog
 from stromboli.monitor.rivalry import Rivalry
@@ -73,6 +74,7 @@ async def _term(
     )
     async with own_log.opened(writer.epoch) as ends, asyncio.TaskGroup() as tasks:
         tasks.create_task(own_log.follow())
+        tasks.create_task(History(bus, writer, health, clock, ends).keep())
         rivalry = Rivalry(settings.rival_leases, cluster, writer, health, clock)
         await rivalry.look()  # before anything is said to be synced
         watchers = []

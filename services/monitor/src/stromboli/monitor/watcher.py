@@ -9,12 +9,17 @@ from stromboli.monitor.core.picture import Mark, Picture
 from stromboli.monitor.outbox import Outbox
 from stromboli.monitor.own_log import OwnLog
 from stromboli.shared import envelope, errors, runtime
+from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port
 from stromboli.shared.messages import cluster as messages
 
 SLICE = 200
 """Objects of a list taken in before others get a turn: a few milliseconds."""
+NEVER = "0"
+"""The version of a collection that is not there."""
+SERVED_LOOK_S = 10.0
+"""How often one looks whether a kind is served by now: definitions come with an installation."""
 SHORT_WATCH_S = 1.0
 """A watch that a server ends sooner is its way of saying no: usual are five minutes."""
 
@@ -44,7 +49,7 @@ class Watcher:
         self._health = health
         self._clock = clock
         self._fact = picture.kind.plural
-        self._watching: object = None  # the stream that stands, if one does
+        self._watching: object = None  # the stream that stands, or why there is none to come
         self._saying = asyncio.Lock()
         self._backoff = runtime.Backoff()
 
@@ -60,11 +65,38 @@ class Watcher:
             except errors.ExpiredError as error:
                 _log.info("watch expired", kind=self._fact, reason=error.reason)
                 self._picture.expired()
+            except errors.NotFoundError as error:
+                if self._picture.kind in kinds.OPTIONAL:
+                    await self._do_without(error)
+                else:
+                    await self._wait_out(error)
             except errors.OutsideError as error:
-                # A missing right or definition is no reason to stop either: it may be given, and
-                # other kinds go on.
-                self._health.set(self._fact, str(error))
-                await asyncio.sleep(self._backoff.next_s(_asked_pause_s(error)))
+                await self._wait_out(error)
+
+    async def _wait_out(self, error: errors.OutsideError) -> None:
+        """A missing right or definition is no reason to stop either: it may be given, and other
+        kinds go on."""
+        self._health.set(self._fact, str(error))
+        await asyncio.sleep(self._backoff.next_s(_asked_pause_s(error)))
+
+    async def _do_without(self, error: errors.NotFoundError) -> None:
+        """The API server does not serve this kind: there are no objects of it, and that is what is
+        vouched for until it does."""
+        _log.info("kind not served", kind=self._fact, reason=error.reason)
+        self._picture.list_begins()
+        for draft in self._picture.list_ends(NEVER, self._clock()):
+            self._put(draft)
+        self._watching = error
+        self.due.set()
+        try:
+            while True:
+                await asyncio.sleep(SERVED_LOOK_S)
+                with contextlib.suppress(errors.OutsideError):
+                    await self._cluster.list(self._picture.kind)
+                    return
+        finally:
+            self._watching = None
+            self._picture.expired()
 
     async def _list(self) -> None:
         self._picture.list_begins()

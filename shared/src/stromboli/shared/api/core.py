@@ -142,11 +142,16 @@ class PersistentVolumeClaimSource(Part, frozen=True, kw_only=True):
     claim_name: str = ""
 
 
+class EphemeralVolumeSource(Part, frozen=True, kw_only=True):
+    """A claim made for the pod alone, named ``<pod>-<volume>``."""
+
+
 class Volume(Part, frozen=True, kw_only=True):
     """A volume of the pod; only claims matter to scheduling."""
 
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None
 
 
 class PodResourceClaim(Part, frozen=True, kw_only=True):
@@ -314,55 +319,6 @@ class ResourceQuota(Object, frozen=True, kw_only=True):
 
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
     status: ResourceQuotaStatus = ResourceQuotaStatus()
-
-
-class VolumeNodeAffinity(Part, frozen=True, kw_only=True):
-    """Nodes that reach a volume."""
-
-    required: NodeSelector | None = None
-
-
-class ObjectReference(Part, frozen=True, kw_only=True):
-    """Another object by name."""
-
-    namespace: str = ""
-    name: str = ""
-
-
-class PersistentVolumeSpec(Part, frozen=True, kw_only=True):
-    """A volume's size and reach."""
-
-    capacity: dict[str, Quantity] | None = None
-    storage_class_name: str = ""
-    claim_ref: ObjectReference | None = None
-    node_affinity: VolumeNodeAffinity | None = None
-
-
-class PersistentVolume(Object, frozen=True, kw_only=True):
-    """A volume, cluster scoped."""
-
-    spec: PersistentVolumeSpec = PersistentVolumeSpec()
-
-
-class PersistentVolumeClaimSpec(Part, frozen=True, kw_only=True):
-    """What is asked for; ``volume_name`` once bound."""
-
-    resources: ResourceRequirements = ResourceRequirements()
-    storage_class_name: str | None = None
-    volume_name: str = ""
-
-
-class PersistentVolumeClaim(Object, frozen=True, kw_only=True):
-    """A pod's claim to a volume."""
-
-    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
-
-
-class StorageClass(Object, frozen=True, kw_only=True):
-    """How volumes of a class come to be."""
-
-    provisioner: str = ""
-    volume_binding_mode: str = "Immediate"
 
 
 class PodDisruptionBudgetSpec(Part, frozen=True, kw_only=True):

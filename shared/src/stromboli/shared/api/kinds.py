@@ -1,12 +1,24 @@
 """Which kinds there are, where they live on an API server, and how we read them."""
 
 import functools
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from stromboli.shared import errors
-from stromboli.shared.api import batch, coordination, core, flow, meta, numa, scheduling, topology
+from stromboli.shared.api import (
+    batch,
+    coordination,
+    core,
+    flow,
+    meta,
+    numa,
+    resource,
+    scheduling,
+    shard,
+    storage,
+    topology,
+)
 
 T = TypeVar("T", bound=meta.Object)
 
@@ -109,8 +121,52 @@ DISRUPTION_BUDGETS = Kind(
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", core.Namespace, namespaced=False)
 SECRETS = Kind("", "v1", "Secret", "secrets", meta.Object, status_subresource=False)
 CONFIG_MAPS = Kind("", "v1", "ConfigMap", "configmaps", meta.Object, status_subresource=False)
+PERSISTENT_VOLUMES = Kind(
+    "", "v1", "PersistentVolume", "persistentvolumes", storage.PersistentVolume, namespaced=False
+)
 PERSISTENT_VOLUME_CLAIMS = Kind(
-    "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", core.PersistentVolumeClaim
+    "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", storage.PersistentVolumeClaim
+)
+
+
+def _storage(kind: str, plural: str, struct: type[T], *, namespaced: bool = False) -> Kind[T]:
+    return Kind("storage.k8s.io", "v1", kind, plural, struct, namespaced, status_subresource=False)
+
+
+STORAGE_CLASSES = _storage("StorageClass", "storageclasses", storage.StorageClass)
+CSI_NODES = _storage("CSINode", "csinodes", storage.CSINode)
+CSI_DRIVERS = _storage("CSIDriver", "csidrivers", storage.CSIDriver)
+CSI_STORAGE_CAPACITIES = _storage(
+    "CSIStorageCapacity", "csistoragecapacities", storage.CSIStorageCapacity, namespaced=True
+)
+DEVICE_CLASSES = Kind(
+    "resource.k8s.io",
+    "v1",
+    "DeviceClass",
+    "deviceclasses",
+    resource.DeviceClass,
+    namespaced=False,
+    status_subresource=False,
+)
+RESOURCE_SLICES = Kind(
+    "resource.k8s.io",
+    "v1",
+    "ResourceSlice",
+    "resourceslices",
+    resource.ResourceSlice,
+    namespaced=False,
+    status_subresource=False,
+)
+RESOURCE_CLAIMS = Kind(
+    "resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", resource.ResourceClaim
+)
+NODE_SHARDS = Kind(
+    "shard.volcano.sh",
+    "v1alpha1",
+    "NodeShard",
+    "nodeshards",
+    shard.NodeShard,
+    namespaced=False,
 )
 SERVICES = Kind("", "v1", "Service", "services", meta.Object)
 EVENTS = Kind("", "v1", "Event", "events", meta.Object, status_subresource=False)
@@ -159,6 +215,16 @@ WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind i
     NUMA_TOPOLOGIES,
     RESOURCE_QUOTAS,
     DISRUPTION_BUDGETS,
+    STORAGE_CLASSES,
+    PERSISTENT_VOLUMES,
+    PERSISTENT_VOLUME_CLAIMS,
+    CSI_NODES,
+    CSI_DRIVERS,
+    CSI_STORAGE_CAPACITIES,
+    DEVICE_CLASSES,
+    RESOURCE_SLICES,
+    RESOURCE_CLAIMS,
+    NODE_SHARDS,
     JOB_TEMPLATES,
     JOB_FLOWS,
     CRON_JOBS,
@@ -169,10 +235,14 @@ WATCHED: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # Kind i
 )
 """What the monitor watches, in the order in which it lists them at first."""
 
+OPTIONAL: frozenset[Kind[Any]] = frozenset(
+    {DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS, NODE_SHARDS}
+)
+"""What an API server may not serve at all: then there are no objects of the kind."""
+
 WRITTEN: tuple[Kind[meta.Object], ...] = (  # type: ignore[assignment]  # as above
     CONFIG_MAPS,
     SECRETS,
-    PERSISTENT_VOLUME_CLAIMS,
     SERVICES,
     EVENTS,
     NETWORK_POLICIES,
@@ -198,10 +268,21 @@ BY_NAME: dict[tuple[str, str], Kind[meta.Object]] = {
 }
 """(apiVersion, kind) as a manifest has them -> Kind."""
 
+_OF_THE_CLUSTER = (
+    NODES,
+    STORAGE_CLASSES,
+    PERSISTENT_VOLUMES,
+    CSI_NODES,
+    CSI_DRIVERS,
+    CSI_STORAGE_CAPACITIES,
+    DEVICE_CLASSES,
+    RESOURCE_SLICES,
+    NODE_SHARDS,
+)
 SUBMITTED: tuple[Kind[meta.Object], ...] = tuple(
     kind
     for kind in BY_NAME.values()
-    if kind not in (NODES, EVENTS, SECRETS, LEASES, *WORKLOADS, *WEBHOOKS)
+    if kind not in (*_OF_THE_CLUSTER, EVENTS, SECRETS, LEASES, *WORKLOADS, *WEBHOOKS)
 )
 """What users may send through our own door."""
 

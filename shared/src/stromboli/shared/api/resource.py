@@ -1,5 +1,7 @@
 """resource.k8s.io/v1: devices, where they are and who claims them."""
 
+from typing import Any
+
 import msgspec
 
 from stromboli.shared.api.core import NodeSelector, Quantity
@@ -18,10 +20,25 @@ class DeviceSelector(Part, frozen=True, kw_only=True):
     cel: CelSelector | None = None
 
 
+class OpaqueConfiguration(Part, frozen=True, kw_only=True):
+    """What only a driver understands."""
+
+    driver: str = ""
+    parameters: dict[str, Any] | None = None
+
+
+class DeviceConfiguration(Part, frozen=True, kw_only=True):
+    """For the devices of these requests; none named: of all."""
+
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueConfiguration | None = None
+
+
 class DeviceClassSpec(Part, frozen=True, kw_only=True):
     """All selectors must hold."""
 
     selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[DeviceConfiguration, ...] = ()
 
 
 class DeviceClass(Object, frozen=True, kw_only=True):
@@ -79,6 +96,7 @@ class DeviceClaim(Part, frozen=True, kw_only=True):
 
     requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceConfiguration, ...] = ()
 
 
 class ResourceClaimSpec(Part, frozen=True, kw_only=True):
@@ -97,10 +115,17 @@ class AllocatedDevice(Part, frozen=True, kw_only=True):
     admin_access: bool = False
 
 
+class AllocatedConfiguration(DeviceConfiguration, frozen=True, kw_only=True):
+    """A configuration, and whether it is ``FromClass`` or ``FromClaim``."""
+
+    source: str = ""
+
+
 class AllocationDevices(Part, frozen=True, kw_only=True):
-    """All devices of a claim."""
+    """All devices of a claim, and what drivers are told of them."""
 
     results: tuple[AllocatedDevice, ...] = ()
+    config: tuple[AllocatedConfiguration, ...] = ()
 
 
 class Allocation(Part, frozen=True, kw_only=True):
@@ -110,10 +135,20 @@ class Allocation(Part, frozen=True, kw_only=True):
     node_selector: NodeSelector | None = None
 
 
+class ClaimConsumer(Part, frozen=True, kw_only=True):
+    """Who uses a claim; ``resource`` is ``pods`` for pods."""
+
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
 class ResourceClaimStatus(Part, frozen=True, kw_only=True):
-    """Absent allocation: the claim still waits."""
+    """Absent allocation: the claim still waits. Only who it is reserved for may use it."""
 
     allocation: Allocation | None = None
+    reserved_for: tuple[ClaimConsumer, ...] = ()
 
 
 class ResourceClaim(Object, frozen=True, kw_only=True):
@@ -144,12 +179,20 @@ class DeviceCapacity(Part, frozen=True, kw_only=True):
     value: Quantity = 0
 
 
+class CounterConsumption(Part, frozen=True, kw_only=True):
+    """What of a set of counters a part of a device takes."""
+
+    counter_set: str = ""
+
+
 class Device(Part, frozen=True, kw_only=True):
-    """A device of a slice. Names without a domain are of the driver's."""
+    """A device of a slice. Names without a domain are of the driver's. ``consumes_counters``: it is
+    a part of something that other devices are parts of, too."""
 
     name: str
     attributes: dict[str, DeviceAttribute] | None = None
     capacity: dict[str, DeviceCapacity] | None = None
+    consumes_counters: tuple[CounterConsumption, ...] = ()
     node_name: str = ""
     node_selector: NodeSelector | None = None
     all_nodes: bool = False

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from stromboli.shared import keys
-from stromboli.shared.api import core, kinds, meta, scheduling
+from stromboli.shared.api import core, kinds, meta, resource, scheduling
 from stromboli.shared.api.kinds import Kind
 
 KINDS: tuple[Kind[meta.Object], ...] = (
@@ -22,12 +22,28 @@ KINDS: tuple[Kind[meta.Object], ...] = (
     kinds.NUMA_TOPOLOGIES,
     kinds.RESOURCE_QUOTAS,
     kinds.DISRUPTION_BUDGETS,
+    kinds.STORAGE_CLASSES,
+    kinds.PERSISTENT_VOLUMES,
+    kinds.PERSISTENT_VOLUME_CLAIMS,
+    kinds.CSI_NODES,
+    kinds.CSI_DRIVERS,
+    kinds.CSI_STORAGE_CAPACITIES,
+    kinds.DEVICE_CLASSES,
+    kinds.RESOURCE_SLICES,
+    kinds.RESOURCE_CLAIMS,
+    kinds.NODE_SHARDS,
     kinds.POD_GROUPS,
     kinds.PODS,
 )
 """What sessions of the service decide on."""
 
-_KEPT = ("volcano.sh/", "scheduling.k8s.io/", keys.PREFIX, "sla-waiting-time")
+_KEPT = (
+    "volcano.sh/",
+    "scheduling.k8s.io/",
+    keys.PREFIX,
+    "sla-waiting-time",
+    keys.SELECTED_NODE,
+)
 _LEFT_OUT = (keys.TRACEPARENT, keys.LAST_APPLIED)
 
 
@@ -46,6 +62,12 @@ def reduced(kind: Kind[Any], raw: bytes | msgspec.Raw) -> dict[str, Any]:
     elif isinstance(found, core.Node | scheduling.PodGroup):
         conditions = _without_texts(found.status.conditions)
         less["status"] = msgspec.structs.replace(found.status, conditions=conditions)
+    elif isinstance(found, resource.DeviceClass):
+        less["spec"] = msgspec.structs.replace(found.spec, config=())
+    elif isinstance(found, resource.ResourceClaim):
+        devices = msgspec.structs.replace(found.spec.devices, config=())
+        less["spec"] = msgspec.structs.replace(found.spec, devices=devices)
+        less["status"] = _without_parameters(found.status)
     manifest = msgspec.to_builtins(msgspec.structs.replace(found, **less))
     return {"apiVersion": kind.api_version, "kind": kind.kind, **manifest}
 
@@ -59,6 +81,14 @@ def _metadata(whole: meta.ObjectMeta) -> meta.ObjectMeta:
     return msgspec.structs.replace(
         whole, annotations=annotations or None, owner_references=(), finalizers=()
     )
+
+
+def _without_parameters(status: resource.ResourceClaimStatus) -> resource.ResourceClaimStatus:
+    if status.allocation is None:
+        return status
+    devices = msgspec.structs.replace(status.allocation.devices, config=())
+    allocation = msgspec.structs.replace(status.allocation, devices=devices)
+    return msgspec.structs.replace(status, allocation=allocation)
 
 
 def _without_texts(conditions: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -7,7 +7,17 @@ value whose uid and resourceVersion stand in its headers.
 from datetime import datetime
 from typing import Literal
 
-from stromboli.shared.api import batch, core, flow, numa, scheduling, topology
+from stromboli.shared.api import (
+    batch,
+    core,
+    flow,
+    numa,
+    resource,
+    scheduling,
+    shard,
+    storage,
+    topology,
+)
 from stromboli.shared.messages.base import Message, register
 
 register("stromboli.cluster.node_observed.v1")(core.Node)
@@ -25,6 +35,16 @@ register("stromboli.cluster.hyper_node_observed.v1")(topology.HyperNode)
 register("stromboli.cluster.numa_topology_observed.v1")(numa.Numatopology)
 register("stromboli.cluster.resource_quota_observed.v1")(core.ResourceQuota)
 register("stromboli.cluster.pod_disruption_budget_observed.v1")(core.PodDisruptionBudget)
+register("stromboli.cluster.storage_class_observed.v1")(storage.StorageClass)
+register("stromboli.cluster.persistent_volume_observed.v1")(storage.PersistentVolume)
+register("stromboli.cluster.persistent_volume_claim_observed.v1")(storage.PersistentVolumeClaim)
+register("stromboli.cluster.csi_node_observed.v1")(storage.CSINode)
+register("stromboli.cluster.csi_driver_observed.v1")(storage.CSIDriver)
+register("stromboli.cluster.csi_storage_capacity_observed.v1")(storage.CSIStorageCapacity)
+register("stromboli.cluster.device_class_observed.v1")(resource.DeviceClass)
+register("stromboli.cluster.resource_slice_observed.v1")(resource.ResourceSlice)
+register("stromboli.cluster.resource_claim_observed.v1")(resource.ResourceClaim)
+register("stromboli.cluster.node_shard_observed.v1")(shard.NodeShard)
 
 GONE = "stromboli.cluster.object_gone.v1"
 """Type of a tombstone."""
@@ -37,6 +57,21 @@ class Unreadable(Message, frozen=True, kw_only=True):
     uid: str
     resource_version: str
     reason: str
+
+
+@register("stromboli.cluster.changes_kept.v1")
+class ChangesKept(Message, frozen=True, kw_only=True):
+    """How far ``cluster.changes`` holds what stood on the snapshot topics.
+
+    ``positions``: topic -> first offset that is not there yet. ``image_from``: from this offset of
+    ``cluster.changes`` on the picture is whole: first what the snapshot topics held at
+    ``imaged_at``, then all that came. The header ``ce_position`` of a copy says at which offset of
+    its snapshot topic it stood, its ``ce_cause`` under which id.
+    """
+
+    positions: dict[str, int]
+    image_from: int
+    imaged_at: datetime
 
 
 @register("stromboli.cluster.kind_synced.v1")

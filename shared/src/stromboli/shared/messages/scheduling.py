@@ -5,13 +5,33 @@ from typing import Literal
 
 import msgspec
 
+from stromboli.shared.api import resource
 from stromboli.shared.messages.base import Message, register
+
+
+class ClaimedVolume(Message, frozen=True, kw_only=True):
+    """A PersistentVolumeClaim of the pod (same namespace) that must be bound before the pod is: to
+    ``volume``, or, without one, to what its provisioner makes for the node."""
+
+    claim: str
+    uid: str
+    volume: str = ""
+
+
+class ClaimedDevices(Message, frozen=True, kw_only=True):
+    """A ResourceClaim of the pod (same namespace) that must be reserved for the pod before it is
+    bound. ``allocation``: the devices it is to get; None: it has them."""
+
+    claim: str
+    uid: str
+    allocation: resource.Allocation | None = None
 
 
 class Bind(Message, frozen=True, kw_only=True):
     """Put one pod on one node. The task is named by job, task and index; the uid fixes the pod.
 
     ``annotations`` come to stand on the pod with the bind: which CPUs or devices are meant for it.
+    ``volumes`` and ``devices`` are written before any pod of the statement is bound.
     """
 
     namespace: str
@@ -21,6 +41,8 @@ class Bind(Message, frozen=True, kw_only=True):
     task: str = ""
     index: int = 0
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    volumes: tuple[ClaimedVolume, ...] = ()
+    devices: tuple[ClaimedDevices, ...] = ()
 
 
 class Eviction(Message, frozen=True, kw_only=True):

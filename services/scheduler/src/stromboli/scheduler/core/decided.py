@@ -10,12 +10,16 @@ the same statement under two ids, and holds count once as long as one of them is
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TypeVar
 
 import msgspec
 
+from stromboli.shared.api import resource
 from stromboli.shared.messages import scheduling
 
+K = TypeVar("K", bound=Hashable)
+VOLUME_CLAIM, VOLUME, DEVICE_CLAIM = "volume claim", "volume", "device claim"
 Rank = tuple[int, int]
 """Epoch and sequence of a decision: later decisions rank higher."""
 Confirmed = Callable[["Hold"], bool]
@@ -71,6 +75,7 @@ class Decided:
         self._by_pod: dict[str, list[Decision]] = {}
         self._evicting: dict[str, list[Decision]] = {}
         self._by_group: dict[str, list[Decision]] = {}
+        self._claimed: dict[tuple[str, str], list[Decision]] = {}
         self._last: Rank = (-1, -1)
 
     def put(self, id_: str, offset: int, statement: scheduling.StatementDecided) -> bool:
@@ -89,6 +94,8 @@ class Decided:
             self._evicting.setdefault(pod, []).append(decision)
         if statement.enqueue:
             self._by_group.setdefault(statement.pod_group_uid, []).append(decision)
+        for claimed in _claimed(statement):
+            self._claimed.setdefault(claimed, []).append(decision)
         return True
 
     def answer(
@@ -127,6 +134,38 @@ class Decided:
                         found = bind
         return found
 
+    def volume_for(self, key: str, uid: str) -> tuple[str, str] | None:
+        """(volume, node) that this PersistentVolumeClaim is decided to get, and nobody refused; no
+        volume: one that is made for the node."""
+        for bind in self._binds_with(VOLUME_CLAIM, key):
+            for each in bind.volumes:
+                if each.uid == uid and f"{bind.namespace}/{each.claim}" == key:
+                    return each.volume, bind.node
+        return None
+
+    def claim_for(self, volume: str) -> tuple[str, str, str] | None:
+        """(namespace, name, uid) of the claim that is decided to get this volume."""
+        for bind in self._binds_with(VOLUME, volume):
+            for each in bind.volumes:
+                if each.volume == volume:
+                    return bind.namespace, each.claim, each.uid
+        return None
+
+    def devices_for(self, key: str, uid: str) -> resource.Allocation | None:
+        """What this ResourceClaim is decided to get, and nobody refused."""
+        for bind in self._binds_with(DEVICE_CLAIM, key):
+            for each in bind.devices:
+                is_it = each.uid == uid and f"{bind.namespace}/{each.claim}" == key
+                if is_it and each.allocation is not None:
+                    return each.allocation
+        return None
+
+    def _binds_with(self, what: str, key: str) -> Iterator[scheduling.Bind]:
+        for decision in self._claimed.get((what, key), ()):
+            for bind in decision.statement.binds:
+                if decision.result(bind.uid) in (None, "executed"):
+                    yield bind
+
     def is_evicted(self, pod: str, uid: str) -> bool:
         """Whether this pod is decided to go, and nobody refused."""
         return any(
@@ -142,9 +181,11 @@ class Decided:
         )
 
     def unanswered(self, is_confirmed: Confirmed, is_gone: Callable[[str, str], bool]) -> int:
-        """Binds and evictions that the controller has yet to carry out. O(open decisions)."""
+        """Binds and evictions that the controller has yet to carry out, without those that wait
+        for volumes: they take minutes and cost it nothing. O(open decisions)."""
         open_ = [each for each in self._decisions.values() if each.answer is None]
-        binds = {hold for decision in open_ for hold in decision.holds}
+        busy = (each for each in open_ if not any(bind.volumes for bind in each.statement.binds))
+        binds = {hold for decision in busy for hold in decision.holds}
         evictions = {pod for decision in open_ for pod in decision.evicted}
         return sum(not is_confirmed(hold) for hold in binds) + sum(
             not is_gone(pod, uid) for pod, uid in evictions
@@ -155,6 +196,7 @@ class Decided:
         is_confirmed: Confirmed,
         is_gone: Callable[[str, str], bool],
         is_enqueued: Callable[[str, str], bool],
+        is_prepared: Callable[[scheduling.Bind], bool],
         before: float = math.inf,
     ) -> None:
         """Forget the leading decisions, of offsets lower than ``before``, that hold nothing any
@@ -168,11 +210,15 @@ class Decided:
             is_over = self._is_over(first, is_confirmed, is_gone, is_enqueued)
             if first.offset >= before or not is_over:
                 return
+            binds = first.statement.binds
+            if not all(first.result(it.uid) != "executed" or is_prepared(it) for it in binds):
+                return
             del self._decisions[first.id]
             _discard(self._by_pod, {hold.pod for hold in first.holds}, first)
             _discard(self._evicting, {pod for pod, _ in first.evicted}, first)
             if first.statement.enqueue:
                 _discard(self._by_group, {first.statement.pod_group_uid}, first)
+            _discard(self._claimed, _claimed(first.statement), first)
 
     def restart_from(self, decisions: int, outcomes: int) -> tuple[int, int]:
         """Offsets of decisions and outcomes from which a fold finds all that is open.
@@ -218,7 +264,19 @@ def rank_of(id_: str) -> Rank | None:
     return int(epoch), int(sequence)
 
 
-def _discard(index: dict[str, list[Decision]], keys: Iterable[str], decision: Decision) -> None:
+def _claimed(statement: scheduling.StatementDecided) -> set[tuple[str, str]]:
+    """What of volumes and devices a statement gives away."""
+    found = set()
+    for bind in statement.binds:
+        for each in bind.volumes:
+            found.add((VOLUME_CLAIM, f"{bind.namespace}/{each.claim}"))
+            if each.volume:
+                found.add((VOLUME, each.volume))
+        found |= {(DEVICE_CLAIM, f"{bind.namespace}/{each.claim}") for each in bind.devices}
+    return found
+
+
+def _discard(index: dict[K, list[Decision]], keys: Iterable[K], decision: Decision) -> None:
     for key in keys:
         index[key].remove(decision)
         if not index[key]:

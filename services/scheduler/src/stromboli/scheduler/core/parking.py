@@ -22,7 +22,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.framework import amounts, configuration, model, session, world
+from stromboli.scheduler.core.framework import (
+    amounts,
+    claims,
+    configuration,
+    model,
+    session,
+    world,
+)
 
 STEADY = frozenset(
     {
@@ -177,12 +184,8 @@ def _hangs_on_nodes_alone(closed: session.Session, same: Sequence[model.Task]) -
 
 
 def _is_special(task: model.Task) -> bool:
-    spec = task.pod.spec
     return bool(
-        task.is_best_effort
-        or spec.resource_claims
-        or task.pod.status.nominated_node_name
-        or any(each.persistent_volume_claim is not None for each in spec.volumes)
+        task.is_best_effort or task.pod.status.nominated_node_name or claims.has_claims(task.pod)
     )
 
 

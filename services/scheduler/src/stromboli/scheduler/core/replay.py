@@ -1,12 +1,14 @@
 """Sessions run again: their records, the log up to the offsets in them, and the configurations.
 
 The picture is folded on from record to record, so a whole history costs its records once and its
-sessions once. Compacted snapshots are no history: what a session had folded and the log has let go
-of is counted (``Again.missing``), and such a session may well decide otherwise.
+sessions once. Compacted snapshots are no history; ``cluster.changes`` is (see ``history``). What a
+session had folded and is not there is counted (``Again.missing``), and such a session may well
+decide otherwise.
 """
 
+import bisect
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -40,11 +42,16 @@ def run(
     configurations: Iterable[configuration.Configuration],
     by: policy.Policy,
     find: opening.FindPlugin = plugins.find,
+    whole_from: Mapping[str, int] | None = None,
+    instead: configuration.Configuration | None = None,
 ) -> Iterator[Again]:
     """Every recorded session of a log, run again, in the order of the log.
 
     ``configurations``: those that were in force, known by their digests. ``by``: whose pods we act
-    on. O(records + sessions).
+    on. ``whole_from``: topic -> the offset before which only each key's last record is given; for a
+    session before that, what it had folded is not known. ``instead``: decide by this configuration,
+    whatever was in force; each session starts from what really came of those before it.
+    O(records + sessions).
     """
     known = {each.digest: each for each in configurations}
     by_topic: dict[str, list[envelope.Record]] = defaultdict(list)
@@ -57,7 +64,7 @@ def run(
     reached: dict[str, int] = {}
     for found, recorded in _sessions(by_topic[topics.DECISIONS.name]):
         _fold(picture, by_topic, reached, found.offsets)
-        how = known.get(found.configuration)
+        how = instead or known.get(found.configuration)
         if how is None:
             problem = f"no configuration with the digest {found.configuration} is given"
             yield Again(record=found, recorded=recorded, problem=problem)
@@ -65,7 +72,14 @@ def run(
         missing = {
             topic.name: lacking
             for topic in state.FOLDED
-            if (lacking := found.offsets.get(topic.name, 0) - reached.get(topic.name, 0)) > 0
+            if (
+                lacking := _lacking(
+                    by_topic[topic.name],
+                    reached.get(topic.name, 0),
+                    found.offsets.get(topic.name, 0),
+                    (whole_from or {}).get(topic.name, 0),
+                )
+            )
         }
         how_then = msgspec.structs.replace(by, configured=how)
         again = _again(picture, memory, found, recorded, how_then, find)
@@ -123,6 +137,14 @@ def _fold(
             at += 1
         reached[name] = at
     picture.advance(offsets)
+
+
+def _lacking(given: Sequence[envelope.Record], folded: int, end: int, whole_from: int) -> int:
+    """How many records before ``end`` are not among the first ``folded`` that should be."""
+    if end < whole_from:
+        return whole_from - end
+    first = bisect.bisect_left(given, whole_from, hi=folded, key=lambda each: each.offset)
+    return end - whole_from - (folded - first)
 
 
 def _encoded(statements: Iterable[messages.StatementDecided]) -> list[bytes]:

@@ -182,10 +182,7 @@ def _statements(closed: framework.Session, number: int) -> Iterator[messages.Sta
     evictions: dict[str, list[messages.Eviction]] = {}
     for key, node in decided.binds.items():
         task = closed.world.tasks[key]
-        if key not in decided.preparations:
-            binds.setdefault(task.job, []).append(
-                _bind(task, node, decided.annotations.get(key, {}))
-            )
+        binds.setdefault(task.job, []).append(_bind(closed, task, node))
     for each in decided.evictions:
         task = closed.world.tasks[each.task]
         evictions.setdefault(each.job or task.job, []).append(
@@ -211,7 +208,8 @@ def _statements(closed: framework.Session, number: int) -> Iterator[messages.Sta
         )
 
 
-def _bind(task: model.Task, node: str, annotations: dict[str, str]) -> messages.Bind:
+def _bind(closed: framework.Session, task: model.Task, node: str) -> messages.Bind:
+    before = closed.decisions.preparations.get(task.key, ())
     return messages.Bind(
         namespace=task.namespace,
         pod=task.name,
@@ -219,7 +217,9 @@ def _bind(task: model.Task, node: str, annotations: dict[str, str]) -> messages.
         node=node,
         task=task.role,
         index=_index(task.pod),
-        annotations=annotations,
+        annotations=closed.decisions.annotations.get(task.key, {}),
+        volumes=tuple(each for each in before if isinstance(each, messages.ClaimedVolume)),
+        devices=tuple(each for each in before if isinstance(each, messages.ClaimedDevices)),
     )
 
 

@@ -25,8 +25,18 @@ from stromboli.scheduler.core.framework import (
     session,
     timing,
 )
-from stromboli.scheduler.core.plugins import sharding, volumes
-from stromboli.shared.api import core, meta, numa, resource, scheduling, shard, topology
+from stromboli.scheduler.core.plugins import sharding
+from stromboli.shared.api import (
+    core,
+    meta,
+    numa,
+    resource,
+    scheduling,
+    shard,
+    storage,
+    topology,
+)
+from stromboli.shared.messages import scheduling as messages
 
 
 class Outcome(msgspec.Struct, frozen=True, rename="camel"):
@@ -71,9 +81,12 @@ FIELDS: Mapping[str, tuple[str, type[meta.Object]]] = {
     "PriorityClass": ("priority_classes", core.PriorityClass),
     "ResourceQuota": ("resource_quotas", core.ResourceQuota),
     "PodDisruptionBudget": ("disruption_budgets", core.PodDisruptionBudget),
-    "PersistentVolume": ("volumes", core.PersistentVolume),
-    "PersistentVolumeClaim": ("claims", core.PersistentVolumeClaim),
-    "StorageClass": ("storage_classes", core.StorageClass),
+    "PersistentVolume": ("volumes", storage.PersistentVolume),
+    "PersistentVolumeClaim": ("claims", storage.PersistentVolumeClaim),
+    "StorageClass": ("storage_classes", storage.StorageClass),
+    "CSINode": ("csi_nodes", storage.CSINode),
+    "CSIDriver": ("csi_drivers", storage.CSIDriver),
+    "CSIStorageCapacity": ("storage_capacities", storage.CSIStorageCapacity),
     "ResourceClaim": ("resource_claims", resource.ResourceClaim),
     "DeviceClass": ("device_classes", resource.DeviceClass),
     "ResourceSlice": ("resource_slices", resource.ResourceSlice),
@@ -134,7 +147,10 @@ def outcome(name: str, closed: session.Session) -> Outcome:
         binds={
             task: node
             for task, node in sorted(decided.binds.items())
-            if not any(volumes.is_binding(step) for step in decided.preparations.get(task, ()))
+            if not any(
+                isinstance(step, messages.ClaimedVolume)
+                for step in decided.preparations.get(task, ())
+            )
         },
         evictions=tuple(sorted(eviction.task for eviction in decided.evictions)),
         pipelined={job.key: promised for job in jobs if (promised := _promised(job))},

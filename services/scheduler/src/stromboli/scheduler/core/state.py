@@ -10,13 +10,14 @@ picture. A change of what is only told (conditions, counts) and a gang that stil
 call for a session.
 """
 
+import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from stromboli.scheduler.core import decided, pace, parking, told, waking
+from stromboli.scheduler.core import claiming, decided, pace, parking, told, waking
 from stromboli.scheduler.core.framework import jobs, world
 from stromboli.shared import envelope, errors, snapshot, topics
 from stromboli.shared.api import core, kinds, scheduling
@@ -35,13 +36,15 @@ FOLDED: tuple[topics.Topic, ...] = (
     topics.RESOURCE_QUOTAS,
     topics.DISRUPTION_BUDGETS,
     topics.TOPOLOGY,
+    *claiming.TOPICS,
+    topics.NODE_SHARDS,
     topics.DECISIONS,
     topics.OUTCOMES,
     topics.EXPLANATIONS,
 )
 """The topics this picture is made of."""
 
-KINDS = (
+KINDS: tuple[kinds.Kind[Any], ...] = (
     kinds.NODES,
     kinds.NAMESPACES,
     kinds.PODS,
@@ -52,6 +55,8 @@ KINDS = (
     kinds.NUMA_TOPOLOGIES,
     kinds.RESOURCE_QUOTAS,
     kinds.DISRUPTION_BUDGETS,
+    *claiming.KINDS,
+    kinds.NODE_SHARDS,
 )
 """What the monitor must have seen before anything is decided."""
 
@@ -66,8 +71,8 @@ class State:
     def __init__(self, scheduler_names: tuple[str, ...], default_queue: str = "default") -> None:
         self.snapshot = snapshot.Snapshot()
         self.world = world.World(scheduler_names, default_queue)
-        self.world.surroundings.knows_volumes = False
         self.decided = decided.Decided()
+        self.claiming = claiming.Claiming(self.snapshot, self.decided, self.world.surroundings)
         self.pace = pace.Pace()
         self.parking = parking.Parking()
         self.explained: dict[str, messages.PodGroupExplained] = {}
@@ -151,7 +156,7 @@ class State:
         """
         self.due = ""
         self._is_throttled = is_throttled
-        self.decided.prune(self._is_confirmed, self._is_gone, self._has_entered)
+        self._prune()
 
     def stand_by(self, before: int) -> None:
         """Another one decides: keep what a session would look at short, for months.
@@ -160,7 +165,13 @@ class State:
         """
         self.world.settle()
         self.world.changed &= self.world.jobs.keys()
-        self.decided.prune(self._is_confirmed, self._is_gone, self._has_entered, before)
+        self._prune(before)
+
+    def _prune(self, before: float = math.inf) -> None:
+        is_prepared = self.claiming.is_prepared
+        self.decided.prune(
+            self._is_confirmed, self._is_gone, self._has_entered, is_prepared, before
+        )
 
     # Reading
 
@@ -216,6 +227,7 @@ class State:
     def _refresh_statement(self, statement: messages.StatementDecided) -> None:
         for bind in statement.binds:
             self._refresh_pod(f"{bind.namespace}/{bind.pod}")
+            self.claiming.refresh(bind)
         for eviction in statement.evictions:
             self._refresh_pod(f"{eviction.namespace}/{eviction.pod}")
         self._refresh_group(statement.pod_group)
@@ -253,8 +265,12 @@ class State:
                 | kinds.NUMA_TOPOLOGIES
                 | kinds.RESOURCE_QUOTAS
                 | kinds.DISRUPTION_BUDGETS
+                | kinds.NODE_SHARDS
             ):
                 self._surround(change)
+            case kind if kind in claiming.KINDS:
+                self.claiming.follow(kind, change.key)
+                self._wake_for_waiting()
             case kinds.NAMESPACES:
                 found = self.snapshot.objects(kinds.NAMESPACES)
                 self.world.label_namespaces(

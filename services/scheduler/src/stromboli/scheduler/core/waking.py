@@ -41,7 +41,8 @@ def of_task(of: world.World, key: str) -> tuple[object, ...]:
         return (of.problems.get(("pod", key)), of.lost.get(key))
     nominated = task.pod.status.nominated_node_name
     known = (task.uid, task.job, task.role, task.priority, task.status, task.node, nominated)
-    return (*known, task.task_class, task.is_gated)
+    made = task.pod.status.resource_claim_statuses
+    return (*known, task.task_class, task.is_gated, made)
 
 
 def of_queue(state: snapshot.State) -> object:

@@ -30,6 +30,7 @@ CONTROLLERS = (
     "namespace-controller",
     "job-controller",
     "resourcequota-controller",
+    "persistentvolume-binder-controller",
 )
 CLIENT_ERRORS = (aiohttp.ClientError, TimeoutError, ApiError, OSError)
 

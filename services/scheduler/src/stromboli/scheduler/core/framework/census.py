@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stromboli.scheduler.core import marks
-from stromboli.scheduler.core.framework import model, terms
+from stromboli.scheduler.core.framework import claims, model, terms
 
 Counts: TypeAlias = npt.NDArray[np.int64]
 """Pods per node."""
@@ -38,6 +38,8 @@ class Census:
         """Term of anti-affinity -> pods that carry it, per node."""
         self.carried_likes: dict[tuple[int, terms.Term], Counts] = {}
         self.ports: dict[Port, Counts] = {}
+        self.claimants: dict[str, model.Task] = {}
+        """Pod -> its task, of those that claim volumes or devices."""
         self._size = 0
         self._namespace_labels: Mapping[str, Mapping[str, str]] = {}
         self._placed: dict[Placed, dict[int, int]] = {}
@@ -51,10 +53,13 @@ class Census:
 
     def put(self, task: model.Task, row: int) -> None:
         """A task lies on the node."""
+        if claims.has_claims(task.pod):
+            self.claimants[task.key] = task
         self._count(task, row, 1)
 
     def take(self, task: model.Task, row: int) -> None:
         """It does not any more."""
+        self.claimants.pop(task.key, None)
         self._count(task, row, -1)
 
     def rearrange(self, sources: marks.Sources) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from stromboli.scheduler.core.framework import cluster, model
 from stromboli.shared import units
-from stromboli.shared.api import resource
+from stromboli.shared.api import core, resource
 
 DEVICE_CLASS = "deviceclass/"
 """Begins the names by which queues limit devices."""
@@ -58,6 +58,26 @@ class Claims:
                 if not name:
                     continue  # The template's maker says that none is needed.
             yield wanted.name, f"{task.namespace}/{name}" if name else ""
+
+
+def volume_keys(pod: core.Pod) -> list[str]:
+    """Keys of the PersistentVolumeClaims that a pod mounts, in the order of its volumes."""
+    found = []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            name = volume.persistent_volume_claim.claim_name
+            found.append(f"{pod.metadata.namespace}/{name}")
+        elif volume.ephemeral is not None:
+            found.append(f"{pod.metadata.namespace}/{pod.metadata.name}-{volume.name}")
+    return found
+
+
+def has_claims(pod: core.Pod) -> bool:
+    """The pod claims volumes or devices."""
+    return bool(pod.spec.resource_claims) or any(
+        each.persistent_volume_claim is not None or each.ephemeral is not None
+        for each in pod.spec.volumes
+    )
 
 
 def demand(claim: resource.ResourceClaim) -> units.Amounts:

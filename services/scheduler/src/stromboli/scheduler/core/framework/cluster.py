@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.shared.api import core, numa, resource, scheduling, shard, topology
+from stromboli.shared.api import core, numa, resource, scheduling, shard, storage, topology
 from stromboli.shared.messages import node_topology
 
 
@@ -34,9 +34,12 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     priority_classes: tuple[core.PriorityClass, ...] = ()
     resource_quotas: tuple[core.ResourceQuota, ...] = ()
     disruption_budgets: tuple[core.PodDisruptionBudget, ...] = ()
-    volumes: tuple[core.PersistentVolume, ...] = ()
-    claims: tuple[core.PersistentVolumeClaim, ...] = ()
-    storage_classes: tuple[core.StorageClass, ...] = ()
+    volumes: tuple[storage.PersistentVolume, ...] = ()
+    claims: tuple[storage.PersistentVolumeClaim, ...] = ()
+    storage_classes: tuple[storage.StorageClass, ...] = ()
+    csi_nodes: tuple[storage.CSINode, ...] = ()
+    csi_drivers: tuple[storage.CSIDriver, ...] = ()
+    storage_capacities: tuple[storage.CSIStorageCapacity, ...] = ()
     resource_claims: tuple[resource.ResourceClaim, ...] = ()
     device_classes: tuple[resource.DeviceClass, ...] = ()
     resource_slices: tuple[resource.ResourceSlice, ...] = ()

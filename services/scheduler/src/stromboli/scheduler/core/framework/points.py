@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stromboli.scheduler.core.framework import model, views
+from stromboli.shared.messages import scheduling as messages
 
 PERMIT, ABSTAIN, REJECT = 1, 0, -1
 """Votes."""
@@ -128,7 +129,8 @@ VictimSource: TypeAlias = Callable[[Sequence[model.Task]], Sequence[model.Task]]
 """All running tasks -> those to be shuffled."""
 TaskEvent: TypeAlias = Callable[[Sequence[model.Task]], None]
 """Called with tasks of one class and job, after the change is applied to job and nodes."""
-Preparation: TypeAlias = Callable[[model.Task], Sequence[str]]
+Step: TypeAlias = messages.ClaimedVolume | messages.ClaimedDevices
+Preparation: TypeAlias = Callable[[model.Task], Sequence[Step]]
 """What must be done before the task's bind, such as binding a volume's claim."""
 Annotation: TypeAlias = Callable[[model.Task], Mapping[str, str]]
 """What is to stand on the pod once it is bound, by annotation."""

@@ -22,6 +22,7 @@ from stromboli.scheduler.core.framework import (
     neighbours,
     outside,
     placing,
+    points,
     statement,
     timing,
     world,
@@ -74,7 +75,7 @@ class Decisions(msgspec.Struct):
 
     binds: dict[str, str] = {}
     evictions: list[Eviction] = []
-    preparations: dict[str, list[str]] = {}
+    preparations: dict[str, list[points.Step]] = {}
     """Task -> what must be done before its bind, such as binding a volume's claim."""
     annotations: dict[str, dict[str, str]] = {}
     """Task -> what is to stand on its pod with the bind."""

@@ -3,17 +3,23 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from stromboli.scheduler.core import constraints, marks, shapes
 from stromboli.scheduler.core.framework import cluster, domains, nodes
 from stromboli.scheduler.core.numa import nodes as numa_nodes
-from stromboli.shared.api import core, meta, numa, resource, shard, topology
+from stromboli.shared.api import core, meta, numa, resource, shard, storage, topology
 from stromboli.shared.messages import node_topology
 
 FIELDS: Mapping[type[meta.Object], str] = {
     core.ResourceQuota: "resource_quotas",
     core.PodDisruptionBudget: "disruption_budgets",
-    core.PersistentVolume: "volumes",
-    core.PersistentVolumeClaim: "claims",
-    core.StorageClass: "storage_classes",
+    storage.PersistentVolume: "volumes",
+    storage.PersistentVolumeClaim: "claims",
+    storage.StorageClass: "storage_classes",
+    storage.CSINode: "csi_nodes",
+    storage.CSIDriver: "csi_drivers",
+    storage.CSIStorageCapacity: "storage_capacities",
     resource.ResourceClaim: "resource_claims",
     resource.DeviceClass: "device_classes",
     resource.ResourceSlice: "resource_slices",
@@ -32,9 +38,12 @@ class Surroundings:
     """
 
     def __init__(self) -> None:
-        self.claims: dict[str, core.PersistentVolumeClaim] = {}
-        self.volumes: dict[str, core.PersistentVolume] = {}
-        self.storage_classes: dict[str, core.StorageClass] = {}
+        self.claims: dict[str, storage.PersistentVolumeClaim] = {}
+        self.volumes: dict[str, storage.PersistentVolume] = {}
+        self.storage_classes: dict[str, storage.StorageClass] = {}
+        self.csi_nodes: dict[str, storage.CSINode] = {}
+        self.csi_drivers: dict[str, storage.CSIDriver] = {}
+        self.storage_capacities: dict[str, storage.CSIStorageCapacity] = {}
         self.resource_quotas: dict[str, core.ResourceQuota] = {}
         self.disruption_budgets: dict[str, core.PodDisruptionBudget] = {}
         self.resource_claims: dict[str, resource.ResourceClaim] = {}
@@ -47,10 +56,11 @@ class Surroundings:
         """Node -> what its agent tells of it."""
         self.machines = numa_nodes.Machines()
         self.namespace_labels: dict[str, Mapping[str, str]] = {}
-        self.knows_volumes = True
-        """Volumes and claims are seen; else nothing is known of them and nothing hangs on them."""
         self.unread: dict[str, dict[str, str]] = {field: {} for field in FIELDS.values()}
         self._tuples: dict[str, tuple[meta.Object, ...]] = {}
+        self._reach: dict[
+            str, tuple[storage.PersistentVolume | None, int, list[str], marks.Mask]
+        ] = {}
         self._network: tuple[tuple[topology.HyperNode, ...], int, domains.Tree] | None = None
 
     def put(self, found: meta.Object) -> None:
@@ -79,6 +89,18 @@ class Surroundings:
             self._tuples[field] = tuple(objects[key] for key in sorted(objects))
         return self._tuples[field]
 
+    def reach(self, volume: str, table: nodes.Nodes) -> marks.Mask:
+        """Nodes that reach a volume, none where there is no such volume. Made anew when the volume
+        or labels of nodes changed; not to be changed by the caller."""
+        found, version = self.volumes.get(volume), table.labelled.placement_version
+        kept = self._reach.get(volume)
+        # Rows move without a change of version: their names are another list then.
+        if kept is None or kept[0] is not found or kept[1:3] != (version, table.names):
+            if len(self._reach) > 2 * len(self.volumes) + 16:
+                self._reach.clear()
+            kept = self._reach[volume] = (found, version, table.names, _reached(found, table))
+        return kept[3]
+
     def network(self, table: nodes.Nodes) -> domains.Tree:
         """The nodes' places on the network. Made anew when HyperNodes, nodes or labels changed."""
         found, version = self.listed("hyper_nodes"), table.labelled.placement_version
@@ -103,3 +125,12 @@ class Surroundings:
             namespace_labels=self.namespace_labels,
             **fields,
         )
+
+
+def _reached(volume: storage.PersistentVolume | None, table: nodes.Nodes) -> marks.Mask:
+    if volume is None:
+        return np.zeros(len(table), np.bool_)
+    placed = volume.spec.node_affinity
+    if placed is None or placed.required is None:
+        return np.ones(len(table), np.bool_)
+    return constraints.matches(table.labelled, shapes.Constraints((), placed.required, ()))

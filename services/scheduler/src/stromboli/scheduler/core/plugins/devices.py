@@ -12,8 +12,9 @@ import msgspec
 import numpy as np
 
 from stromboli.scheduler.core.framework import claims, model, points, session, views
-from stromboli.scheduler.core.plugins import inventory, selectors
+from stromboli.scheduler.core.plugins import allocations, inventory, selectors
 from stromboli.shared.api import resource
+from stromboli.shared.messages import scheduling as messages
 
 NOT_ENOUGH = "cannot allocate all claims"
 ELSEWHERE = "resourceclaim not available on the node"
@@ -39,16 +40,16 @@ class Devices:
         given = within.cluster
         self._classes = {each.metadata.name: each for each in given.device_classes}
         self._claims = claims.Claims(given)
+        self._unread = within.world.surroundings.unread["resource_claims"]
         self._stock = inventory.Inventory(given.resource_slices, self._classes, within.nodes)
         self._held: dict[str, _Held] = {}
         for key, claim in sorted(self._claims.by_key.items()):
             if claim.status.allocation is not None:
                 self._held[key] = self._allocated(claim.status.allocation)
-        for tasks in within.nodes.tasks:
-            for task in tasks.values():
-                for claim in self._claims.of(task).claims:
-                    if claim.metadata.key in self._held:
-                        self._held[claim.metadata.key].users.add(task.uid)
+        for task in within.world.census.claimants.values():
+            for claim in self._claims.of(task).claims:
+                if claim.metadata.key in self._held:
+                    self._held[claim.metadata.key].users.add(task.uid)
         for held in self._held.values():
             held.first = frozenset(held.users)
         self._wishes: dict[str, inventory.Wish] = {}
@@ -63,6 +64,8 @@ class Devices:
         needed = self._claims.of(task)
         if needed.problem:
             return needed.problem
+        if self._unread and self._lacking(needed.claims):
+            return f"resourceclaim {min(self._unread)} cannot be read: its devices may be any"
         for claim in needed.claims:
             try:
                 wants = [want for request in self._wish(claim).requests for want in request]
@@ -160,13 +163,20 @@ class Devices:
                 continue  # It was not placed after all, and the claim keeps what it has.
             self._stock.taken.difference_update(held.identities)
 
-    def preparations(self, task: model.Task) -> Iterator[str]:
-        """Claims to be given their devices before the pod is bound."""
+    def preparations(self, task: model.Task) -> Iterator[messages.ClaimedDevices]:
+        """Claims to be given their devices, and to be reserved for the pod, before it is bound."""
         for claim in self._claims.of(task).claims:
             held = self._held.get(claim.metadata.key)
-            if held is not None and held.given is not None:
-                named = [f"{want.name}={'/'.join(device.identity)}" for want, device in held.given]
-                yield f"allocate resourceclaim {claim.metadata.key}: {', '.join(named)}"
+            given = None if held is None else held.given
+            is_reserved = any(each.uid == task.uid for each in claim.status.reserved_for)
+            if given is None and is_reserved:
+                continue
+            allocation = None
+            if given is not None:
+                allocation = allocations.allocation(given, claim, self._classes, task.node)
+            yield messages.ClaimedDevices(
+                claim=claim.metadata.name, uid=claim.metadata.uid, allocation=allocation
+            )
 
     def _wish(self, claim: resource.ResourceClaim) -> inventory.Wish:
         found = self._wishes.get(claim.metadata.key)

@@ -21,12 +21,14 @@ Identity: TypeAlias = tuple[str, str, str]
 
 
 class Device(msgspec.Struct, frozen=True, eq=False):
-    """A device. ``number``: its place in the inventory."""
+    """A device. ``number``: its place in the inventory. ``place``: the nodes that reach it, no term
+    meaning all; None for a device of one node."""
 
     number: int
     identity: Identity
     driver: str
     facts: resource.Device
+    place: core.NodeSelector | None
 
 
 class Want(msgspec.Struct, frozen=True):
@@ -37,6 +39,8 @@ class Want(msgspec.Struct, frozen=True):
     expressions: tuple[str, ...]
     count: int | None
     is_admin: bool = False
+    alternative: str = ""
+    """Which of several this is, by name."""
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -70,7 +74,8 @@ class Inventory:
         self.taken: set[Identity] = set()
         for each in _newest(slices):
             for facts in each.spec.devices:
-                self._add(each.spec, facts)
+                if not facts.consumes_counters:  # Parts that overlap are not counted here.
+                    self._add(each.spec, facts)
 
     @property
     def has_wide(self) -> bool:
@@ -186,11 +191,12 @@ class Inventory:
 
     def _add(self, spec: resource.ResourceSliceSpec, facts: resource.Device) -> None:
         identity = (spec.driver, spec.pool.name, facts.name)
-        device = Device(len(self.devices), identity, spec.driver, facts)
-        self.devices.append(device)
         place: resource.ResourceSliceSpec | resource.Device = (
             facts if spec.per_device_node_selection else spec
         )
+        reached = core.NodeSelector() if place.all_nodes else place.node_selector
+        device = Device(len(self.devices), identity, spec.driver, facts, reached)
+        self.devices.append(device)
         if place.node_name:
             row = self._table.rows.get(place.node_name)
             if row is not None:
@@ -232,6 +238,7 @@ def _want(
         cel_texts(asked.selectors),
         None if takes_all else max(asked.count, 1),
         is_admin,
+        asked.name if isinstance(asked, resource.SubRequest) else "",
     )
 
 

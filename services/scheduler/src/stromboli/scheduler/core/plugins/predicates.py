@@ -11,6 +11,7 @@ import numpy as np
 from stromboli.scheduler.core import constraints, shapes
 from stromboli.scheduler.core.framework import (
     affinity,
+    claims,
     configuration,
     model,
     points,
@@ -18,7 +19,7 @@ from stromboli.scheduler.core.framework import (
     spread,
     views,
 )
-from stromboli.scheduler.core.plugins import devices, ports, volumes
+from stromboli.scheduler.core.plugins import devices, ports, volume_limits, volumes
 
 TOO_MANY_PODS = "node(s) pod number exceeded"
 _SWITCHED = {
@@ -48,13 +49,26 @@ class Plugin:
             even = spread.Spread(within.board, static.selected, static.tolerated)
             within.add_predicate(even.checks, points.Scope.GLOBAL)
         if self._is_on("predicate.VolumeBindingEnable"):
-            claims = volumes.Claims(within)
-            within.add_pre_predicate(claims.missing)
-            within.add_predicate(claims.checks, points.Scope.STATIC)
-            if within.cluster.claims:
-                within.add_preparation(claims.preparations)
-        if within.cluster.resource_claims:
+            self._open_volumes(within)
+        if self._is_on("predicate.NodeVolumeLimitsEnable") and within.cluster.csi_nodes:
+            limits = volume_limits.Limits(within)
+            within.add_predicate(limits.checks, points.Scope.GLOBAL)
+            within.add_event_handler(limits.put_all, limits.take_all)
+        if within.cluster.resource_claims or within.world.surroundings.unread["resource_claims"]:
             self._open_devices(within)
+        else:
+            known = claims.Claims(within.cluster)
+            within.add_pre_predicate(lambda task: known.of(task).problem or None)
+
+    def _open_volumes(self, within: session.Session) -> None:
+        owned = volumes.Claims(within, with_zones=self._is_on("predicate.VolumeZoneEnable"))
+        within.add_pre_predicate(owned.missing)
+        if within.cluster.claims:
+            within.add_distinction(owned.tell)
+            within.add_predicate(owned.reachable, points.Scope.STATIC)
+            within.add_predicate(owned.obtainable, points.Scope.GLOBAL)
+            within.add_event_handler(owned.put_all, owned.take_all)
+            within.add_preparation(lambda task: list(owned.preparations(task)))
 
     def _open_devices(self, within: session.Session) -> None:
         """No argument turns it off: Volcano declares one and never reads it."""

@@ -1,114 +1,170 @@
-"""Volumes: a pod goes where its volumes can be reached (Kubernetes' VolumeBinding).
+"""Volumes: a pod goes where its volumes can be reached (Kubernetes' VolumeBinding and VolumeZone).
 
-A claim that is bound ties its pod to the nodes of its volume. One that waits for its first
-consumer is bound once a node is chosen, before the pod is: that is a preparation of the bind.
+A claim that is bound ties its pods to the nodes of its volume. One that waits for its first
+consumer is bound once a node is chosen, before the pod is: that is a preparation of the bind. What
+the session chose for a claim belongs to it until no task of the session uses it any more.
 """
 
+from collections.abc import Hashable, Iterator, Sequence
+
+import msgspec
 import numpy as np
 
-from stromboli.scheduler.core import constraints, shapes
-from stromboli.scheduler.core.framework import model, points, session, views
-from stromboli.shared import units
-from stromboli.shared.api import core
+from stromboli.scheduler.core.framework import claims, model, points, session, views
+from stromboli.scheduler.core.plugins import volume_stock
+from stromboli.shared.api import storage
+from stromboli.shared.messages import scheduling as messages
 
 CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 NONE_FREE = "node(s) didn't find available persistent volumes to bind"
-_BIND = "bind claim "
-_LATE = "WaitForFirstConsumer"
-_NO_PROVISIONER = "kubernetes.io/no-provisioner"
+NO_ROOM = "node(s) did not have enough free storage"
+ELSEWHERE = "node(s) had no available volume zone"
+_ZONES = (
+    ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
+    ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
+)
+"""Labels of volumes that nodes must have alike, each with its older name."""
+
+
+class _Chosen(msgspec.Struct, eq=False):
+    """What a claim is to get: a volume, or one to be made for the node. ``users``: tasks."""
+
+    volume: str
+    reached: points.Mask
+    users: set[str]
 
 
 class Claims:
-    """The claims of a session's pods."""
+    """The claims of a session's pods. ``with_zones``: volumes' zones count, too."""
 
-    def __init__(self, within: session.Session) -> None:
-        self._labelled = within.nodes.labelled
-        known = within.world.surroundings
-        self._is_known = known.knows_volumes
-        self._claims = known.claims
-        self._volumes = known.volumes
-        self._classes = known.storage_classes
+    def __init__(self, within: session.Session, *, with_zones: bool = True) -> None:
+        self._table = within.nodes
+        around = within.world.surroundings
+        self._claims = around.claims
+        self._unread = around.unread["claims"]
+        self._volumes = around.volumes
+        self._stock = volume_stock.Stock(around, within.nodes)
+        self._zones = _ZONES if with_zones else ()
+        self._chosen: dict[str, _Chosen] = {}
+        self.put_all([task for _, task in sorted(within.world.census.claimants.items())])
 
     def missing(self, task: model.Task) -> str | None:
         """Why no node can help: a claim is not there, or should be bound by now."""
-        for key in _keys(task) if self._is_known else ():
+        for key in claims.volume_keys(task.pod):
+            name = key.partition("/")[2]
+            if key in self._unread:
+                return f'persistentvolumeclaim "{name}" cannot be read: {self._unread[key]}'
             claim = self._claims.get(key)
             if claim is None:
-                name = key.partition("/")[2]
                 return f'persistentvolumeclaim "{name}" not found'
-            if not claim.spec.volume_name and not self._is_late(claim):
+            if claim.metadata.deletion_timestamp is not None:
+                return f'persistentvolumeclaim "{name}" is being deleted'
+            if not claim.spec.volume_name and not self._stock.is_late(claim):
                 return "pod has unbound immediate PersistentVolumeClaims"
         return None
 
-    def checks(self, task: model.Task, view: views.View) -> list[points.Check]:
-        """Nodes that reach the bound volumes, and where the others could be had."""
+    def tell(self, task: model.Task) -> Hashable:
+        """What answers hang on besides the task's class: claims made for it alone."""
+        if any(each.ephemeral is not None for each in task.pod.spec.volumes):
+            return task.uid
+        return None
+
+    def reachable(self, task: model.Task, view: views.View) -> list[points.Check]:
+        """Nodes that reach the volumes which its claims have."""
         found = []
-        for key in _keys(task):
-            claim = self._claims.get(key)
-            if claim is None:
-                continue
+        for claim in self._of(task):
             if claim.spec.volume_name:
-                reached = self._reach(self._volumes.get(claim.spec.volume_name))
+                reached = self._stock.reach(claim.spec.volume_name)
                 found.append(points.Check(CONFLICT, points.Code.UNRESOLVABLE, reached[view.rows]))
-            elif not self._is_provisioned(claim):
-                free = self._free(claim)
-                found.append(points.Check(NONE_FREE, points.Code.UNRESOLVABLE, free[view.rows]))
+                zoned = self._zoned(self._volumes.get(claim.spec.volume_name))
+                if zoned is not None:
+                    found.append(
+                        points.Check(ELSEWHERE, points.Code.UNRESOLVABLE, zoned[view.rows])
+                    )
         return found
 
-    def preparations(self, task: model.Task) -> list[str]:
-        """Claims to be bound before the pod is."""
+    def obtainable(self, task: model.Task, view: views.View) -> list[points.Check]:
+        """Nodes where its other claims can be had, besides what was chosen for others."""
+        open_ = [claim for claim in self._of(task) if not claim.spec.volume_name]
+        if not open_:
+            return []
+        reached = np.ones(len(self._table), np.bool_)
+        lacking = []
+        for claim in open_:
+            chosen = self._chosen.get(claim.metadata.key)
+            if chosen is None:
+                lacking.append(claim)
+            else:
+                reached = reached & chosen.reached
+        places = self._stock.places(lacking)
+        found = reached & places.found
         return [
-            f"{_BIND}{key}"
-            for key in _keys(task)
-            if key in self._claims and not self._claims[key].spec.volume_name
+            points.Check(NONE_FREE, points.Code.UNRESOLVABLE, found[view.rows]),
+            points.Check(NO_ROOM, points.Code.UNRESOLVABLE, places.roomy[view.rows]),
         ]
 
-    def _class(self, claim: core.PersistentVolumeClaim) -> core.StorageClass | None:
-        return self._classes.get(claim.spec.storage_class_name or "")
+    def put_all(self, tasks: Sequence[model.Task]) -> None:
+        """Tasks were placed, or stay after all: their claims have what they need there."""
+        for task in tasks:
+            self._follow(task)
 
-    def _is_late(self, claim: core.PersistentVolumeClaim) -> bool:
-        found = self._class(claim)
-        return found is not None and found.volume_binding_mode == _LATE
+    def take_all(self, tasks: Sequence[model.Task]) -> None:
+        """Tasks go: what was chosen for claims that nobody uses any more is free again."""
+        for task in tasks:
+            for key in claims.volume_keys(task.pod):
+                chosen = self._chosen.get(key)
+                if chosen is not None:
+                    chosen.users.discard(task.uid)
+                    if not chosen.users:
+                        self._stock.taken.discard(chosen.volume)
+                        del self._chosen[key]
 
-    def _is_provisioned(self, claim: core.PersistentVolumeClaim) -> bool:
-        found = self._class(claim)
-        return found is not None and found.provisioner not in ("", _NO_PROVISIONER)
+    def preparations(self, task: model.Task) -> Iterator[messages.ClaimedVolume]:
+        """Claims to be bound before the pod is."""
+        for claim in self._of(task):
+            chosen = self._chosen.get(claim.metadata.key)
+            if chosen is not None:
+                yield messages.ClaimedVolume(
+                    claim=claim.metadata.name, uid=claim.metadata.uid, volume=chosen.volume
+                )
 
-    def _reach(self, volume: core.PersistentVolume | None) -> points.Mask:
-        """Nodes of a volume; a volume that is gone is reached from nowhere."""
-        if volume is None:
-            return np.zeros(len(self._labelled), np.bool_)
-        placed = volume.spec.node_affinity
-        if placed is None or placed.required is None:
-            return np.ones(len(self._labelled), np.bool_)
-        return constraints.matches(self._labelled, shapes.Constraints((), placed.required, ()))
+    def _of(self, task: model.Task) -> list[storage.PersistentVolumeClaim]:
+        found = (self._claims.get(key) for key in claims.volume_keys(task.pod))
+        return [claim for claim in found if claim is not None]
 
-    def _free(self, claim: core.PersistentVolumeClaim) -> points.Mask:
-        """Nodes that reach a volume nobody claims, of the class and large enough."""
-        wanted = _storage(claim.spec.resources.requests)
-        free = np.zeros(len(self._labelled), np.bool_)
-        for volume in self._volumes.values():
-            if (
-                volume.spec.claim_ref is None
-                and volume.spec.storage_class_name == (claim.spec.storage_class_name or "")
-                and _storage(volume.spec.capacity) >= wanted
-            ):
-                free |= self._reach(volume)
-        return free
+    def _follow(self, task: model.Task) -> None:
+        row = self._table.rows.get(task.node)
+        open_ = [claim for claim in self._of(task) if not claim.spec.volume_name]
+        if row is None or not open_:
+            return
+        lacking = [claim for claim in open_ if claim.metadata.key not in self._chosen]
+        for claim, volume in self._stock.choose(lacking, row):
+            self._stock.taken.add(volume)
+            reached = self._stock.reach(volume) if volume else np.arange(len(self._table)) == row
+            self._chosen[claim.metadata.key] = _Chosen(volume, reached, set())
+        for claim in open_:
+            self._chosen[claim.metadata.key].users.add(task.uid)
 
-
-def is_binding(step: str) -> bool:
-    """The preparation binds a volume."""
-    return step.startswith(_BIND)
-
-
-def _keys(task: model.Task) -> list[str]:
-    return [
-        f"{task.namespace}/{volume.persistent_volume_claim.claim_name}"
-        for volume in task.pod.spec.volumes
-        if volume.persistent_volume_claim is not None
-    ]
-
-
-def _storage(amounts: dict[str, core.Quantity] | None) -> int:
-    return units.amount("storage", (amounts or {}).get("storage", 0))
+    def _zoned(self, volume: storage.PersistentVolume | None) -> points.Mask | None:
+        """Nodes in the volume's zone; None if it says none. Nodes without any zone will do."""
+        labels = {} if volume is None else volume.metadata.labels or {}
+        wanted = [
+            (names, value.split("__"))
+            for names in self._zones
+            for key in names
+            if (value := labels.get(key)) is not None
+        ]
+        if not wanted:
+            return None
+        passed = np.ones(len(self._table), np.bool_)
+        unzoned = np.ones(len(self._table), np.bool_)
+        for names in _ZONES:
+            for name in names:
+                unzoned &= self._table.labelled.label_codes(name)[0] < 0
+        for names, values in wanted:
+            there = np.zeros(len(self._table), np.bool_)
+            for name in names:
+                codes, known = self._table.labelled.label_codes(name)
+                there |= np.isin(codes, [known[each] for each in values if each in known])
+            passed &= there
+        return passed | unzoned

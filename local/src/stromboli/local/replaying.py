@@ -1,0 +1,134 @@
+"""``strom simulate replay``: sessions of the past, run again from the log."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from stromboli.local.bus import EmbeddedBus
+from stromboli.scheduler import configured, discovery
+from stromboli.scheduler.core import history, plugins, policy, replay
+from stromboli.scheduler.core.framework import configuration
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import port
+from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
+from stromboli.shared.messages import scheduling as messages
+
+WANTED = (topics.CHANGES, topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS)
+"""All that sessions were made of."""
+
+
+class Line(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What is printed of a session."""
+
+    session: int
+    now: str
+    same: bool
+    binds: dict[str, str]
+    evictions: tuple[str, ...]
+    recorded_binds: dict[str, str] | None = None
+    recorded_evictions: tuple[str, ...] | None = None
+    problem: str = ""
+    missing: dict[str, int] = {}
+
+
+def again(
+    state: Annotated[
+        Path,
+        typer.Option(help="Where `strom up` keeps its log; it must not be running."),
+    ] = Path(".strom"),
+    kafka: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The log on a broker instead.")
+    ] = "",
+    cell: Annotated[
+        str, typer.Option(help="The cell, by which topics are called there.")
+    ] = "default",
+    config: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A scheduler configuration that was in force. Repeat it for more. "
+            "[default: the built-in one]"
+        ),
+    ] = None,
+    instead: Annotated[
+        Path | None,
+        typer.Option(help="What if: decide by this configuration, whatever was in force."),
+    ] = None,
+) -> None:
+    """Run the recorded sessions of the last two weeks again; print a line of JSON each.
+
+    Each starts from what had really happened by then, and decides as it did, byte for byte; with
+    --instead, what it would have decided otherwise. The exit code is 1 if one that was to be the
+    same is not, or could not be run.
+    """
+    log = KafkaBus(KafkaSettings(bootstrap=(kafka,), cell=cell)) if kafka else None
+    try:
+        found = asyncio.run(_records(log or EmbeddedBus(state / "log.db")))
+    except (errors.OutsideError, OSError) as error:
+        raise typer.BadParameter(f"the log cannot be read: {error}") from None
+    registry = discovery.registry()
+    try:
+        known = [_configuration(path, registry) for path in config or []]
+        other = None if instead is None else _configuration(instead, registry)
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(str(error)) from None
+    past = history.read(each for each in found if each.topic == topics.CHANGES)
+    runs = replay.run(
+        [*past.records, *(each for each in found if each.topic != topics.CHANGES)],
+        [*known, configured.default(registry).configuration],
+        policy.Policy(),
+        registry.find,
+        past.whole_from,
+        other,
+    )
+    has_failed = False
+    for each in runs:
+        has_failed |= bool(each.problem) or (instead is None and not each.is_same)
+        typer.echo(msgspec.json.encode(_line(each)).decode())
+    if has_failed:
+        raise typer.Exit(1)
+
+
+def _line(found: replay.Again) -> Line:
+    binds, evictions = _of(found.decided)
+    line = Line(
+        session=found.record.session,
+        now=found.record.now.isoformat(),
+        same=found.is_same,
+        binds=binds,
+        evictions=evictions,
+        problem=found.problem,
+        missing=dict(found.missing),
+    )
+    if found.is_same:
+        return line
+    recorded = _of(found.recorded)
+    return msgspec.structs.replace(line, recorded_binds=recorded[0], recorded_evictions=recorded[1])
+
+
+def _of(
+    statements: tuple[messages.StatementDecided, ...],
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    binds = {
+        f"{bind.namespace}/{bind.pod}": bind.node for each in statements for bind in each.binds
+    }
+    evictions = (f"{it.namespace}/{it.pod}" for each in statements for it in each.evictions)
+    return binds, tuple(sorted(evictions))
+
+
+def _configuration(path: Path, registry: plugins.Registry) -> configuration.Configuration:
+    return configured.parse(path.read_text(encoding="utf-8"), str(path), registry).configuration
+
+
+async def _records(bus: port.Bus) -> list[envelope.Record]:
+    """All that stands there now."""
+    async with bus, contextlib.aclosing(bus.fold(WANTED)) as batches:
+        found: list[envelope.Record] = []
+        async for batch in batches:
+            found += batch.records
+            if batch.caught_up:
+                return found
+    raise AssertionError("a fold goes on for ever")

@@ -1,0 +1,116 @@
+"""What stood on the snapshot topics, kept in full: they are compacted, and past sessions need it.
+
+::
+
+    snapshot topics ── fold ──▶ cluster.changes: each record as it is, with where it stands
+                                └── how far, and from where on the picture is whole
+
+Once a day all begins anew with what the topics hold by then, so that whoever reads the history may
+begin at any of these images, as long as one is kept. Off the short path: it reads the log as any
+other reader does.
+"""
+
+import contextlib
+import functools
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from stromboli.monitor.outbox import MOST_AT_ONCE
+from stromboli.shared import envelope, errors, runtime, topics
+from stromboli.shared.bus import port
+from stromboli.shared.messages import cluster
+
+IMAGE_EVERY = timedelta(days=1)
+"""What is kept for two weeks then reaches back thirteen days at least."""
+KEPT = "$kept"
+"""Key of the records that say how far."""
+WANTED = topics.PICTURES
+
+
+class History:
+    """Appends to ``cluster.changes`` until cancelled. ``ends``: where the snapshot topics ended at
+    the start."""
+
+    def __init__(
+        self,
+        bus: port.Bus,
+        writer: port.Writer,
+        health: runtime.Health,
+        clock: runtime.Clock,
+        ends: Mapping[str, int],
+    ) -> None:
+        self._bus = bus
+        self._writer = writer
+        self._health = health
+        self._clock = clock
+        self._ends = ends
+
+    async def keep(self) -> None:
+        """Go on where the last one ended, if that is known and its image not a day old."""
+        await self._follow(await self._last())
+        while True:
+            await self._follow(None)
+
+    async def _last(self) -> cluster.ChangesKept | None:
+        record = await runtime.persist(lambda: self._bus.last(topics.CHANGES), "log", self._health)
+        try:
+            message = None if record is None else envelope.decode(record)
+        except errors.UndecodableError:
+            return None
+        if not isinstance(message, cluster.ChangesKept) or self._is_due(message):
+            return None
+        known = all(at <= self._ends.get(name, 0) for name, at in message.positions.items())
+        return message if known else None  # else a topic has lost records
+
+    async def _follow(self, kept: cluster.ChangesKept | None) -> None:
+        """Until an image is due. ``kept``: up to where all is there; None: make an image."""
+        start = None if kept is None else kept.positions
+        image_from = -1 if kept is None else kept.image_from
+        imaged_at = self._clock() if kept is None else kept.imaged_at
+        is_whole = kept is not None
+        async with contextlib.aclosing(self._bus.fold(WANTED, start)) as fold:
+            async for batch in fold:
+                drafts = [_copy(record, self._clock()) for record in batch.records]
+                for at in range(0, len(drafts), MOST_AT_ONCE):
+                    first = await self._append(drafts[at : at + MOST_AT_ONCE])
+                    image_from = first if image_from < 0 else image_from
+                is_whole = is_whole or batch.caught_up
+                if is_whole and drafts:
+                    kept = cluster.ChangesKept(
+                        positions=dict(batch.positions), image_from=image_from, imaged_at=imaged_at
+                    )
+                    await self._append([_draft(KEPT, kept, self._clock())])
+                    if self._is_due(kept):
+                        return
+
+    async def _append(self, drafts: list[envelope.Draft]) -> int:
+        """Where the first of them stands."""
+        call = functools.partial(self._writer.append, *drafts)
+        stand = await runtime.persist(call, "log", self._health)
+        return stand[0].offset
+
+    def _is_due(self, kept: cluster.ChangesKept) -> bool:
+        return not timedelta() <= self._clock() - kept.imaged_at < IMAGE_EVERY
+
+
+def _copy(record: envelope.Record, now: datetime) -> envelope.Draft:
+    try:
+        message = envelope.decode(record)
+    except errors.UndecodableError as error:
+        uid, version = (record.headers.get(f"ce_object{name}", "") for name in ("uid", "version"))
+        message = cluster.Unreadable(uid=uid, resource_version=version, reason=error.reason)
+    return envelope.Draft(
+        topic=topics.CHANGES,
+        key=f"{record.topic.name}/{record.key}",
+        message=message,
+        time=now,
+        cause=record.id,
+        traceparent=record.traceparent,
+        object_uid=record.headers.get("ce_objectuid", ""),
+        object_version=record.headers.get("ce_objectversion", ""),
+        position=record.offset,
+    )
+
+
+def _draft(key: str, message: cluster.ChangesKept, now: datetime) -> envelope.Draft:
+    return envelope.Draft(topic=topics.CHANGES, key=key, message=message, time=now)

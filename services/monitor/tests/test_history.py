@@ -1,0 +1,131 @@
+"""The history of the snapshot topics: whole, in order, and whole again from every image on."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from services.monitor.tests import shell
+from stromboli.local.bus import EmbeddedBus
+from stromboli.local.cluster import EmbeddedCluster
+from stromboli.monitor import history as kept
+from stromboli.scheduler.core import history
+from stromboli.shared import envelope, runtime, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.messages import cluster as messages
+from stromboli.testkit import builders, objects
+
+JOBS = topics.JOBS.name
+
+
+@pytest.fixture
+async def bus(tmp_path: Path) -> AsyncIterator[bus_port.Bus]:
+    async with EmbeddedBus(tmp_path / "log.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[cluster_port.Cluster]:
+    async with EmbeddedCluster(tmp_path / "cluster.db") as opened:
+        yield opened
+
+
+def plain(record: envelope.Record) -> tuple[object, ...]:
+    """What readers of a snapshot topic see."""
+    of_object = record.headers.get("ce_objectuid", ""), record.headers.get("ce_objectversion", "")
+    return record.offset, record.key, record.type, record.value, record.id, *of_object
+
+
+async def past(bus: bus_port.Bus, jobs: int) -> history.History:
+    """The history, once it has so many records of jobs."""
+
+    def is_there(found: list[envelope.Record]) -> bool:
+        positions = [
+            message.positions
+            for record in found
+            if isinstance(message := envelope.decode(record), messages.ChangesKept)
+        ]
+        return any(each.get(JOBS, 0) >= jobs for each in positions[-1:])
+
+    return history.read(await shell.until(bus, topics.CHANGES, is_there))
+
+
+async def test_the_history_has_every_record_as_it_stood(
+    bus: bus_port.Bus, cluster: cluster_port.Cluster
+) -> None:
+    """Over a restart, each once: what is compacted away on the topics, too."""
+    async with shell.monitoring(bus, cluster):
+        await cluster.create(kinds.JOBS, "default", objects.job("j1"))
+        await past(bus, 1)
+    async with shell.monitoring(bus, cluster):
+        patch = objects.merge(spec={"minAvailable": 2})
+        await cluster.patch(kinds.JOBS, "default", "j1", patch, patch_type="merge")
+        await cluster.delete(kinds.JOBS, "default", "j1")
+        found = await past(bus, 3)
+    stood = [plain(each) for each in await shell.said(bus, topics.JOBS)]
+    assert [plain(each) for each in found.records if each.topic == topics.JOBS] == stood
+    assert len(stood) == 3
+    images = [
+        message.image_from
+        for record in await shell.said(bus, topics.CHANGES)
+        if isinstance(message := envelope.decode(record), messages.ChangesKept)
+    ]
+    assert set(images) == {0}
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = builders.NOON
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+async def test_an_image_a_day_makes_what_came_before_it_dispensable(
+    bus: bus_port.Bus, cluster: cluster_port.Cluster
+) -> None:
+    async with shell.monitoring(bus, cluster):
+        for name in ("j1", "j2"):
+            await cluster.create(kinds.JOBS, "default", objects.job(name))
+        await past(bus, 2)
+    writer = await bus.open_writer("monitor", "next")
+    clock = Clock()
+    clock.now += kept.IMAGE_EVERY + timedelta(seconds=1)
+    ends = {topic.name: 99 for topic in kept.WANTED}
+    keeping = kept.History(bus, writer, runtime.Health("monitor"), clock, ends)
+    async with shell.going_on(keeping.keep()):
+        changes = await shell.until(
+            bus,
+            topics.CHANGES,
+            lambda found: getattr(envelope.decode(found[-1]), "image_from", 0) > 0,
+        )
+    mark = envelope.decode(changes[-1])
+    assert isinstance(mark, messages.ChangesKept)
+    assert mark.imaged_at == clock.now
+    late = history.read(each for each in changes if each.offset >= mark.image_from)
+    whole = history.read(changes)
+    assert [plain(each) for each in late.records] == [plain(each) for each in whole.records]
+    assert late.whole_from == mark.positions
+    cut = history.read(each for each in changes if each.offset > mark.image_from)
+    assert cut.records == (), "half an image is none"
+
+
+async def test_what_the_topics_have_lost_calls_for_a_new_image(
+    bus: bus_port.Bus, cluster: cluster_port.Cluster
+) -> None:
+    """Else the history would claim what nobody can read there."""
+    async with shell.monitoring(bus, cluster):
+        await cluster.create(kinds.JOBS, "default", objects.job("j1"))
+        await past(bus, 1)
+    before = await shell.said(bus, topics.CHANGES)
+    writer = await bus.open_writer("monitor", "next")
+    clock = Clock()
+    keeping = kept.History(bus, writer, runtime.Health("monitor"), clock, {JOBS: 0})
+    async with shell.going_on(keeping.keep()):
+        changes = await shell.until(bus, topics.CHANGES, shell.count(len(before) + 2))
+    assert changes[len(before)].headers["ce_position"] == "0"

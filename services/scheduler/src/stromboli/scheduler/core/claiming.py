@@ -1,0 +1,125 @@
+"""Volumes, devices and who claims them, as the snapshots show them, with our own decisions on top.
+
+What a decision gives to a claim belongs to it from then on: the claim counts as bound, its volume
+and its devices as taken, until the bind is refused or the snapshots show it. Else the next session
+would give them away once more.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from stromboli.scheduler.core import decided
+from stromboli.scheduler.core.framework import surroundings
+from stromboli.shared import keys, snapshot, topics
+from stromboli.shared.api import kinds, meta, resource, storage
+from stromboli.shared.messages import scheduling
+
+KINDS: tuple[kinds.Kind[Any], ...] = (
+    kinds.STORAGE_CLASSES,
+    kinds.PERSISTENT_VOLUMES,
+    kinds.PERSISTENT_VOLUME_CLAIMS,
+    kinds.CSI_NODES,
+    kinds.CSI_DRIVERS,
+    kinds.CSI_STORAGE_CAPACITIES,
+    kinds.DEVICE_CLASSES,
+    kinds.RESOURCE_SLICES,
+    kinds.RESOURCE_CLAIMS,
+)
+TOPICS = tuple(topics.SNAPSHOTS[kind] for kind in KINDS)
+
+
+class Claiming:
+    """Keeps ``around`` up to date with the snapshots and with decisions in flight."""
+
+    def __init__(
+        self,
+        seen: snapshot.Snapshot,
+        decisions: decided.Decided,
+        around: surroundings.Surroundings,
+    ) -> None:
+        self._seen = seen
+        self._decided = decisions
+        self._around = around
+
+    def follow(self, kind: kinds.Kind[Any], key: str) -> None:
+        """An object has changed, or what was decided about it."""
+        match self._seen.state(kind, key):
+            case None:
+                self._around.remove(kind.struct, key)
+            case snapshot.Unknown(reason=reason):
+                self._around.lose(kind.struct, key, reason)
+            case found:
+                self._around.put(self._with_decisions(found))
+
+    def refresh(self, bind: scheduling.Bind) -> None:
+        """A bind was decided, or answered."""
+        for kind, key in _named(bind):
+            if self._seen.state(kind, key) is not None:
+                self.follow(kind, key)
+
+    def is_prepared(self, bind: scheduling.Bind) -> bool:
+        """The snapshots show what was to be written before the bind, or that nobody needs it."""
+        for volume in bind.volumes:
+            key = f"{bind.namespace}/{volume.claim}"
+            claim = self._seen.state(kinds.PERSISTENT_VOLUME_CLAIMS, key)
+            if (
+                isinstance(claim, storage.PersistentVolumeClaim)
+                and claim.metadata.uid == volume.uid
+                and not claim.spec.volume_name
+            ):
+                return False
+        for devices in bind.devices:
+            key = f"{bind.namespace}/{devices.claim}"
+            found = self._seen.state(kinds.RESOURCE_CLAIMS, key)
+            if (
+                isinstance(found, resource.ResourceClaim)
+                and found.metadata.uid == devices.uid
+                and found.status.allocation is None
+            ):
+                return False
+        return True
+
+    def _with_decisions(self, found: meta.Object) -> meta.Object:
+        match found:
+            case storage.PersistentVolumeClaim():
+                return self._volume_claim(found)
+            case storage.PersistentVolume():
+                return self._volume(found)
+            case resource.ResourceClaim() if found.status.allocation is None:
+                given = self._decided.devices_for(found.metadata.key, found.metadata.uid)
+                if given is not None:
+                    status = msgspec.structs.replace(found.status, allocation=given)
+                    return msgspec.structs.replace(found, status=status)
+        return found
+
+    def _volume_claim(self, found: storage.PersistentVolumeClaim) -> storage.PersistentVolumeClaim:
+        given = self._decided.volume_for(found.metadata.key, found.metadata.uid)
+        if given is None or found.spec.volume_name:
+            return found
+        volume, node = given
+        if volume:
+            spec = msgspec.structs.replace(found.spec, volume_name=volume)
+            return msgspec.structs.replace(found, spec=spec)
+        annotations = {**(found.metadata.annotations or {}), keys.SELECTED_NODE: node}
+        metadata = msgspec.structs.replace(found.metadata, annotations=annotations)
+        return msgspec.structs.replace(found, metadata=metadata)
+
+    def _volume(self, found: storage.PersistentVolume) -> storage.PersistentVolume:
+        given = self._decided.claim_for(found.metadata.name)
+        if given is None or found.spec.claim_ref is not None:
+            return found
+        namespace, name, uid = given
+        kept = storage.ClaimReference(namespace=namespace, name=name, uid=uid)
+        spec = msgspec.structs.replace(found.spec, claim_ref=kept)
+        return msgspec.structs.replace(found, spec=spec)
+
+
+def _named(bind: scheduling.Bind) -> Iterator[tuple[kinds.Kind[Any], str]]:
+    for volume in bind.volumes:
+        yield kinds.PERSISTENT_VOLUME_CLAIMS, f"{bind.namespace}/{volume.claim}"
+        if volume.volume:
+            yield kinds.PERSISTENT_VOLUMES, volume.volume
+    for devices in bind.devices:
+        yield kinds.RESOURCE_CLAIMS, f"{bind.namespace}/{devices.claim}"

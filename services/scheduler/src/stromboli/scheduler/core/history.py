@@ -1,0 +1,55 @@
+"""The past of the snapshot topics, from ``cluster.changes``: for sessions that are run again.
+
+The history begins with an image (what the compacted topics held when it was made) and goes on with
+every change. Records come twice where a monitor began again; the place of each in its topic tells.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.messages import cluster
+
+_TOPICS: Mapping[str, topics.Topic] = {topic.name: topic for topic in topics.PICTURES}
+
+
+class History(msgspec.Struct, frozen=True):
+    """Records as they stood on the snapshot topics. ``whole_from``: topic -> the offset from which
+    on each of its records is here; of what is older, each key's last."""
+
+    records: tuple[envelope.Record, ...]
+    whole_from: Mapping[str, int]
+
+
+def read(changes: Iterable[envelope.Record]) -> History:
+    """The history, from the first image that is still there as a whole; empty if none is."""
+    kept = list(changes)
+    first = min((record.offset for record in kept), default=0)
+    marks = (mark for record in kept if (mark := _mark(record)) is not None)
+    image = next((mark for mark in marks if mark.image_from >= first), None)
+    if image is None:
+        return History((), {})
+    found: dict[tuple[str, int], envelope.Record] = {}
+    for record in kept:
+        if record.offset >= image.image_from:
+            for copy in _original(record):
+                found[copy.topic.name, copy.offset] = copy
+    ordered = sorted(found.values(), key=lambda each: (each.topic.name, each.offset))
+    return History(tuple(ordered), image.positions)
+
+
+def _mark(record: envelope.Record) -> cluster.ChangesKept | None:
+    try:
+        message = envelope.decode(record)
+    except errors.UndecodableError:
+        return None
+    return message if isinstance(message, cluster.ChangesKept) else None
+
+
+def _original(record: envelope.Record) -> Iterator[envelope.Record]:
+    name, _, key = record.key.partition("/")
+    topic, position = _TOPICS.get(name), record.headers.get("ce_position", "")
+    if topic is not None and position.isdecimal():
+        headers = {**record.headers, "ce_id": record.cause}
+        yield envelope.Record(topic, int(position), key, record.value, headers)

@@ -1,0 +1,79 @@
+"""Volumes and those who claim them, for tests: name only what matters to the rule."""
+
+from typing import Any
+
+import msgspec
+
+from stromboli.shared.api import core, storage
+from stromboli.testkit import builders
+
+DRIVER = "disks.example.com"
+
+
+def storage_class(name: str = "late", provisioner: str = "", **more: Any) -> storage.StorageClass:
+    """A class whose volumes are chosen after the node; made by nobody unless said."""
+    return msgspec.convert(
+        {
+            "metadata": {"name": name},
+            "provisioner": provisioner or "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+            **more,
+        },
+        storage.StorageClass,
+    )
+
+
+def zone(name: str) -> dict[str, Any]:
+    """What ties a volume to the nodes of a zone."""
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]}
+    return {"required": {"nodeSelectorTerms": [term]}}
+
+
+def volume(
+    name: str, gib: int = 10, zone_name: str = "", labels: dict[str, str] | None = None, **spec: Any
+) -> storage.PersistentVolume:
+    """A volume that nobody claims, of the class ``late``."""
+    placed = {"nodeAffinity": zone(zone_name)} if zone_name else {}
+    capacity = {"storage": f"{gib}Gi"}
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "labels": labels or {}},
+            "spec": {"capacity": capacity, "storageClassName": "late", **placed, **spec},
+            "status": {"phase": "Available"},
+        },
+        storage.PersistentVolume,
+    )
+
+
+def claim(name: str, gib: int = 1, **spec: Any) -> storage.PersistentVolumeClaim:
+    """A claim of the class ``late`` that waits for its pod."""
+    requests = {"requests": {"storage": f"{gib}Gi"}}
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+            "spec": {"resources": requests, "storageClassName": "late", **spec},
+        },
+        storage.PersistentVolumeClaim,
+    )
+
+
+def pod(name: str, group: str, *claims: str, **more: Any) -> core.Pod:
+    """A pod that mounts."""
+    made = builders.make_pod(name, group, **more)
+    volumes = tuple(
+        core.Volume(
+            name=each,
+            persistent_volume_claim=core.PersistentVolumeClaimSource(claim_name=each),
+        )
+        for each in claims
+    )
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, volumes=volumes))
+
+
+def own(name: str, group: str, **more: Any) -> core.Pod:
+    """A pod with a volume ``scratch`` that is claimed for it alone."""
+    made = builders.make_pod(name, group, **more)
+    volume_ = core.Volume(name="scratch", ephemeral=core.EphemeralVolumeSource())
+    return msgspec.structs.replace(
+        made, spec=msgspec.structs.replace(made.spec, volumes=(volume_,))
+    )

@@ -1,0 +1,80 @@
+"""What a running system decided is decided again from its log, also after compaction."""
+
+import asyncio
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from stromboli.cli import main
+from stromboli.shared import topics
+from tests.e2e import cell as cells
+
+TIERS = """
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: drf
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+"""
+OTHER = TIERS.replace("nodeorder", "binpack")
+
+
+async def replayed(folder: Path, *more: str) -> tuple[Result, list[dict[str, Any]]]:
+    command = ["simulate", "replay", "--state", str(folder / "state")]
+    command += ["--config", str(folder / "was.yaml"), *more]
+    shown = await asyncio.to_thread(CliRunner().invoke, main.app, command)
+    return shown, [json.loads(line) for line in shown.stdout.splitlines()]
+
+
+def compact(folder: Path) -> int:
+    """As the broker does: of each snapshot topic only the last record of a key stays. Returns how
+    many went."""
+    with sqlite3.connect(folder / "state" / "log.db") as database:
+        gone = 0
+        for topic in topics.SNAPSHOTS.values():
+            gone += database.execute(
+                "DELETE FROM records WHERE topic = (SELECT id FROM topics WHERE name = ?1)"
+                " AND offset NOT IN (SELECT max(offset) FROM records WHERE topic ="
+                " (SELECT id FROM topics WHERE name = ?1) GROUP BY key)",
+                (topic.full_name("default"),),
+            ).rowcount
+    return gone
+
+
+async def test_sessions_of_the_past_are_decided_again_byte_for_byte(tmp_path: Path) -> None:
+    """Jobs come and go, the log is compacted, and nothing of it is lost; what another
+    configuration would have done shows beside it."""
+    async with cells.running(tmp_path, "enqueue, allocate", TIERS) as cell:
+        (tmp_path / "was.yaml").write_text((tmp_path / "scheduler.yaml").read_text())
+        await cell.submit("a", 3)
+        await cell.nodes_of("a", 3)
+        await cell.submit("b", 9)
+        await cell.nodes_of("b", 9)
+        await cell.submit("wide", 6)
+        for name in ("a", "b"):
+            await cell.delete(name)
+        await cell.nodes_of("wide", 6)
+    assert compact(tmp_path) > 0
+    shown, lines = await replayed(tmp_path)
+    assert shown.exit_code == 0, shown.output
+    assert len(lines) >= 6  # each job is let in, and placed
+    assert all(line["same"] for line in lines)
+    bound = {pod for line in lines for pod in line["binds"]}
+    assert len(bound) == 3 + 9 + 6
+    snapshots = {topic.name for topic in topics.SNAPSHOTS.values()}
+    assert not [line for line in lines if snapshots & set(line.get("missing", {}))]
+
+    (tmp_path / "if.yaml").write_text(f"actions: enqueue, allocate{OTHER}")
+    shown, others = await replayed(tmp_path, "--instead", str(tmp_path / "if.yaml"))
+    assert shown.exit_code == 0, shown.output
+    assert [line["session"] for line in others] == [line["session"] for line in lines]
+    differing = [line for line in others if not line["same"]]
+    assert differing, "packing differs from spreading"
+    assert all("recordedBinds" in line for line in differing)
