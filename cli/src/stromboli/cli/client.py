@@ -20,6 +20,7 @@ from stromboli.shared.api import meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
 from stromboli.shared.messages.admission import Violation
+from stromboli.shared.messages.node_topology import TopologyObserved
 
 T = TypeVar("T")
 O = TypeVar("O", bound=meta.Object)  # noqa: E741 - an object of a kind
@@ -150,6 +151,14 @@ class Client:
     def pod_groups(self) -> tuple[msgspec.Raw, ...]:
         """The PodGroups of all namespaces."""
         return self.send(calls.pod_groups()).items
+
+    def nodes(self) -> tuple[msgspec.Raw, ...]:
+        """All nodes."""
+        return self.send(calls.nodes()).items
+
+    def node_topology(self, name: str) -> TopologyObserved:
+        """What a node really has."""
+        return self.send(calls.node_topology(name))
 
     def scheduling_input(self) -> SchedulingInput:
         """What the scheduler sees of the cluster."""

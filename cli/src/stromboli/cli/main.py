@@ -18,6 +18,7 @@ from stromboli.cli import (
     explain,
     jobs,
     makers,
+    nodes,
     options,
     others,
     output,
@@ -113,6 +114,7 @@ app = typer.Typer(
 app.add_typer(jobs.app, name="job")
 app.add_typer(queues.app, name="queue")
 app.add_typer(pods.app, name="pod")
+app.add_typer(nodes.app, name="node")
 app.add_typer(makers.flows, name="flow")
 app.add_typer(makers.templates, name="template")
 app.add_typer(makers.crons, name="cron")

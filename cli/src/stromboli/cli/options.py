@@ -32,25 +32,25 @@ CREDENTIALS: contextvars.ContextVar[tuple[str | None, str | None]] = contextvars
 def job_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of jobs that begin so, for the shell."""
     namespace = ctx.params.get("namespace") or DEFAULT_NAMESPACE
-    return _names(ctx, incomplete, lambda client: client.jobs(namespace))
+    return names(ctx, incomplete, lambda client: client.jobs(namespace))
 
 
 def queue_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of queues that begin so, for the shell."""
-    return _names(ctx, incomplete, lambda client: client.queues())
+    return names(ctx, incomplete, lambda client: client.queues())
 
 
 def maker_names(kind: "kinds.Kind[Any]") -> Callable[[typer.Context, str], list[str]]:
     """Names of flows, templates or crons that begin so, for the shell."""
 
-    def names(ctx: typer.Context, incomplete: str) -> list[str]:
+    def of_makers(ctx: typer.Context, incomplete: str) -> list[str]:
         namespace = ctx.params.get("namespace") or DEFAULT_NAMESPACE
-        return _names(ctx, incomplete, lambda client: client.makers(kind, namespace))
+        return names(ctx, incomplete, lambda client: client.makers(kind, namespace))
 
-    return names
+    return of_makers
 
 
-def _names(
+def names(
     ctx: typer.Context,
     incomplete: str,
     read: "Callable[[Client], tuple[msgspec.Raw, ...]]",

@@ -22,6 +22,7 @@ from stromboli.client.answers import (
 from stromboli.shared.api import batch, core, kinds, scheduling
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
+from stromboli.shared.messages.node_topology import TopologyObserved
 
 T = TypeVar("T")
 Document = Mapping[str, Any]
@@ -274,6 +275,16 @@ def delete_queue(name: str) -> Call[None]:
 def nodes(*, limit: int = 0, continue_: str = "") -> Call[Page]:
     """All nodes."""
     return _page("/v1/nodes", "nodes", limit, continue_)
+
+
+def node_topology(name: str) -> Call[TopologyObserved]:
+    """What a node really has, and who holds it."""
+    return Call(
+        method="GET",
+        path=f"/v1/nodes/{quote(name, safe='')}/topology",
+        what=f"node {name}",
+        read=msgspec.json.Decoder(TopologyObserved).decode,
+    )
 
 
 def pod_groups(namespace: str = "") -> Call[Page]:

@@ -1,6 +1,6 @@
 """The door: reviews with the folded picture of the queues, and writes what was admitted.
 
-Reads ``cluster.queues``, ``cluster.namespaces``, ``cluster.hypernodes``, ``cluster.sync``,
+Reads ``cluster.queues``, ``.namespaces``, ``.hypernodes``, ``.topology`` and ``.sync``,
 ``scheduling.explanations`` and ``admission.answers``; writes that, ``admission.reviews`` and the
 admitted objects.
 """
@@ -34,6 +34,7 @@ from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.cluster.accounts import right
 from stromboli.shared.messages.admission import Reviewed, Violation, Way
+from stromboli.shared.messages.node_topology import TopologyObserved
 from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered, queue_order_key
 
 T = TypeVar("T", bound=meta.Object)
@@ -65,6 +66,8 @@ class Door:
         self._picture = snapshot.Snapshot()
         self._explained: dict[str, PodGroupExplained] = {}
         self._orders: dict[str, QueueOrdered] = {}
+        self.hardware: dict[str, TopologyObserved] = {}
+        """Node -> what it has, as its agent tells."""
         self.reviewed: asyncio.Queue[envelope.Draft] = asyncio.Queue(REVIEWS_WAITING)
         self.policy = review.Policy(
             scheduler_names=settings.scheduler_names,
@@ -78,11 +81,16 @@ class Door:
         self._groups = resource_groups.File(settings.resource_groups_file)
 
     def fold(self, record: envelope.Record) -> None:
-        """Take in a record. Raises UndecodableError for an unreadable explanation."""
+        """Take in a record. Raises UndecodableError for an unreadable explanation or topology."""
         if record.topic in (topics.QUEUES, topics.NAMESPACES, topics.HYPER_NODES):
             self._picture.apply(record)
         elif record.topic == topics.ANSWERS:
             self.once.fold(record)
+        elif record.topic == topics.TOPOLOGY:
+            self.hardware.pop(record.key, None)
+            found = envelope.decode(record)
+            if isinstance(found, TopologyObserved):
+                self.hardware[record.key] = found
         elif record.topic == topics.EXPLANATIONS:
             self._explained.pop(record.key, None)
             self._orders.pop(record.key, None)

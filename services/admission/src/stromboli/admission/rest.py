@@ -20,6 +20,7 @@ from stromboli.admission import (
     rest_history,
     rest_jobs,
     rest_makers,
+    rest_nodes,
     rest_pods,
     rest_watch,
     rights,
@@ -159,6 +160,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         logs.route(cluster),
         *rest_pods.routes(cluster),
         *rest_makers.routes(cluster),
+        *rest_nodes.routes(door, cluster),
         *rest_watch.routes(door, cluster),
         *rest_history.routes(door, cluster),
     ]

@@ -20,6 +20,7 @@ FOLDED = (
     topics.NAMESPACES,
     topics.HYPER_NODES,
     topics.SYNC,
+    topics.TOPOLOGY,
     topics.EXPLANATIONS,
     topics.ANSWERS,
 )
