@@ -84,9 +84,10 @@ def test_what_takes_long_between_calls_is_nobodys_fault() -> None:
     looks = []
 
     def clock() -> float:
-        """Each look is an hour later: only the same call, seen twice, would be too long."""
+        """Each look is an hour later: only the same call, seen twice, would be too long. On a busy
+        machine it might be if looks came as often as elsewhere here."""
         looks.append(1)
-        if len(looks) > 20:
+        if len(looks) > 4:
             done.set()
         return 3600.0 * len(looks)
 
@@ -102,7 +103,7 @@ def test_what_takes_long_between_calls_is_nobodys_fault() -> None:
     def quiet(once: isolation.Attempt) -> session.Session:
         return once()
 
-    with watch.Watch(DEADLINE_S / 10, clock) as watched:
+    with watch.Watch(DEADLINE_S * 40, clock) as watched:
         closed = watched(attempt)
     assert closed.failures == {}
     assert len(closed.decisions.binds) == 2
