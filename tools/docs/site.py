@@ -8,12 +8,12 @@ import yaml
 from sphinx.application import Sphinx
 
 from stromboli.shared import crds
-from tools.docs import objects, rest, topics
+from tools.docs import life, objects, rest, topics
 
 DOCS = Path(__file__).parents[2] / "docs"
 PLACE = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
-DRAWN = re.compile(r"^```mermaid$.*?^```$", re.MULTILINE | re.DOTALL)
-"""Where the repository is shown these are pictures; here the tables below them say the same."""
+DRAWN = re.compile(r"^```mermaid\n(\w+).*?^```$", re.MULTILINE | re.DOTALL)
+"""Where the repository is shown these are pictures; here we draw them ourselves."""
 ELSEWHERE = {
     "../cli/README.md": "strom.md",
     **{
@@ -33,10 +33,17 @@ def setup(app: Sphinx) -> dict[str, bool]:
 def complete(source: list[str]) -> None:
     """The page's text, in place."""
     text = PLACE.sub(lambda found: generated(found[1]), source[0])
-    text = DRAWN.sub("", text)
+    text = DRAWN.sub(lambda found: drawn(found[1]), text)
     for path, page in ELSEWHERE.items():
         text = text.replace(f"]({path}", f"]({page}")
     source[0] = text
+
+
+def drawn(what: str) -> str:
+    """The picture in place of a diagram in Mermaid of this kind."""
+    if what != "stateDiagram":
+        raise ValueError(f"nobody draws a {what!r} on the site yet; see tools/docs/site.py")
+    return f"```{{raw}} html\n{life.picture()}\n```"
 
 
 def generated(what: str) -> str:

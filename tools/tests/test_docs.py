@@ -7,9 +7,10 @@ import msgspec
 import pytest
 import yaml
 
+from stromboli.controller.core import lifecycle
 from stromboli.scheduler.core.framework import reading
 from stromboli.shared import crds, topics
-from tools.docs import gangs, markdown, objects, rest, settings, site
+from tools.docs import gangs, life, markdown, objects, rest, settings, site
 from tools.docs import topics as topics_page
 
 
@@ -96,13 +97,31 @@ def test_fields_of_objects_are_paths_and_a_job_inside_of_others_is_told_once() -
 
 
 def test_pages_get_what_they_ask_for_and_nothing_else() -> None:
-    source = ["a\n<!-- generated: objects -->\n```mermaid\ndrawn\n```\n[b](../cli/README.md#c)"]
+    source = [
+        "a\n<!-- generated: objects -->\n```mermaid\nstateDiagram-v2\n A --> B\n```\n"
+        "[b](../cli/README.md#c)"
+    ]
     site.complete(source)
     assert "## Queue" in source[0]
-    assert "drawn" not in source[0]
+    assert "A --> B" not in source[0]
+    assert "<svg" in source[0]
     assert source[0].endswith("[b](strom.md#c)")
     with pytest.raises(ValueError, match="nobody generates 'x'"):
         site.generated("x")
+    with pytest.raises(ValueError, match="nobody draws a 'graph'"):
+        site.complete(["```mermaid\ngraph TD\n```"])
+
+
+def test_the_picture_of_a_jobs_life_has_every_move_of_the_table() -> None:
+    """Once: from the phase itself, or from the box if all phases in there make it."""
+    drawn = {
+        (phase, to)
+        for origin, to in life.edges()
+        for phase in (life.ALIVE if origin == "alive" else (origin,))
+    }
+    moves = {(phase, move.to) for (phase, _), move in lifecycle.TABLE.items()}
+    assert drawn == {(phase, to) for phase, to in moves if phase != to}
+    assert life.picture().count("marker-end") == len(life.edges())
 
 
 def test_the_picture_shows_what_it_says() -> None:
