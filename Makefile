@@ -14,7 +14,7 @@ BIN := .venv/bin
 # Checks of generated files, each by the module that generates it.
 GENERATORS := stromboli.shared.asyncapi stromboli.shared.crds stromboli.shared.policies \
 	stromboli.controller.lifecycle_diagram stromboli.admission.openapi \
-	stromboli.cli.reference tools.charts tools.docs.settings tools.docs.gangs
+	stromboli.cli.reference tools.charts tools.compose tools.docs.settings tools.docs.gangs
 
 SERVICES := admission controller monitor scheduler
 NODES ?= 100

@@ -1,18 +1,13 @@
 """A process node over an embedded cluster: pods bound to it really run, and tell how they fare."""
 
-import asyncio
 import base64
-import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from stromboli.local.cluster import EmbeddedCluster, Kubelet
-from stromboli.local.nodes.follow import follow
+from local.tests.process_room import NODE, Document, Room, phase, state
 from stromboli.local.processes import agent, launched, machine
 from stromboli.shared import errors, runtime
 from stromboli.shared.api import kinds
@@ -20,95 +15,6 @@ from stromboli.shared.cluster import port
 from stromboli.testkit import objects
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
-
-NODE = "process-00"
-Document = dict[str, Any]
-
-
-class Room:
-    """A cluster with one process node, and a user of it."""
-
-    def __init__(self, cluster: EmbeddedCluster, kubelets: dict[str, Kubelet], view: str) -> None:
-        self.cluster, self.view = cluster, view
-        self._kubelets = kubelets
-        self._serving: asyncio.Task[None] | None = None
-
-    async def start(self, state: Path) -> None:
-        """Start the node's agent, or start it again."""
-        nodes = machine.node_documents(1, machine.resources())
-        served = agent.Agent(self.cluster, nodes, state, runtime.utc_now, self.view)
-        self._kubelets[NODE] = served
-        self._serving = asyncio.create_task(served.run())
-
-    async def stop(self) -> None:
-        if self._serving is not None:
-            self._serving.cancel()
-            await asyncio.wait([self._serving])
-            if not self._serving.cancelled():
-                self._serving.result()
-
-    async def run(self, name: str, *command: str, **spec: Any) -> None:
-        """Create a pod on the node, of one container unless ``containers`` says other."""
-        container = {"name": "main", "image": "none", "command": list(command)}
-        container |= spec.pop("container", {})
-        metadata = spec.pop("metadata", {})
-        fields = {"restartPolicy": "Never", "containers": [container], "nodeName": NODE, **spec}
-        await self.cluster.create(kinds.PODS, "default", objects.pod(name, metadata, **fields))
-
-    async def until(self, name: str, wanted: Callable[[Document], object]) -> Document:
-        """The pod as soon as it is as wanted; None is what is wanted of one that is gone."""
-        pod: Document = {}
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(30):
-                async for event in follow(self.cluster, kinds.PODS):
-                    if event is None or kinds.metadata_of(event.object).name != name:
-                        continue
-                    pod = objects.read(event.object)
-                    if event.type == "DELETED":
-                        pod = {}
-                    if wanted(pod):
-                        return pod
-        raise AssertionError(f"not so: {pod}")
-
-    async def over(self, name: str) -> Document:
-        """The pod once it is over."""
-        return await self.until(name, lambda it: phase(it) in ("Succeeded", "Failed"))
-
-    async def log(self, name: str, container: str = "", **query: Any) -> str:
-        asked = port.LogQuery(container=container, **query)
-        async with self.cluster.logs("default", name, asked) as chunks:
-            return b"".join([chunk async for chunk in chunks]).decode()
-
-
-def phase(pod: Document) -> str:
-    return str(pod.get("status", {}).get("phase", ""))
-
-
-def state(pod: Document, index: int = 0) -> Document:
-    found: Document = pod["status"]["containerStatuses"][index]["state"]
-    return found
-
-
-@pytest.fixture(scope="session", params=["namespaces", "plain"])
-def view(request: pytest.FixtureRequest) -> str:
-    best, _ = asyncio.run(machine.view())
-    if request.param == "plain":
-        return "plain"
-    if best == "plain":
-        pytest.skip("this machine allows no namespaces")
-    return best
-
-
-@pytest.fixture
-async def room(tmp_path: Path, view: str) -> AsyncIterator[Room]:
-    kubelets: dict[str, Kubelet] = {}
-    async with EmbeddedCluster(tmp_path / "cluster.db", kubelets=kubelets) as cluster:
-        made = Room(cluster, kubelets, view)
-        await made.start(tmp_path / "pods")
-        try:
-            yield made
-        finally:
-            await made.stop()
 
 
 async def test_a_pods_command_runs_and_its_output_and_exit_code_are_kept(room: Room) -> None:
@@ -326,14 +232,13 @@ async def test_a_pre_stop_command_comes_before_the_signal(room: Room) -> None:
     assert read == b"on\nhook\n"
 
 
-async def test_a_container_that_is_not_alive_is_restarted(room: Room) -> None:
-    probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
-    await room.run("p", "sleep", "987", container={"livenessProbe": probe}, restartPolicy="Always")
-    pod = await room.until(
-        "p", lambda it: '"restartCount": 1' in str(it).replace("'", '"') and phase(it) == "Running"
-    )
-    last = pod["status"]["containerStatuses"][0]["lastState"]["terminated"]
-    assert last["message"].startswith("its liveness probe failed")
+async def test_a_command_begins_in_its_working_directory(room: Room, tmp_path: Path) -> None:
+    """Which has to be there."""
+    await room.run("p", "pwd", container={"workingDir": str(tmp_path)})
+    assert phase(await room.over("p")) == "Succeeded"
+    assert await room.log("p") == f"{tmp_path}\n"
+    await room.run("q", "pwd", container={"workingDir": str(tmp_path / "none")})
+    assert phase(await room.over("q")) == "Failed"
 
 
 async def test_a_container_over_its_memory_limit_is_out_of_memory(room: Room) -> None:

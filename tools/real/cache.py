@@ -20,7 +20,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok", "helm")
+BINARIES = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kubectl",
+    "kwok",
+    "kwokctl",
+    "helm",
+    "compose-go",
+    "prometheus",
+)
 RECIPE_FILES = (
     "tools/go/go.mod",
     "tools/go/go.sum",
@@ -28,6 +38,10 @@ RECIPE_FILES = (
     "tools/go/kwok/go.sum",
     "tools/go/helm/go.mod",
     "tools/go/helm/go.sum",
+    "tools/go/compose/go.mod",
+    "tools/go/compose/go.sum",
+    "tools/go/prometheus/go.mod",
+    "tools/go/prometheus/go.sum",
     "tools/kafka/pom.xml",
     "tools/kafka/jars.txt",
 )

@@ -18,7 +18,7 @@ from pathlib import Path
 from tools.real.trouble import InstallError
 
 JAVA_MINIMUM = (17,)  # what Kafka 4's broker is compiled for
-GO_MINIMUM = (1, 24)  # what Kubernetes 1.34 needs; also the first `go build tool`
+GO_MINIMUM = (1, 25)  # what Prometheus 3.11 needs
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,19 @@ def promised() -> Iterator[str]:
 def test_every_name_that_the_page_promises_is_there(metrics: Metrics) -> None:
     """And no other of Volcano's."""
     run(metrics, *EVERYTHING)
-    assert metrics.names == set(promised())
+    ours = {"stromboli_scheduler_unanswered", "stromboli_scheduler_gangs_waiting"}
+    assert metrics.names == set(promised()) | ours
+    assert all(f"`{name}`" in PAGE for name in ours)
+
+
+def test_who_waits_is_counted_by_queue_and_by_what_blocks_them(metrics: Metrics) -> None:
+    """Decisions in flight stand beside it, from when they are read back from the log."""
+    run(metrics, *EVERYTHING)
+    lines = metrics.lines
+    waiting = {line: count for line, count in lines.items() if "gangs_waiting" in line}
+    name = "stromboli_scheduler_gangs_waiting"
+    assert waiting == {f'{name}{{queue_name="default",tier="resources"}}': 2}
+    assert lines["stromboli_scheduler_unanswered"] == 0
 
 
 def test_queues_and_jobs_have_the_labels_that_dashboards_know(metrics: Metrics) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import structlog
 import uvloop
 
-from stromboli.shared import envelope, errors, topics
+from stromboli.shared import envelope, errors, telemetry, topics
 from stromboli.shared.messages import log
 
 T = TypeVar("T")
@@ -30,6 +30,9 @@ PARKED_BYTES = 64 * 1024
 """How much of a parked record's value is kept: enough to see what it is."""
 
 _log = structlog.get_logger(__name__)
+_ready = telemetry.meter.create_gauge(
+    "stromboli.ready", description="1 for a service that is ready, as its /readyz says"
+)
 
 
 def utc_now() -> datetime:
@@ -53,6 +56,7 @@ class Health:
             return
         before = self._problems.get(name)
         self._problems[name] = problem
+        _ready.set(int(self.is_ready), {"service": self.service})
         self._changed.set()
         self._changed = asyncio.Event()
         if problem is not None or before is not None:

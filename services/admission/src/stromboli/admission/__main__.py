@@ -20,9 +20,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 async def main(settings: Settings, health: runtime.Health) -> None:
     """Serve REST, webhooks and health until stopped."""
-    is_local = settings.rest_host in LOOPBACK
-    if not is_local:
-        _check_exposed(settings)
+    is_local = settings.rest_host in LOOPBACK or settings.rest_open_to_all
+    _check_exposed(settings, is_local)
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(
             process.health_served(health, settings.health_host, settings.health_port)
@@ -62,8 +61,15 @@ async def _rest(
             yield
 
 
-def _check_exposed(settings: Settings) -> None:
+def _check_exposed(settings: Settings, is_local: bool) -> None:
     """Beyond this machine nobody is let in unasked, and no token travels in the clear."""
+    if settings.rest_open_to_all and settings.accounts:
+        sys.exit(
+            "STROM_ADMISSION_REST_OPEN_TO_ALL and STROM_ADMISSION_ACCOUNTS contradict each other: "
+            "leave the first one out, and whoever comes is asked who they are"
+        )
+    if is_local:
+        return
     where = f"STROM_ADMISSION_REST_HOST={settings.rest_host}: beyond loopback"
     local = f"or listen on loopback: {', '.join(LOOPBACK)}"
     if not settings.accounts:

@@ -43,6 +43,9 @@ class Settings(DoorSettings, frozen=True, kw_only=True):
     SubjectAccessReview). Without, REST is for this machine: it listens on loopback only."""
     rest_host: str = "127.0.0.1"
     """Beyond loopback REST needs accounts and a certificate, and speaks HTTPS."""
+    rest_open_to_all: bool = False
+    """Beyond loopback without either: whoever comes may do what this service may. Only for a
+    container whose port is published on the loopback of its machine."""
     rest_port: int = 8480
     health_host: str = "0.0.0.0"
     """Health has a port of its own: probes have no account, and metrics are nobody else's."""

@@ -99,6 +99,7 @@ class Engine:
         self._told = told.Told(ask=ask)
         self._measures = instruments.Instruments() if measures is None else measures
         self._gauged_at: datetime | None = None
+        self._stood_at: datetime | None = None
         self._troubles = isolation.Troubles()
         self._failures: dict[str, str] = {}
 
@@ -151,6 +152,9 @@ class Engine:
             self.picture.wake(self._own_id)
         is_due = self._may_decide and bool(self.picture.due) and not any(facts.values())
         publication = self._decide(now) if is_due and may_decide else None
+        if self._stood_at is None or now - self._stood_at >= GAUGE_EVERY:
+            self._stood_at = now
+            self._measures.standing(self.picture.explained.values(), self.picture.unanswered())
         return Step(
             undecodable=tuple(undecodable),
             facts=facts,

@@ -4,8 +4,8 @@ Gauges are those of the newest session that told them: a series goes with its qu
 """
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 
@@ -51,6 +51,16 @@ class Instruments:
         self._victims = meter.create_gauge(
             f"{PREFIX}pod_preemption_victims", description="Victims of the newest preemption"
         )
+        self._unanswered = meter.create_gauge(
+            "stromboli.scheduler.unanswered",
+            description="Binds and evictions decided, neither answered nor seen",
+        )
+        self._waiting: Mapping[tuple[str, str], int] = {}
+        meter.create_observable_gauge(
+            "stromboli.scheduler.gangs.waiting",
+            [self._observe_waiting],
+            description="PodGroups that wait, by queue and by what blocks them",
+        )
         self._told: dict[str, list[points.Gauge]] = {}
 
     def timed(self, part: str, name: str) -> AbstractContextManager[None]:
@@ -73,6 +83,17 @@ class Instruments:
             if statement.reason in PREEMPTING:
                 self._attempts.add(1)
                 self._victims.set(len(statement.evictions))
+
+    def standing(self, explained: Iterable[messages.PodGroupExplained], unanswered: int) -> None:
+        """So it stands: PodGroups that wait, as explained, and decisions in flight."""
+        self._unanswered.set(unanswered)
+        self._waiting = Counter((each.queue, each.tier) for each in explained)
+
+    def _observe_waiting(self, options: metrics.CallbackOptions) -> Sequence[metrics.Observation]:
+        return [
+            metrics.Observation(count, {"queue_name": queue, "tier": tier})
+            for (queue, tier), count in self._waiting.items()
+        ]
 
     def tell(self, gauges: Iterable[points.Gauge]) -> None:
         """These are the gauges from now on, and no others."""

@@ -39,12 +39,13 @@ def json(value: object, status: int = 200) -> Reply:
 
 
 class Server:
-    """Serves on a free port of this machine while inside; ``answer`` may be exchanged meanwhile."""
+    """Serves while inside, on a free port of this machine unless told one; ``answer`` may be
+    exchanged meanwhile."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, host: str = "127.0.0.1", port: int = 0) -> None:
         self.answer = answer
         self.requests: list[Request] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = ThreadingHTTPServer((host, port), self._handler())
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
         )
@@ -52,7 +53,7 @@ class Server:
     @property
     def url(self) -> str:
         """Where it is, without a slash at the end."""
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"http://{self._server.server_address[0]!s}:{self._server.server_port}"
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -12,11 +12,15 @@ import msgspec
 import structlog
 from aiokafka import structs
 
-from stromboli.shared import envelope, topics
+from stromboli.shared import envelope, telemetry, topics
 from stromboli.shared.bus import port
 from stromboli.shared.bus.kafka import clients, settings
 
 _log = structlog.get_logger(__name__)
+
+_behind = telemetry.meter.create_gauge(
+    "stromboli.log.behind", description="Offsets of a topic that are not read yet"
+)
 
 POLL_MS = 200
 """How long a read waits before it looks at its position again: a hole moves it without records."""
@@ -50,6 +54,7 @@ class Reader:
         }
         self._fences = {topic.name: port.Fence() for topic in wanted}
         self.ends: dict[str, int] = {}
+        self._behind: dict[str, int] = {}
 
     async def seek(self, start: Mapping[str, int]) -> None:
         """Note the ends, and go to ``start`` (topic name -> offset) or the beginning.
@@ -89,7 +94,18 @@ class Reader:
             fence = self._fences[topic.name]
             for record in (record_of(topic, one) for one in raw):
                 (heard if fence.passes(record) else unheard).append(record)
+        await self._tell_how_far()
         return Read(tuple(heard), tuple(unheard))
+
+    async def _tell_how_far(self) -> None:
+        for partition, topic in self.partitions.items():
+            end = self.consumer.highwater(partition)
+            if end is None:
+                continue  # nothing was asked of it yet
+            behind = max(end - await self.consumer.position(partition), 0)
+            if self._behind.get(topic.name) != behind:
+                self._behind[topic.name] = behind
+                _behind.set(behind, {"topic": topic.name})
 
     async def _begin_anew(self, partition: structs.TopicPartition) -> None:
         """Retention removed where we were, or the log lost its tail: go on from its beginning."""

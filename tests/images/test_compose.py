@@ -1,0 +1,204 @@
+"""What can be said of compose.yaml without starting anything."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import promql_parser
+import pytest
+import yaml
+from opentelemetry.sdk import environment_variables as telemetry_variables
+
+from stromboli.admission.settings import Settings as AdmissionSettings
+from stromboli.shared.bus.kafka import KafkaSettings
+from tests.images import composed, image
+from tools.compose import dashboards
+
+FOUND = composed.plain()
+SERVICES: Mapping[str, Any] = FOUND["services"]
+GRAFANA = {
+    "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES",
+    "GF_ANALYTICS_CHECK_FOR_UPDATES",
+    "GF_ANALYTICS_REPORTING_ENABLED",
+    "GF_AUTH_ANONYMOUS_ENABLED",
+    "GF_AUTH_ANONYMOUS_ORG_ROLE",
+    "GF_AUTH_BASIC_ENABLED",
+    "GF_AUTH_DISABLE_LOGIN_FORM",
+    "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH",
+}
+"""From Grafana's documentation of its configuration; it does not complain of others."""
+OF_OTHERS = {
+    "apiserver_request_total",  # Kubernetes' API server
+    "traces_span_metrics_duration_milliseconds",  # the collector's spanmetrics
+    "process_resident_memory_bytes",  # the client library's
+    "process_cpu_seconds_total",
+}
+
+
+def version(path: str, pattern: str) -> str:
+    """What a file of tools/ pins."""
+    found = re.search(pattern, (image.ROOT / "tools" / path).read_text())
+    assert found
+    return found[1]
+
+
+def known(struct: type[msgspec.Struct], prefix: str) -> Iterator[str]:
+    """Names of the variables that a service reads."""
+    for field in msgspec.structs.fields(struct):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from known(field.type, f"STROM_{field.name.upper()}_")
+        else:
+            yield prefix + field.name.upper()
+
+
+def unknown(service: str, environment: Mapping[str, str]) -> set[str]:
+    """Names that the program of a service does not read. Kafka's are asked of a broker."""
+    match service:
+        case "grafana":
+            return set(environment) - GRAFANA
+        case "setup":
+            return set(environment) - {"HOME"}
+        case "kafka":
+            return set()
+    standard = {name for name in vars(telemetry_variables).values() if isinstance(name, str)}
+    return (
+        set(environment)
+        - set(known(composed.SETTINGS[service], f"STROM_{service.upper()}_"))
+        - standard
+    )
+
+
+WITH_ENVIRONMENT = sorted(
+    name for name, each in SERVICES.items() if each.get("environment") and name != "kafka"
+)
+
+
+@pytest.mark.parametrize("service", WITH_ENVIRONMENT)
+def test_every_variable_is_one_that_its_program_reads(service: str) -> None:
+    """And one that is written wrongly is noticed."""
+    environment = SERVICES[service]["environment"]
+    assert unknown(service, environment) == set()
+    for name in environment:
+        wrong = name[:-1] + "Q"
+        assert unknown(service, {**environment, wrong: "1"}) == {wrong}
+
+
+def test_nothing_listens_beyond_this_machine() -> None:
+    published = [port for each in SERVICES.values() for port in each.get("ports", [])]
+    assert published
+    assert all(str(port).startswith("127.0.0.1:") for port in published)
+
+
+def test_rest_without_accounts_is_said_where_its_port_is_published() -> None:
+    """Nobody comes to it by mistake: two settings and a port on loopback go together."""
+    admission = SERVICES["admission"]
+    assert admission["environment"]["STROM_ADMISSION_REST_OPEN_TO_ALL"] == "true"
+    assert admission["ports"] == ["127.0.0.1:8480:8480"]
+    assert AdmissionSettings(kafka=KafkaSettings()).rest_open_to_all is False
+
+
+def test_versions_are_those_that_the_tests_run() -> None:
+    kwok = version("go/kwok/go.mod", r"sigs\.k8s\.io/kwok (v\S+)")
+    kubernetes = version("go/go.mod", r"k8s\.io/kubernetes (v\S+)")
+    kafka = version("kafka/pom.xml", r"kafka_2\.13</artifactId>\s*<version>([^<]+)")
+    # As a Go module 3.11.3 is called v0.311.3.
+    module = version("go/prometheus/go.mod", r"prometheus/prometheus v0\.(\d+\.\d+)")
+    prometheus = f"{module[0]}.{int(module[1:3])}{module[3:]}"
+    images = {name: each["image"] for name, each in SERVICES.items()}
+    assert images["control-plane"].startswith(f"registry.k8s.io/kwok/cluster:{kwok}-k8s.v")
+    assert images["setup"] == f"registry.k8s.io/kubectl:{kubernetes}"
+    assert images["kafka"] == f"apache/kafka:{kafka}"
+    assert images["prometheus"] == f"prom/prometheus:v{prometheus}"
+    assert all(
+        re.search(r":v?\d+\.\d+\.\d+", images[name]) for name in set(images) - set(composed.OURS)
+    )
+
+
+@pytest.mark.parametrize("service", composed.OURS)
+def test_our_services_run_as_their_images_are_made(service: str) -> None:
+    each = SERVICES[service]
+    assert (each["read_only"], each["tmpfs"], each["cap_drop"]) == (True, ["/tmp"], ["ALL"])
+    assert each["build"]["dockerfile"] == f"services/{service}/Dockerfile"
+    assert (composed.FOLDER / each["build"]["context"]).resolve() == image.ROOT
+    steps = {step.instruction: step.value for step in image.dockerfile(service)}
+    port = steps["EXPOSE"].split()[0]
+    assert f"http://127.0.0.1:{port}/readyz" in each["healthcheck"]["test"][-1]
+    scraped = yaml.safe_load((composed.FOLDER / "prometheus/prometheus.yaml").read_text())
+    ours = next(job for job in scraped["scrape_configs"] if job["job_name"] == "stromboli")
+    assert {"targets": [f"{service}:{port}"], "labels": {"service": service}} in ours[
+        "static_configs"
+    ]
+
+
+def test_every_service_is_kept_up_and_asked_how_it_is() -> None:
+    """But for the collector, in whose image there is nothing to ask with, and for what ends."""
+    assert all("restart" in each for each in SERVICES.values())
+    asked = {name for name, each in SERVICES.items() if "healthcheck" in each}
+    assert set(SERVICES) - asked == {"collector", "setup"}
+
+
+def test_every_file_that_is_mounted_is_there() -> None:
+    volumes = set(FOUND["volumes"])
+    mounts = [mount for each in SERVICES.values() for mount in each.get("volumes", [])]
+    for source in (mount.split(":")[0] for mount in mounts):
+        assert source in volumes or (composed.FOLDER / source).exists()
+
+
+def metrics_of(promql: str) -> set[str]:
+    """Names that an expression looks at. Raises ValueError for what is no PromQL."""
+    names: set[str] = set()
+
+    def visit(node: promql_parser.Expr) -> bool:
+        if isinstance(node, promql_parser.VectorSelector) and node.name:
+            names.add(node.name)
+        return True
+
+    promql_parser.walk(promql_parser.parse(promql), visit)
+    return names
+
+
+def documented() -> set[str]:
+    """Names on the page of metrics; those that share a beginning are written once."""
+    names = set()
+    page = (image.ROOT / "docs" / "metrics.md").read_text()
+    for line in page.splitlines():
+        if line.startswith("| `"):
+            first, *endings = re.findall(r"`([^`]+)`", line.split("|")[1])
+            names |= {first, *(first.removesuffix("_milli_cpu") + end for end in endings)}
+    return names
+
+
+@pytest.mark.parametrize(("title", "promql"), list(dashboards.queries()))
+def test_a_panel_asks_for_what_there_is(title: str, promql: str) -> None:
+    """Metrics that the page promises, which other tests hold the services to."""
+    asked = {re.sub(r"_(bucket|count|sum)$", "", name) for name in metrics_of(promql)}
+    assert asked
+    assert asked <= documented() | OF_OTHERS
+
+
+@pytest.mark.parametrize("board", dashboards.ALL, ids=lambda board: board.name)
+def test_a_dashboard_is_what_grafana_reads(board: dashboards.Dashboard) -> None:
+    """Each panel has a number and a place of its own, and asks the data source that is there."""
+    document = msgspec.json.decode(board.text())
+    panels = document["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    squares = [
+        (x, y)
+        for panel in panels
+        for place in [panel["gridPos"]]
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(set(squares)) == len(squares)
+    assert all(0 <= x < dashboards.WIDTH for x, _ in squares)
+    folder = composed.FOLDER / "grafana" / "provisioning"
+    (source,) = yaml.safe_load((folder / "datasources/prometheus.yaml").read_text())["datasources"]
+    assert {"type": source["type"], "uid": source["uid"]} == dashboards.SOURCE
+    (provider,) = yaml.safe_load((folder / "dashboards/dashboards.yaml").read_text())["providers"]
+    mounts = dict(mount.split(":")[1::-1] for mount in SERVICES["grafana"]["volumes"])
+    inside = Path(provider["options"]["path"])
+    assert (composed.FOLDER / mounts[str(inside)] / f"{board.name}.json").is_file()
+    home = Path(SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert home.parent == inside

@@ -1,0 +1,387 @@
+"""The Grafana dashboards: which questions they answer, as PromQL over what docs/metrics.md lists.
+
+A dashboard is rows of panels, 24 columns wide. What has not happened yet has no series, so sums of
+counters are 0 where there is nothing: an empty panel would look like a broken one.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+SOURCE = {"type": "prometheus", "uid": "prometheus"}
+WIDTH, HEIGHT = 24, 8
+RATE = "[$__rate_interval]"
+
+
+class Query(NamedTuple):
+    """PromQL, and how its series are called: ``{{label}}`` is a label's value."""
+
+    promql: str
+    legend: str = ""
+
+
+class Panel(NamedTuple):
+    """One question. ``unit`` as Grafana names it; ``says``: what to read in it."""
+
+    title: str
+    queries: Sequence[Query]
+    says: str
+    unit: str = "short"
+    kind: Literal["timeseries", "stat", "bargauge"] = "timeseries"
+
+
+class Row(NamedTuple):
+    """Panels side by side."""
+
+    title: str
+    panels: Sequence[Panel]
+
+
+class Dashboard(NamedTuple):
+    """A file of Grafana's."""
+
+    name: str
+    title: str
+    rows: Sequence[Row]
+
+    def text(self) -> str:
+        """As Grafana reads it."""
+        document = {
+            "uid": f"stromboli-{self.name}",
+            "title": self.title,
+            "tags": ["stromboli"],
+            "schemaVersion": 39,
+            "editable": False,
+            "refresh": "5s",
+            "time": {"from": "now-15m", "to": "now"},
+            "timezone": "browser",
+            "annotations": {"list": []},
+            "templating": {"list": []},
+            "links": [
+                {
+                    "type": "dashboards",
+                    "title": "Stromboli",
+                    "tags": ["stromboli"],
+                    "asDropdown": False,
+                    "keepTime": True,
+                }
+            ],
+            "panels": list(_laid_out(self.rows)),
+        }
+        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _laid_out(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    number, top = 0, 0
+    for row in rows:
+        number += 1
+        place = {"x": 0, "y": top, "w": WIDTH, "h": 1}
+        yield {
+            "id": number,
+            "type": "row",
+            "title": row.title,
+            "gridPos": place,
+            "collapsed": False,
+            "panels": [],
+        }
+        width = WIDTH // len(row.panels)
+        for column, panel in enumerate(row.panels):
+            number += 1
+            place = {"x": column * width, "y": top + 1, "w": width, "h": HEIGHT}
+            yield _drawn(panel, number, place)
+        top += 1 + HEIGHT
+
+
+def _drawn(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+    return {
+        "id": number,
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.says,
+        "gridPos": place,
+        "datasource": SOURCE,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "options": _OPTIONS[panel.kind],
+        "targets": [
+            {
+                "refId": chr(ord("A") + row),
+                "datasource": SOURCE,
+                "expr": query.promql,
+                "legendFormat": query.legend or "__auto",
+                "range": panel.kind == "timeseries",
+                "instant": panel.kind != "timeseries",
+            }
+            for row, query in enumerate(panel.queries)
+        ],
+    }
+
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "timeseries": {
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+        "tooltip": {"mode": "multi", "sort": "desc"},
+    },
+    "stat": {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "value"},
+    "bargauge": {"reduceOptions": {"calcs": ["lastNotNull"]}, "displayMode": "basic"},
+}
+
+
+def _percentile(part: float, name: str, by: str = "") -> str:
+    """Of a histogram, over the last minutes."""
+    labels = f"le, {by}" if by else "le"
+    return f"histogram_quantile({part}, sum by ({labels}) (rate({name}_bucket{RATE})))"
+
+
+def _queues(resource: str, unit: str, divided_by: int) -> Panel:
+    series = (("allocated", "held"), ("deserved", "deserved"), ("capacity", "at most"))
+    return Panel(
+        f"{resource.capitalize()} of queues",
+        [
+            Query(f"volcano_queue_{name}_{unit} / {divided_by}", f"{{{{queue_name}}}} {legend}")
+            for name, legend in series
+        ],
+        "What each queue's jobs hold, what the queue deserves, and its ceiling where it has one.",
+        unit="short" if resource == "cores" else "bytes",
+    )
+
+
+OVERVIEW = Dashboard(
+    "overview",
+    "Stromboli",
+    [
+        Row(
+            "Now",
+            [
+                Panel(
+                    "Gangs waiting",
+                    [Query("sum(stromboli_scheduler_gangs_waiting) or vector(0)")],
+                    "PodGroups that want to run and do not.",
+                    kind="stat",
+                ),
+                Panel(
+                    "Placed a second",
+                    [Query(f"sum(rate(stromboli_scheduler_binds_total{RATE})) or vector(0)")],
+                    "Pods that the scheduler decided to bind.",
+                    kind="stat",
+                ),
+                Panel(
+                    "Decisions unanswered",
+                    [Query("max(stromboli_scheduler_unanswered)")],
+                    "Binds and evictions that the controller has yet to carry out.",
+                    kind="stat",
+                ),
+                Panel(
+                    "Services ready",
+                    [Query('sum(stromboli_ready{job="stromboli"})')],
+                    "Of four.",
+                    kind="stat",
+                ),
+            ],
+        ),
+        Row(
+            "Queues",
+            [_queues("cores", "milli_cpu", 1000), _queues("memory", "memory_bytes", 1)],
+        ),
+        Row(
+            "Gangs",
+            [
+                Panel(
+                    "Waiting, and why",
+                    [
+                        Query(
+                            "sum by (queue_name, tier) (stromboli_scheduler_gangs_waiting)"
+                            " or vector(0)",
+                            "{{queue_name}} {{tier}}",
+                        )
+                    ],
+                    "By queue and by what blocks them; `strom explain` says it of one gang.",
+                ),
+                Panel(
+                    "From creation to the decision to bind",
+                    [
+                        Query(
+                            _percentile(part, "volcano_e2e_job_scheduling_latency_milliseconds"),
+                            legend,
+                        )
+                        for part, legend in ((0.5, "half of them"), (0.95, "95 %"))
+                    ],
+                    "What gangs waited, in all.",
+                    unit="ms",
+                ),
+                Panel(
+                    "Evictions a second",
+                    [
+                        Query(
+                            f"sum by (action) (rate(volcano_eviction_transactions_total{RATE}))"
+                            " or vector(0)",
+                            "{{action}}",
+                        )
+                    ],
+                    "Statements that evict, by the action that decided them.",
+                ),
+            ],
+        ),
+    ],
+)
+SERVICES = Dashboard(
+    "services",
+    "Stromboli's services",
+    [
+        Row(
+            "Health",
+            [
+                Panel(
+                    "Ready",
+                    [Query('stromboli_ready{job="stromboli"}', "{{service}}")],
+                    "1: ready. No line: nobody answers.",
+                ),
+                Panel(
+                    "Memory",
+                    [Query('process_resident_memory_bytes{job="stromboli"}', "{{service}}")],
+                    "Of each process.",
+                    unit="bytes",
+                ),
+                Panel(
+                    "Cores",
+                    [
+                        Query(
+                            f'rate(process_cpu_seconds_total{{job="stromboli"}}{RATE})',
+                            "{{service}}",
+                        )
+                    ],
+                    "Used by each process.",
+                ),
+            ],
+        ),
+        Row(
+            "Scheduler",
+            [
+                Panel(
+                    "Actions, 95 %",
+                    [
+                        Query(
+                            _percentile(
+                                0.95, "volcano_action_scheduling_latency_milliseconds", "action"
+                            ),
+                            "{{action}}",
+                        )
+                    ],
+                    "How long each action of a session takes.",
+                    unit="ms",
+                ),
+                Panel(
+                    "Sessions",
+                    [
+                        Query(_percentile(0.95, "stromboli_scheduler_session_seconds"), "95 %"),
+                        Query(_percentile(0.5, "stromboli_scheduler_session_seconds"), "half"),
+                    ],
+                    "From taking one up to its end.",
+                    unit="s",
+                ),
+                Panel(
+                    "Decisions unanswered",
+                    [Query("stromboli_scheduler_unanswered", "binds and evictions")],
+                    "It stops deciding where this stands at its limit.",
+                ),
+            ],
+        ),
+        Row(
+            "Controller and API server",
+            [
+                Panel(
+                    "Carried out a second",
+                    [
+                        Query(
+                            "sum by (what, result) "
+                            f"(rate(stromboli_controller_decided_total{RATE})) or vector(0)",
+                            "{{what}} {{result}}",
+                        )
+                    ],
+                    "Binds and evictions, by what became of them.",
+                ),
+                Panel(
+                    "The controller's requests a second",
+                    [
+                        Query(
+                            f"sum by (verb) (rate(stromboli_controller_requests_total{RATE}))"
+                            " or vector(0)",
+                            "{{verb}}",
+                        )
+                    ],
+                    "To the API server.",
+                ),
+                Panel(
+                    "All requests a second",
+                    [
+                        Query(
+                            f"sum by (verb, code) (rate(apiserver_request_total{RATE}))",
+                            "{{verb}} {{code}}",
+                        )
+                    ],
+                    "As the API server counts them, whoever asked.",
+                ),
+            ],
+        ),
+        Row(
+            "Log and door",
+            [
+                Panel(
+                    "Behind",
+                    [
+                        Query(
+                            "max by (service, topic) (stromboli_log_behind)",
+                            "{{service}} {{topic}}",
+                        )
+                    ],
+                    "Offsets of a topic that a service has not read yet: 0 but for moments.",
+                ),
+                Panel(
+                    "Snapshots a second",
+                    [
+                        Query(
+                            f"sum by (topic) (rate(stromboli_monitor_records_total{RATE}))",
+                            "{{topic}}",
+                        )
+                    ],
+                    "What the monitor tells of the cluster.",
+                ),
+                Panel(
+                    "Reviews a second",
+                    [
+                        Query(
+                            "sum by (kind, allowed) "
+                            f"(rate(stromboli_admission_reviews_total{RATE}))",
+                            "{{kind}} allowed: {{allowed}}",
+                        )
+                    ],
+                    "Objects that admission judged.",
+                ),
+                Panel(
+                    "Steps of traces, 95 %",
+                    [
+                        Query(
+                            _percentile(
+                                0.95,
+                                "traces_span_metrics_duration_milliseconds",
+                                "service_name, span_name",
+                            ),
+                            "{{service_name}} {{span_name}}",
+                        )
+                    ],
+                    "From the traces that the collector was sent.",
+                    unit="ms",
+                ),
+            ],
+        ),
+    ],
+)
+ALL = (OVERVIEW, SERVICES)
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """(panel's title, PromQL) of all dashboards, with a window where Grafana fills one in."""
+    for board in ALL:
+        for row in board.rows:
+            for panel in row.panels:
+                for query in panel.queries:
+                    yield panel.title, query.promql.replace("$__rate_interval", "1m")

@@ -1,0 +1,27 @@
+"""The webhook configurations of compose, and the Secret for admission's certificate."""
+
+import yaml
+
+from stromboli.admission import webhooks
+
+URL = "https://admission:8443"
+_HEAD = """\
+# Written by `python -m tools.compose`: edit the rules in stromboli.admission.webhooks instead.
+#
+# Admission makes the certificate, keeps it in the Secret, and writes into both configurations that
+# it may be trusted.
+"""
+
+
+def text() -> str:
+    """The manifest."""
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "stromboli-admission", "namespace": "default"},
+    }
+    configurations = webhooks.configurations(URL, b"")
+    for configuration in configurations:
+        for webhook in configuration["webhooks"]:
+            del webhook["clientConfig"]["caBundle"]  # admission's to write
+    return _HEAD + yaml.safe_dump_all([secret, *configurations], sort_keys=False, width=110)
