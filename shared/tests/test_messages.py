@@ -80,7 +80,10 @@ def test_golden_records_are_read_and_written_byte_for_byte(path: Path) -> None:
     )
     writer, epoch, sequence = record.id.split("/")
     headers, value = envelope.seal(draft, writer, int(epoch), int(sequence))
-    assert list(headers.items()) == list(record.headers.items())
+    others = {"authorization"} if record.topic is topics.SUBMISSIONS else set()
+    assert list(headers.items()) == [
+        (name, text) for name, text in record.headers.items() if name not in others
+    ]
     assert value == record.value
 
 
@@ -118,7 +121,7 @@ def test_every_type_stands_on_a_topic_and_every_message_has_a_type() -> None:
 
 
 def test_each_service_opens_on_one_topic_of_its_own() -> None:
-    services = {topic.writer for topic in topics.ALL if topic.writer is not None}
+    services = {topic.writer for topic in topics.ALL} - {None, topics.OUTSIDE}
     assert set(topics.MAIN) == services
     assert sorted(topic.name for topic in topics.ALL if topic.main) == sorted(
         topic.name for topic in topics.MAIN.values()
@@ -139,13 +142,16 @@ def test_a_type_name_is_given_once() -> None:
 
 
 def test_compacted_topics_keep_a_record_of_every_key_and_others_two_weeks() -> None:
-    """Answers to repeated requests are kept for a day: they are folded whole at every start."""
+    """Answers to repeated requests are kept for a day: they are folded whole at every start. What
+    has tokens in it is kept for an hour, in segments that are closed soon."""
+    kept = {topics.ANSWERS.name: topics.DAY_MS, topics.SUBMISSIONS.name: topics.HOUR_MS}
+    assert int(topics.SUBMISSIONS.settings["segment.ms"]) < topics.HOUR_MS / 2
     for topic in topics.ALL:
         if topic.is_compacted:
             assert topic.settings["cleanup.policy"] == "compact"
         else:
-            days = 1 if topic is topics.ANSWERS else 14
-            assert topic.settings["retention.ms"] == str(days * topics.DAY_MS)
+            kept_ms = kept.get(topic.name, 14 * topics.DAY_MS)
+            assert topic.settings["retention.ms"] == str(kept_ms)
 
 
 # --- round trips ----------------------------------------------------------------------------

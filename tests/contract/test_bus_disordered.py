@@ -9,11 +9,11 @@ from stromboli.local.bus import EmbeddedBus
 from stromboli.local.disorder import DisorderedBus, Trouble
 from stromboli.shared import topics
 from stromboli.shared.bus import port
-from stromboli.testkit.contracts import bus
+from stromboli.testkit.contracts import bus, outside
 
 
 @pytest.mark.parametrize("seed", range(3))
-class TestDisorderedBus(bus.BusContract):
+class TestDisorderedBus(bus.BusContract, outside.OutsideContract):
     @pytest.fixture
     def bus_factory(self, tmp_path: Path, seed: int) -> bus.BusFactory:
         self.logs: dict[str, EmbeddedBus] = {}
@@ -23,6 +23,11 @@ class TestDisorderedBus(bus.BusContract):
             return DisorderedBus(log, seed, Trouble(repeat=0, longest_delay_s=0.002))
 
         return make
+
+    async def put(
+        self, open_bus: port.Bus, key: str, headers: dict[str, str], value: bytes | None
+    ) -> None:
+        await self.logs["a"].put(topics.SUBMISSIONS, key, headers, value)
 
     async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None:
         await self.logs["a"].compact()

@@ -7,10 +7,10 @@ import pytest
 from stromboli.local.bus import EmbeddedBus
 from stromboli.shared import topics
 from stromboli.shared.bus import port
-from stromboli.testkit.contracts import bus
+from stromboli.testkit.contracts import bus, outside
 
 
-class TestEmbeddedBus(bus.BusContract):
+class TestEmbeddedBus(bus.BusContract, outside.OutsideContract):
     @pytest.fixture
     def bus_factory(self, tmp_path: Path) -> bus.BusFactory:
         made: dict[str, EmbeddedBus] = {}
@@ -21,6 +21,12 @@ class TestEmbeddedBus(bus.BusContract):
             return made[cell]
 
         return make
+
+    async def put(
+        self, open_bus: port.Bus, key: str, headers: dict[str, str], value: bytes | None
+    ) -> None:
+        assert isinstance(open_bus, EmbeddedBus)
+        await open_bus.put(topics.SUBMISSIONS, key, headers, value)
 
     async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None:
         assert isinstance(open_bus, EmbeddedBus)

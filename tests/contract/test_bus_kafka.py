@@ -14,7 +14,7 @@ from aiokafka.admin import config_resource
 from stromboli.shared import topics
 from stromboli.shared.bus import kafka, port
 from stromboli.testkit import records
-from stromboli.testkit.contracts import bus
+from stromboli.testkit.contracts import bus, outside
 from stromboli.testkit.parts import real
 
 pytest_plugins = ["stromboli.testkit.parts.fixtures"]
@@ -30,7 +30,7 @@ COMPACT_SOON = {
 }
 
 
-class TestKafkaBus(bus.BusContract):
+class TestKafkaBus(bus.BusContract, outside.OutsideContract):
     """A test has cells of its own; their topics are removed behind it."""
 
     @pytest.fixture
@@ -58,6 +58,14 @@ class TestKafkaBus(bus.BusContract):
             )
         finally:
             await client.close()
+
+    async def put(
+        self, open_bus: port.Bus, key: str, headers: dict[str, str], value: bytes | None
+    ) -> None:
+        name = topics.SUBMISSIONS.full_name(self.cell)
+        pairs = [(header, text.encode()) for header, text in headers.items()]
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=self.bootstrap) as producer:
+            await producer.send_and_wait(name, value, key=key.encode(), headers=pairs)
 
     async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None:
         name = topic.full_name(self.cell)

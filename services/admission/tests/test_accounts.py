@@ -1,131 +1,26 @@
 """With accounts, REST lets everybody do what the cluster lets them do, and nothing else."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
-import yaml
-from litestar import Litestar
 
 from stromboli.admission import __main__ as process
-from stromboli.admission import asking, rest, rights, webhooks
-from stromboli.admission.door import Door
-from stromboli.admission.settings import DoorSettings, Settings
-from stromboli.local import accounts as files
-from stromboli.local.cluster import OWN_NAME, EmbeddedCluster, Hook
+from stromboli.admission import asking, rest, rights
+from stromboli.admission.settings import Settings
 from stromboli.shared import envelope, errors, keys, runtime, topics
-from stromboli.shared.api import kinds
 from stromboli.shared.bus.kafka import KafkaSettings
-from stromboli.shared.cluster import accounts
 from stromboli.shared.messages.admission import Reviewed
 from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered, queue_order_key
 from stromboli.testkit import builders
-from stromboli.testkit.contracts.accounts import AUDIENCE, OTHER_AUDIENCE, Scene
+from stromboli.testkit.contracts.accounts import OTHER_AUDIENCE, Scene
+from stromboli.testkit.guarded import House, opened, token_of
 
 Document = dict[str, Any]
-USERS = ("ann", "ben", "eve", "op")
-
-
-class Wavering:
-    """Accounts that can be away, and that count how often they are asked."""
-
-    def __init__(self, known: accounts.Accounts) -> None:
-        self._known = known
-        self.is_away = False
-        self.asked = 0
-
-    async def who(self, token: str, audiences: Sequence[str]) -> accounts.User | accounts.Unknown:
-        self._ask()
-        return await self._known.who(token, audiences)
-
-    async def may(self, user: accounts.User, asked: accounts.Right) -> bool:
-        self._ask()
-        return await self._known.may(user, asked)
-
-    async def own_name(self) -> str:
-        self._ask()
-        return await self._known.own_name()
-
-    def _ask(self) -> None:
-        self.asked += 1
-        if self.is_away:
-            raise errors.UnavailableError("review", "nobody answers")
-
-
-class House:
-    """A door with accounts over an embedded cluster, and a client for each tenant."""
-
-    def __init__(self, door: Door, cluster: EmbeddedCluster, app: Litestar) -> None:
-        self.door = door
-        self.cluster = cluster
-        self.app = app
-        self.scene = Scene()
-        self.accounts: Wavering
-        self.now = 0.0
-
-    def client(self, token: str = "") -> httpx.AsyncClient:
-        headers = {"authorization": f"Bearer {token}"} if token else {}
-        transport = httpx.ASGITransport(app=self.app)  # type: ignore[arg-type]  # same ASGI
-        return httpx.AsyncClient(transport=transport, base_url="http://door", headers=headers)
-
-    def as_(self, user: str) -> httpx.AsyncClient:
-        return self.client(token_of(user))
-
-
-def token_of(user: str, audience: str = AUDIENCE) -> str:
-    return f"secret-of-{user}-for-{audience}"
-
-
-def hook(doors: list[Door], kind: Any, way: str, operations: Any) -> Hook:
-    async def call(body: bytes) -> bytes:
-        return await doors[0].answer(f"/{kind.plural}/{way}", body)
-
-    return Hook(kind=kind, operations=frozenset(operations), mutating=way == "mutate", call=call)
-
-
-@contextlib.asynccontextmanager
-async def opened(folder: Path, scene: Scene) -> AsyncIterator[House]:
-    known = [
-        {
-            "apiVersion": "local.stromboli.sh/v1",
-            "kind": "Account",
-            "metadata": {"name": scene.user(user)},
-            "tokens": [
-                {"value": token_of(user, audience), "audience": audience}
-                for audience in (AUDIENCE, OTHER_AUDIENCE)
-            ],
-        }
-        for user in USERS
-    ]
-    file = folder / "accounts.yaml"
-    file.write_text(yaml.safe_dump_all([*known, *scene.rbac()]))
-    wavering = Wavering(files.read(file, OWN_NAME))
-    doors: list[Door] = []
-    hooks = [hook(doors, kind, way, operations) for kind, way, operations in webhooks.RULES]
-    async with EmbeddedCluster(folder / "cluster.db", hooks=hooks) as cluster:
-        settings = DoorSettings()
-        house = House(None, cluster, None)  # type: ignore[arg-type]  # both follow
-        askers = asking.Askers(wavering, 10.0, lambda: house.now, streams_last_s=0.05)
-        door = Door(settings, cluster, runtime.utc_now, askers)
-        doors.append(door)
-        health = runtime.Health("admission")
-        house.door, house.scene, house.accounts = door, scene, wavering
-        house.app = rest.front(door, cluster, settings, [health], askers)
-        for namespace in (scene.blue, scene.red):
-            await cluster.create(kinds.NAMESPACES, "", document(kinds.NAMESPACES, namespace))
-        await cluster.create(kinds.QUEUES, "", document(kinds.QUEUES, "default", spec={}))
-        async with door.feeds:
-            yield house
-
-
-def document(kind: kinds.Kind[Any], name: str, **rest: Any) -> bytes:
-    made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **rest}
-    return msgspec.json.encode(made)
 
 
 @pytest.fixture

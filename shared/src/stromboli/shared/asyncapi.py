@@ -16,7 +16,7 @@ import yaml
 from msgspec import inspect
 
 from stromboli.shared import topics
-from stromboli.shared.messages import base, cluster
+from stromboli.shared.messages import admission, base, cluster
 
 FILE = pathlib.Path(__file__).parents[4] / "docs" / "asyncapi.yaml"
 _SCHEMAS = "#/components/schemas/"
@@ -66,6 +66,29 @@ _ENVELOPE = {
         "content-type": {"const": "application/json"},
     },
 }
+_SUBMISSION = {
+    "type": "object",
+    "required": ["ce_id", "ce_type", "ce_source", "ce_time", "authorization"],
+    "properties": {
+        "ce_id": {
+            **_TEXT,
+            "maxLength": 255,
+            "description": "yours, and unique for your ce_source; the same again is done once",
+        },
+        "ce_type": {"const": base.type_name(admission.Submitted)},
+        "ce_source": {**_TEXT, "maxLength": 255, "description": "who you are among your programs"},
+        "ce_time": {
+            "type": "string",
+            "format": "date-time",
+            "description": "when you handed it in: what is older than minutes is refused",
+        },
+        "authorization": {
+            **_TEXT,
+            "description": "Bearer and a token of the audience stromboli-submissions",
+        },
+        "traceparent": {**_TEXT, "description": "W3C trace context of yours"},
+    },
+}
 _TOMBSTONE = {
     "allOf": [{"$ref": _SCHEMAS + "Envelope"}],
     "required": ["ce_objectuid", "ce_objectversion"],
@@ -113,7 +136,11 @@ def document() -> dict[str, Any]:
         "components": {
             # Sorted: which module was imported first says nothing.
             "messages": {name: messages[name] for name in sorted(messages)},
-            "schemas": {"Envelope": _ENVELOPE, "TombstoneEnvelope": _TOMBSTONE}
+            "schemas": {
+                "Envelope": _ENVELOPE,
+                "SubmissionEnvelope": _SUBMISSION,
+                "TombstoneEnvelope": _TOMBSTONE,
+            }
             | dict(sorted(schemas.items())),
         },
     }
@@ -158,10 +185,11 @@ def _operation(topic: topics.Topic) -> dict[str, Any]:
 
 
 def _message(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    envelope = "SubmissionEnvelope" if struct is admission.Submitted else "Envelope"
     return {
         "name": base.type_name(struct),
         "summary": _summary(struct),
-        "headers": {"$ref": _SCHEMAS + "Envelope"},
+        "headers": {"$ref": _SCHEMAS + envelope},
         "payload": {"$ref": _SCHEMAS + struct.__name__},
     }
 

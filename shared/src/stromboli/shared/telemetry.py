@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TextIO
 
 import structlog
+import structlog.tracebacks
 from opentelemetry import metrics, trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
@@ -46,7 +47,10 @@ def configure_logs(level: int = logging.INFO, stream: TextIO | None = None) -> N
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.dict_tracebacks,
+            # Without local variables: tokens and passwords are among them.
+            structlog.processors.ExceptionRenderer(
+                structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+            ),
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),

@@ -21,6 +21,8 @@ from stromboli.shared.messages import admission, batch, cluster, log, node_topol
 from stromboli.shared.messages import scheduling as messages
 
 Service = Literal["admission", "controller", "monitor", "scheduler"]
+OUTSIDE: Literal["outside"] = "outside"
+"""The writer of what others hand in: no service of ours, and as many as there are."""
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 RECORD_BYTES = 8 * 1024 * 1024
@@ -44,7 +46,8 @@ _KEPT_14_DAYS: Mapping[str, str] = {
 class Topic(msgspec.Struct, frozen=True):
     """One topic of one partition.
 
-    ``writer`` is the only service that appends to it; None means everyone (``dead.letters``).
+    ``writer`` is the only service that appends to it; None means every service of ours
+    (``dead.letters``), ``OUTSIDE`` none of them.
     ``main`` topics carry their writer's ``opened`` records, whose offsets are its epochs.
     ``stable`` topics are an interface for integrations.
     """
@@ -53,7 +56,7 @@ class Topic(msgspec.Struct, frozen=True):
     key: str
     messages: tuple[type[msgspec.Struct], ...]
     settings: Mapping[str, str]
-    writer: Service | None
+    writer: Service | Literal["outside"] | None
     main: bool = False
     stable: bool = False
 
@@ -192,10 +195,24 @@ BATCH_EVENTS = Topic(
     "controller",
     stable=True,
 )
+SUBMISSIONS = Topic(
+    "admission.submissions",
+    "any; those of one key are done in order",
+    (admission.Submitted,),
+    {
+        "cleanup.policy": "delete",
+        "retention.ms": str(HOUR_MS),
+        # Only a segment that is closed is deleted, and tokens are in here.
+        "segment.ms": "600000",
+        "max.message.bytes": str(RECORD_BYTES),
+    },
+    OUTSIDE,
+    stable=True,
+)
 REVIEWS = Topic(
     "admission.reviews",
-    "object",
-    (admission.Reviewed, log.Opened),
+    "object, or submission",
+    (admission.Reviewed, admission.SubmissionAnswered, log.Opened),
     _KEPT_14_DAYS,
     "admission",
     main=True,
@@ -219,12 +236,15 @@ ALL: tuple[Topic, ...] = (
     LEASE,
     OUTCOMES,
     BATCH_EVENTS,
+    SUBMISSIONS,
     REVIEWS,
     ANSWERS,
     DEAD_LETTERS,
 )
 
 MAIN: Mapping[Service, Topic] = {
-    topic.writer: topic for topic in ALL if topic.main and topic.writer
+    topic.writer: topic
+    for topic in ALL
+    if topic.main and topic.writer is not None and topic.writer != OUTSIDE
 }
 """Service -> the topic on which it opens."""

@@ -68,6 +68,16 @@ class EmbeddedBus:
         (epoch,) = await self._log.append([opening])
         return writer.EmbeddedWriter(self._log, service, epoch)
 
+    async def put(
+        self, topic: topics.Topic, key: str, headers: Mapping[str, str], value: bytes | None
+    ) -> int:
+        """Append what somebody outside hands in, as it is; its offset. Raises ValueError for a
+        topic of our own services."""
+        if topic.writer != topics.OUTSIDE:
+            raise ValueError(f"{topic.name} is written by {topic.writer} alone")
+        (offset,) = await self._log.append([log.Line(topic, key, lambda _: (headers, value))])
+        return offset
+
     async def fold(
         self, wanted: Sequence[topics.Topic], start: Mapping[str, int] | None = None
     ) -> AsyncGenerator[port.Batch, None]:

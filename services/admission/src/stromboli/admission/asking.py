@@ -5,7 +5,6 @@ of questions; so a right that is taken away holds for as long. What cannot be sa
 nobody is let in by mistake. Tokens are kept as digests only.
 """
 
-import asyncio
 import collections
 import hashlib
 import math
@@ -14,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from stromboli.admission import lanes
 from stromboli.shared.cluster import accounts
 from stromboli.shared.cluster.accounts import Right, User
 from stromboli.shared.messages.admission import Violation
@@ -176,7 +176,7 @@ class Recent(Generic[V]):
         self._now = now
         self._most = most
         self._answers: collections.OrderedDict[bytes, tuple[float, V]] = collections.OrderedDict()
-        self._under_way: dict[bytes, asyncio.Lock] = {}
+        self._under_way: lanes.Lanes[bytes] = lanes.Lanes()
 
     def __len__(self) -> int:
         """How many are kept."""
@@ -184,22 +184,17 @@ class Recent(Generic[V]):
 
     async def get(self, key: bytes, ask: Callable[[], Awaitable[V]]) -> V:
         """The answer that is kept, or what ``ask`` says now. Raises what that raises."""
-        lock = self._under_way.setdefault(key, asyncio.Lock())
-        try:
-            async with lock:
-                began = self._now()
-                known = self._answers.get(key)
-                if known is not None and began < known[0]:
-                    return known[1]
-                answer = await ask()
-                self._answers[key] = began + self._kept_s, answer
-                self._answers.move_to_end(key)
-                if len(self._answers) > self._most:
-                    self._answers.popitem(last=False)
-                return answer
-        finally:
-            if not lock.locked() and self._under_way.get(key) is lock:
-                del self._under_way[key]
+        async with self._under_way.of(key):
+            began = self._now()
+            known = self._answers.get(key)
+            if known is not None and began < known[0]:
+                return known[1]
+            answer = await ask()
+            self._answers[key] = began + self._kept_s, answer
+            self._answers.move_to_end(key)
+            if len(self._answers) > self._most:
+                self._answers.popitem(last=False)
+            return answer
 
 
 def bearer(header: str | None) -> str:

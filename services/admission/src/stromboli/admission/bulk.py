@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from stromboli.admission import asking, once, problems
+from stromboli.admission import asking, incoming, once, problems
 from stromboli.admission.door import Door
 from stromboli.admission.incoming import RefusedError
 from stromboli.shared import errors
@@ -128,7 +128,7 @@ async def _result(
     try:
         document = msgspec.json.decode(line, type=dict[str, Any])
         if key:
-            _name(document, once.digest(key, str(index)))
+            document = incoming.named_once(document, once.digest(key, str(index)))
         (applied,) = await door.submit([document], asker)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = f"no JSON object: {error}"
@@ -171,13 +171,3 @@ def _is_job(line: bytes) -> bool:
         return _HEAD.decode(line).kind == kinds.JOBS.kind
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return True  # refused by itself
-
-
-def _name(document: dict[str, Any], suffix: str) -> None:
-    """The name of an object that has none: the same for a repetition."""
-    metadata = document.get("metadata")
-    if isinstance(metadata, dict) and not metadata.get("name"):
-        stem = metadata.get("generateName")
-        if isinstance(stem, str) and stem:
-            document["metadata"] = {**metadata, "name": stem + suffix[:8]}
-            del document["metadata"]["generateName"]

@@ -62,7 +62,7 @@ class Door:
         """``askers``: who asks, where the cluster's accounts count."""
         self._cluster = cluster
         self._clock = clock
-        self._askers = askers
+        self.askers = askers
         self._picture = snapshot.Snapshot()
         self._explained: dict[str, PodGroupExplained] = {}
         self._orders: dict[str, QueueOrdered] = {}
@@ -151,7 +151,7 @@ class Door:
     async def _user(self, name: str) -> str:
         """Who submits an object that an API server asks about. What we write ourselves has our own
         name there, and on it already stands who really asked."""
-        is_ours = self._askers is not None and name == await self._askers.own_name()
+        is_ours = self.askers is not None and name == await self.askers.own_name()
         return "" if is_ours else name
 
     async def submit(

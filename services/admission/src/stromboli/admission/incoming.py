@@ -61,6 +61,18 @@ def named(kind: Kind[Any], document: Document) -> tuple[str, Document]:
     return namespace, {**document, "metadata": metadata}
 
 
+def named_once(document: Document, suffix: str) -> Document:
+    """An object that has no name gets one that is the same whenever it comes again."""
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict) or metadata.get("name"):
+        return document
+    stem = metadata.get("generateName")
+    if not isinstance(stem, str) or not stem:
+        return document
+    rest = {key: value for key, value in metadata.items() if key != "generateName"}
+    return {**document, "metadata": {**rest, "name": stem + suffix[:8]}}
+
+
 def taken(kind: Kind[Any], namespace: str, name: str) -> errors.AlreadyExistsError:
     """That there is an object of this name."""
     what = f"{kind.kind} {namespace}/{name}" if namespace else f"{kind.kind} {name}"

@@ -17,7 +17,7 @@ from typing import Any
 
 from litestar import Request
 
-from stromboli.admission import asking
+from stromboli.admission import asking, lanes
 from stromboli.shared import envelope, errors, runtime, topics
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.messages.admission import Answered
@@ -40,7 +40,7 @@ class Once:
         self._clock = clock
         self._answers: collections.OrderedDict[str, Answered] = collections.OrderedDict()
         self._bytes = 0
-        self._under_way: dict[str, asyncio.Lock] = {}
+        self._under_way: lanes.Lanes[str] = lanes.Lanes()
         self._writer: asyncio.Future[bus_port.Writer] | None = None
 
     def fold(self, record: envelope.Record) -> None:
@@ -61,27 +61,20 @@ class Once:
         Whoever comes with a key that is under way waits for it. Raises KeyReusedError;
         TransientError when the log cannot be reached; what ``work`` raises.
         """
-        lock = self._under_way.setdefault(key, asyncio.Lock())
-        try:
-            async with lock:
-                writer = await self._log()
-                known = self._answers.get(key)
-                if known is not None:
-                    if known.request != request:
-                        raise KeyReusedError
-                    return known.status, known.body.encode()
-                status, body = await work()
-                message = Answered(request=request, status=status, body=body.decode())
-                await writer.append(
-                    envelope.Draft(
-                        topic=topics.ANSWERS, key=key, message=message, time=self._clock()
-                    )
-                )
-                self._keep(key, message)
-                return status, body
-        finally:
-            if not lock.locked() and self._under_way.get(key) is lock:
-                del self._under_way[key]
+        async with self._under_way.of(key):
+            writer = await self._log()
+            known = self._answers.get(key)
+            if known is not None:
+                if known.request != request:
+                    raise KeyReusedError
+                return known.status, known.body.encode()
+            status, body = await work()
+            message = Answered(request=request, status=status, body=body.decode())
+            await writer.append(
+                envelope.Draft(topic=topics.ANSWERS, key=key, message=message, time=self._clock())
+            )
+            self._keep(key, message)
+            return status, body
 
     async def _log(self) -> bus_port.Writer:
         try:

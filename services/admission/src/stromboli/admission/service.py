@@ -9,6 +9,7 @@ import contextlib
 import functools
 from datetime import timedelta
 
+from stromboli.admission import submissions
 from stromboli.admission.door import Door
 from stromboli.admission.settings import DoorSettings
 from stromboli.shared import envelope, errors, runtime, snapshot, telemetry, topics
@@ -55,6 +56,8 @@ async def serve(
         group.create_task(watch_age())
         group.create_task(_record(door, writer, health))
         group.create_task(_read_history(door, bus))
+        desk = submissions.Desk(door, settings, door.askers, clock)
+        group.create_task(desk.serve(bus, writer, health))
         async with contextlib.aclosing(bus.fold(FOLDED)) as batches:
             async for batch in batches:
                 for record in batch.records:

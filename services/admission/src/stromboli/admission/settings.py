@@ -25,6 +25,12 @@ class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens made for one of these count at REST. With the API server's own audience among them
     users may come with the tokens of their kubeconfigs, and this service gets to see tokens that
     open the whole API server: so it is not, unless an operator wants that."""
+    submissions_audiences: tuple[str, ...] = ("stromboli-submissions",)
+    """Tokens made for one of these count on ``admission.submissions``, and should for nothing else:
+    whoever may read that topic sees them."""
+    submission_max_age_s: float = 900.0
+    """How long after it was handed in a submission is still done: what its author has given up by
+    then should not come to life, and the token is good for ten minutes at least."""
     reviews_kept_s: float = 10.0
     """How long an answer about a token or a right holds: as long may one that is taken away."""
     sync_max_age_s: float = 60.0

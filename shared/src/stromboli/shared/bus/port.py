@@ -12,6 +12,7 @@ Promises of every adapter, held by the contract suite ``stromboli.testkit.contra
   compaction may have removed the last one.
 * ``work`` gives every record of a topic at least once to a group; what was finished without a gap
   is committed, so a restart begins at the lowest unfinished offset.
+* What others append to a topic of theirs is read as it stands, whatever its headers say.
 * Order across topics is not promised.
 """
 
@@ -118,7 +119,7 @@ class Fence:
         """Whether the record counts. A record without an epoch of ours passes: it will not decode
         as one of our messages and makes its key unknown, which must not go unseen."""
         epoch = record.epoch
-        if epoch is None or record.topic.writer is None:
+        if epoch is None or record.topic.writer in (None, topics.OUTSIDE):
             return True
         highest = self._highest.get(record.topic.name, -1)
         if epoch < highest:

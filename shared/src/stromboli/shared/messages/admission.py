@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+import msgspec
+
 from stromboli.shared.messages.base import Message, register
 
 Way = Literal["webhook", "rest", "kafka"]
@@ -32,6 +34,44 @@ class Reviewed(Message, frozen=True, kw_only=True):
     user: str
     way: Way
     allowed: bool
+    violations: tuple[Violation, ...] = ()
+
+
+@register("stromboli.admission.submitted.v1")
+class Submitted(Message, frozen=True, kw_only=True):
+    """Objects to create or change, all or none, as somebody outside hands them in.
+
+    The header ``authorization`` has ``Bearer`` and a token of the submissions' audience. ``ce_id``
+    (with ``ce_source``) names the submission and makes it safe to repeat.
+    """
+
+    objects: tuple[msgspec.Raw, ...]
+
+
+class SubmittedObject(Message, frozen=True, kw_only=True):
+    """What became of an object: created, configured or unchanged."""
+
+    kind: str
+    object: str
+    uid: str
+    result: str
+
+
+@register("stromboli.admission.submission_answered.v1")
+class SubmissionAnswered(Message, frozen=True, kw_only=True):
+    """What became of a submission (key: its ``ce_id``, cut to 255 characters).
+
+    ``status`` as HTTP has it: 200 done, else nothing was, and ``detail`` and ``violations`` say
+    why. A submission that comes twice is answered twice: the first answer counts.
+    """
+
+    submission: str
+    source: str
+    offset: int
+    status: int
+    user: str = ""
+    detail: str = ""
+    objects: tuple[SubmittedObject, ...] = ()
     violations: tuple[Violation, ...] = ()
 
 

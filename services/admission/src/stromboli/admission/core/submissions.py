@@ -1,0 +1,137 @@
+"""What is handed in over Kafka, read: a submission, or why it is none.
+
+Whoever can reach the broker can write anything here, so nothing is believed but what the token
+says, and nothing that came along stands in what we say of it but the submission's own names.
+"""
+
+import base64
+import binascii
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from stromboli.shared import envelope, errors
+from stromboli.shared.messages.admission import Submitted
+
+LONGEST_NAME = 255
+"""Characters of a submission's id and source, as of an idempotency key."""
+MOST_BYTES = 3 * 1024 * 1024
+"""As one request over REST may have."""
+TOKEN_LONGEST_S = 3600 + 60
+"""Whoever reads the topic sees the tokens in it for an hour: none may be good for longer. kubectl
+makes them for an hour, and clocks differ."""
+CLOCKS_DIFFER = timedelta(seconds=60)
+BEARER = "bearer "
+
+
+class Name(msgspec.Struct, frozen=True):
+    """What a submission is called: its id and its source, which may be empty where none came."""
+
+    id: str
+    source: str
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """Objects to create or change for whoever has the token."""
+
+    name: Name
+    at: datetime
+    token: str
+    documents: tuple[dict[str, Any], ...]
+
+    def __repr__(self) -> str:
+        return f"Submission({self.name.source}/{self.name.id}, {len(self.documents)} objects)"
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Why nothing can be done with a record; ``status`` as HTTP has it."""
+
+    name: Name
+    status: int
+    detail: str
+
+
+class _Claims(msgspec.Struct, frozen=True):
+    exp: float
+    iat: float
+
+
+def read(record: envelope.Record, now: datetime, max_age: timedelta) -> Submission | Refused:
+    """The submission in a record. Never raises."""
+    name = _name_of(record)
+    try:
+        at = record.time
+    except errors.UndecodableError:
+        return Refused(name, 400, "ce_time: when it was handed in, as 2026-01-31T12:00:00Z")
+    if len(record.value or b"") > MOST_BYTES:
+        size = len(record.value or b"")
+        return Refused(name, 413, f"{size} bytes; at most {MOST_BYTES}: send several")
+    if not name.id or not name.source:
+        return Refused(name, 400, f"ce_id, ce_source: 1 to {LONGEST_NAME} characters each")
+    if at > now + CLOCKS_DIFFER:
+        return Refused(name, 400, "ce_time: it is not that late yet")
+    if at < now - max_age:
+        seconds = round((now - at).total_seconds())
+        most = round(max_age.total_seconds())
+        return Refused(name, 408, f"handed in {seconds} s ago; at most {most} s: send it again")
+    token = token_of(record)
+    if not token:
+        return Refused(name, 401, "no header authorization with Bearer and a token")
+    lives_s = lifetime_s(token)
+    if lives_s is not None and lives_s > TOKEN_LONGEST_S:
+        return Refused(
+            name, 401, f"the token lives for {lives_s:.0f} s; on a topic at most {TOKEN_LONGEST_S}"
+        )
+    try:
+        message = envelope.decode(record)
+    except errors.UndecodableError as error:
+        return Refused(name, 400, error.reason)
+    if not isinstance(message, Submitted):
+        return Refused(name, 400, "it has no value")
+    return _with_documents(name, at, token, message)
+
+
+def _with_documents(
+    name: Name, at: datetime, token: str, message: Submitted
+) -> Submission | Refused:
+    documents = []
+    for index, raw in enumerate(message.objects):
+        try:
+            documents.append(msgspec.json.decode(raw, type=dict[str, Any]))
+        except (msgspec.DecodeError, RecursionError) as error:
+            return Refused(name, 400, f"objects[{index}]: {error}")
+    if not documents:
+        return Refused(name, 400, "objects: there are none")
+    return Submission(name=name, at=at, token=token, documents=tuple(documents))
+
+
+def token_of(record: envelope.Record) -> str:
+    """The token that came along, or nothing. Names of Kafka's headers may be written anyhow."""
+    for name, value in record.headers.items():
+        if name.lower() == "authorization" and value.lower().startswith(BEARER):
+            return value[len(BEARER) :].strip()
+    return ""
+
+
+def lifetime_s(token: str) -> float | None:
+    """How long a token lives from its making to its end, if it is a JWT (RFC 7519) that says so.
+
+    Nothing of it is believed: whether the token counts, the API server says.
+    """
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = msgspec.json.decode(
+            base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), type=_Claims
+        )
+    except (binascii.Error, ValueError):  # msgspec's are, too
+        return None
+    return claims.exp - claims.iat
+
+
+def _name_of(record: envelope.Record) -> Name:
+    """Empty where it is longer than a name may be: a part of a name is none."""
+    found = (record.id, record.headers.get("ce_source", ""))
+    return Name(*(text if len(text) <= LONGEST_NAME else "" for text in found))

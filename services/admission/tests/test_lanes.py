@@ -1,0 +1,41 @@
+"""Who comes with the same key waits, others do not."""
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stromboli.admission.lanes import Lanes
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(0, 3)), max_size=12)
+)
+def test_a_key_is_held_by_one_at_a_time_in_order_of_coming(
+    visits: list[tuple[str, int, int]],
+) -> None:
+    """However many rounds of the event loop it takes to come and to stay."""
+    lanes: Lanes[str] = Lanes()
+    came: list[tuple[str, int]] = []
+    entered: list[tuple[str, int]] = []
+    inside: set[str] = set()
+
+    async def visit(number: int, key: str, before: int, stays: int) -> None:
+        for _ in range(before):
+            await asyncio.sleep(0)
+        came.append((key, number))
+        async with lanes.of(key):
+            assert key not in inside
+            inside.add(key)
+            entered.append((key, number))
+            for _ in range(stays):
+                await asyncio.sleep(0)
+            inside.discard(key)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(visit(number, *each) for number, each in enumerate(visits)))
+
+    asyncio.run(all_of_them())
+    for key in "ab":
+        assert [each for each in entered if each[0] == key] == [e for e in came if e[0] == key]
+    assert len(lanes) == 0

@@ -1,0 +1,355 @@
+"""What is handed in over Kafka is done with the rights of who hands it in, and always answered."""
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stromboli.admission import submissions as shell
+from stromboli.admission.core import submissions
+from stromboli.admission.core.submissions import Refused, Submission
+from stromboli.admission.settings import DoorSettings
+from stromboli.local.bus import EmbeddedBus
+from stromboli.shared import envelope, keys, runtime, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.messages.admission import Reviewed, SubmissionAnswered
+from stromboli.testkit import guarded, records
+from stromboli.testkit.contracts.accounts import OTHER_AUDIENCE, Scene
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+MAX_AGE = timedelta(seconds=900)
+TYPE = "stromboli.admission.submitted.v1"
+Document = dict[str, Any]
+
+
+def headers(**changes: str | None) -> dict[str, str]:
+    found: dict[str, str | None] = {
+        "ce_id": "train-1",
+        "ce_source": "nightly",
+        "ce_type": TYPE,
+        "ce_time": "2026-01-01T12:00:00Z",
+        "authorization": "Bearer t",
+        **changes,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def record(value: bytes | None = b'{"objects":[{}]}', **changes: str | None) -> envelope.Record:
+    return envelope.Record(topics.SUBMISSIONS, 7, "k", value, headers(**changes))
+
+
+def jwt(issued: float, ends: float) -> str:
+    claims = msgspec.json.encode({"iat": issued, "exp": ends})
+    return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.c2ln"
+
+
+# --- what can be read ------------------------------------------------------------------------
+
+
+def test_a_submission_is_read_with_its_name_token_and_objects() -> None:
+    value = b'{"objects":[{"kind":"Job"},{"kind":"Queue"}],"later":1}'
+    found = submissions.read(record(value), NOW, MAX_AGE)
+    assert isinstance(found, Submission)
+    assert (found.name.id, found.name.source, found.token) == ("train-1", "nightly", "t")
+    assert [each["kind"] for each in found.documents] == ["Job", "Queue"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "said"),
+    [
+        ({"ce_id": None}, 400, "ce_id"),
+        ({"ce_id": "x" * 256}, 400, "255"),
+        ({"ce_source": None}, 400, "ce_source"),
+        ({"ce_time": None}, 400, "ce_time"),
+        ({"ce_time": "yesterday"}, 400, "ce_time"),
+        ({"ce_time": "2026-01-01T11:44:00Z"}, 408, "960 s ago; at most 900 s"),
+        ({"ce_time": "2026-01-01T12:02:00Z"}, 400, "not that late"),
+        ({"ce_type": None}, 400, "does not belong"),
+        ({"ce_type": "stromboli.admission.reviewed.v1"}, 400, "does not belong"),
+        ({"authorization": None}, 401, "authorization"),
+        ({"authorization": "Basic YTpi"}, 401, "Bearer"),
+        ({"authorization": f"Bearer {jwt(0, 86400)}"}, 401, "86400 s; on a topic at most 3660"),
+        ({"value": None}, 400, "no value"),
+        ({"value": b""}, 400, ""),
+        ({"value": b"\xff{"}, 400, ""),
+        ({"value": b"[]"}, 400, "object"),
+        ({"value": b'{"objects":[]}'}, 400, "there are none"),
+        ({"value": b'{"objects":["x"]}'}, 400, "objects[0]"),
+        ({"value": b"x" * (3 * 1024 * 1024 + 1)}, 413, "at most 3145728"),
+    ],
+)
+def test_what_is_none_is_refused_with_the_reason(
+    changes: dict[str, Any], status: int, said: str
+) -> None:
+    found = submissions.read(record(**changes), NOW, MAX_AGE)
+    assert isinstance(found, Refused)
+    assert found.status == status
+    assert said in found.detail
+
+
+@given(
+    value=st.none() | st.binary(max_size=64),
+    given_headers=st.dictionaries(
+        st.sampled_from(["ce_id", "ce_source", "ce_time", "ce_type", "authorization", "x"]),
+        st.text(max_size=20) | st.sampled_from([TYPE, "Bearer t", "2026-01-01T12:00:00Z"]),
+    ),
+)
+def test_nothing_that_anybody_writes_fails_or_shows_its_token(
+    value: bytes | None, given_headers: dict[str, str]
+) -> None:
+    marked = given_headers | {"Authorization": "Bearer eyMARKED.secret"}
+    found = submissions.read(
+        envelope.Record(topics.SUBMISSIONS, 0, "", value, marked), NOW, MAX_AGE
+    )
+    assert "MARKED" not in repr(found)
+
+
+def test_a_tokens_life_is_from_its_making_to_its_end() -> None:
+    assert submissions.lifetime_s(jwt(100, 700)) == 600
+    for other in ("opaque", "a.b.c", "..", jwt(0, 1) + ".x"):
+        assert submissions.lifetime_s(other) is None
+
+
+# --- what becomes of it ----------------------------------------------------------------------
+
+
+class Hall:
+    """A house, a log, and a desk between them; ``at`` is the time."""
+
+    def __init__(self, house: guarded.House, bus: EmbeddedBus, folder: Path) -> None:
+        self.house = house
+        self.bus = bus
+        self.at = datetime.now(UTC)
+        self.sent = 0
+        self.folder = folder
+
+    async def send(self, value: Any, user: str = "ann", key: str = "", **changes: Any) -> str:
+        """Hand something in; its id."""
+        self.sent += 1
+        token = guarded.token_of(user, OTHER_AUDIENCE)
+        given = {
+            "ce_id": f"s-{self.sent}",
+            "ce_time": self.at.isoformat(),
+            "authorization": f"Bearer {token}",
+            **changes,
+        }
+        body = value if isinstance(value, bytes | None) else msgspec.json.encode(value)
+        await self.bus.put(topics.SUBMISSIONS, key, headers(**given), body)
+        return str(given["ce_id"])
+
+    async def answers(self, count: int) -> list[SubmissionAnswered]:
+        """The first so many answers, in the order in which they came."""
+        found: list[SubmissionAnswered] = []
+        async with asyncio.timeout(records.DEADLINE_S):
+            async with contextlib.aclosing(self.bus.fold((topics.REVIEWS,))) as batches:
+                async for batch in batches:
+                    messages = (envelope.decode(each) for each in batch.records)
+                    found += [each for each in messages if isinstance(each, SubmissionAnswered)]
+                    if len(found) >= count:
+                        return found
+        raise AssertionError
+
+    async def answer(self) -> SubmissionAnswered:
+        """The newest."""
+        return (await self.answers(self.sent))[-1]
+
+    async def jobs(self, namespace: str) -> list[str]:
+        found = await self.house.cluster.list(kinds.JOBS, namespace)
+        return [kinds.metadata_of(each).name for each in found.items]
+
+
+@contextlib.asynccontextmanager
+async def serving(hall: Hall, *, accounts: bool = True) -> AsyncIterator[None]:
+    """The desk is open while inside."""
+    writer = await hall.bus.open_writer("admission", "test")
+    askers = hall.house.askers if accounts else None
+    desk = shell.Desk(hall.house.door, DoorSettings(), askers, lambda: hall.at)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(desk.serve(hall.bus, writer, runtime.Health("admission")))
+        if not hall.house.door.once._opened().done():
+            hall.house.door.once.open(writer)
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+@pytest.fixture
+async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
+    async with (
+        guarded.opened(tmp_path, Scene()) as house,
+        EmbeddedBus(tmp_path / "log.db") as bus,
+    ):
+        yield Hall(house, bus, tmp_path)
+
+
+def job(name: str, namespace: str, **spec: Any) -> Document:
+    template = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"tasks": [{"name": "w", "replicas": 1, "template": template}], **spec},
+    }
+
+
+def objects(*documents: Document) -> Document:
+    return {"objects": documents}
+
+
+async def test_a_submission_is_done_as_its_owner_and_answered(hall: Hall) -> None:
+    blue = hall.house.scene.blue
+    async with serving(hall):
+        name = await hall.send(objects(job("train", blue)))
+        answer = await hall.answer()
+    assert (answer.submission, answer.source, answer.status) == (name, "nightly", 200)
+    assert answer.user == hall.house.scene.user("ann")
+    (made,) = answer.objects
+    assert (made.kind, made.object, made.result) == ("Job", f"{blue}/train", "created")
+    stored = kinds.JOBS.decode(await hall.house.cluster.get(kinds.JOBS, blue, "train"))
+    assert stored.metadata.uid == made.uid
+    assert stored.metadata.annotation(keys.USER) == answer.user
+    review = hall.house.door.reviewed
+    ways = {
+        m.way
+        for m in (review.get_nowait().message for _ in range(review.qsize()))
+        if isinstance(m, Reviewed)
+    }
+    assert "kafka" in ways
+
+
+async def test_who_may_not_is_told_every_right_that_is_missing(hall: Hall) -> None:
+    """And nothing is written."""
+    blue, red = hall.house.scene.blue, hall.house.scene.red
+    async with serving(hall):
+        await hall.send(objects(job("a", blue), job("b", red), job("c", red)))
+        answer = await hall.answer()
+    assert answer.status == 403
+    assert [each.path for each in answer.violations] == ["objects[1].rights", "objects[2].rights"]
+    assert all(f'in the namespace "{red}"' in each.reason for each in answer.violations)
+    assert await hall.jobs("") == []
+
+
+async def test_a_wrong_job_is_answered_with_every_mistake(hall: Hall) -> None:
+    async with serving(hall):
+        await hall.send(objects(job("a", hall.house.scene.blue, queue="none", minAvailable=9)))
+        answer = await hall.answer()
+    assert answer.status == 422
+    assert {each.path for each in answer.violations} == {"spec.queue", "spec.minAvailable"}
+
+
+async def test_a_token_for_rest_does_not_count_here(hall: Hall) -> None:
+    """Nor one that nobody has."""
+    for token in (guarded.token_of("ann"), "made-up"):
+        async with serving(hall):
+            await hall.send(objects(job("a", "x")), authorization=f"Bearer {token}")
+            answer = await hall.answer()
+        assert (answer.status, answer.user) == (401, "")
+        assert token not in repr(answer)
+
+
+async def test_a_broken_submission_stops_no_other(hall: Hall) -> None:
+    blue = hall.house.scene.blue
+    async with serving(hall):
+        await hall.send(b"\x00not json")
+        await hall.send(None, ce_id=None)
+        await hall.send(objects(job("fine", blue)))
+        await hall.send(objects({"kind": ["odd"], "metadata": 7}))
+        found = await hall.answers(4)
+    assert sorted(each.status for each in found) == [200, 400, 400, 422]
+    assert await hall.jobs(blue) == ["fine"]
+
+
+async def test_the_same_again_is_done_once_and_answered_alike(hall: Hall) -> None:
+    """Also one whose name we made up, and also when the job is gone by then."""
+    blue = hall.house.scene.blue
+    made = job("", blue)
+    made["metadata"] = {"generateName": "train-", "namespace": blue}
+    async with serving(hall):
+        for _ in range(2):
+            await hall.send(objects(made), ce_id="same", key="k")
+        first, second = await hall.answers(2)
+        (name,) = await hall.jobs(blue)
+        await hall.house.cluster.delete(kinds.JOBS, blue, name)
+        await hall.send(objects(made), ce_id="same")
+        third = await hall.answer()
+        assert await hall.jobs(blue) == []
+        await hall.send(objects(job("another", blue)), ce_id="same")
+        reused = await hall.answer()
+    assert first.objects == second.objects == third.objects
+    assert name.startswith("train-")
+    assert reused.status == 422
+    assert "ce_id" in reused.detail
+
+
+async def test_the_same_name_of_another_is_another_submission(hall: Hall) -> None:
+    blue, red = hall.house.scene.blue, hall.house.scene.red
+    async with serving(hall):
+        await hall.send(objects(job("a", blue)), ce_id="same", key="k")
+        await hall.send(objects(job("a", red)), user="ben", ce_id="same", key="k")
+        found = await hall.answers(2)
+    assert [each.status for each in found] == [200, 200]
+
+
+async def test_those_of_one_key_are_done_in_order(hall: Hall) -> None:
+    blue = hall.house.scene.blue
+    changes = [job("a", blue, minAvailable=number) for number in range(1, 6)]
+    for each in changes:
+        each["spec"]["tasks"][0]["replicas"] = 5
+    async with serving(hall):
+        for each in changes:
+            await hall.send(objects(each), user="op", key="a")
+        found = await hall.answers(5)
+    assert [each.submission for each in found] == [f"s-{number}" for number in range(1, 6)]
+    stored = kinds.JOBS.decode(await hall.house.cluster.get(kinds.JOBS, blue, "a"))
+    assert stored.spec.min_available == 5
+
+
+async def test_what_came_while_we_were_away_is_done_and_what_is_done_comes_no_more(
+    hall: Hall,
+) -> None:
+    blue = hall.house.scene.blue
+    await hall.send(objects(job("early", blue)))
+    async with serving(hall):
+        assert (await hall.answer()).status == 200
+    async with serving(hall):
+        await hall.send(objects(job("later", blue)))
+        assert (await hall.answer()).status == 200
+    assert len(await hall.answers(2)) == 2
+
+
+async def test_an_api_server_that_is_away_is_waited_for_until_it_is_too_late(hall: Hall) -> None:
+    blue = hall.house.scene.blue
+    hall.house.accounts.is_away = True
+    async with serving(hall):
+        await hall.send(objects(job("waits", blue)))
+        await hall.house.accounts.was_away.wait()
+        hall.house.accounts.is_away = False
+        assert (await hall.answer()).status == 200
+        hall.house.accounts.is_away = True
+        hall.house.now += 60  # what was known is forgotten
+        await hall.send(objects(job("late", blue)))
+        hall.house.accounts.was_away.clear()
+        await hall.house.accounts.was_away.wait()
+        hall.at += MAX_AGE + timedelta(seconds=1)
+        late = await hall.answer()
+    assert late.status == 503
+    assert "not done in time" in late.detail
+    assert await hall.jobs(blue) == ["waits"]
+
+
+async def test_without_accounts_every_submission_is_refused(hall: Hall) -> None:
+    """Never done, and never left without an answer."""
+    async with serving(hall, accounts=False):
+        await hall.send(objects(job("a", hall.house.scene.blue)))
+        answer = await hall.answer()
+    assert answer.status == 501
+    assert "STROM_ADMISSION_ACCOUNTS" in answer.detail
