@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from stromboli.shared import errors
+from stromboli.monitor import definitions as monitor_definitions
+from stromboli.shared import errors, runtime
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.shared.crds import install
 from stromboli.testkit import crds, objects
 from stromboli.testkit.contracts import cluster
 from stromboli.testkit.parts import real
@@ -70,6 +72,31 @@ async def test_the_server_finds_no_fault_with_our_definitions(
 
 async def test_definitions_can_be_applied_again(open_cluster: port.Cluster) -> None:
     assert len(await crds.apply_crds(open_cluster)) == 9
+
+
+async def test_a_definition_that_is_there_is_never_overwritten(open_cluster: port.Cluster) -> None:
+    """What it lacks is said; what is missing is created. The monitor says the same."""
+    name = "hypernodes.topology.volcano.sh"
+    before = objects.read(await open_cluster.get(kinds.DEFINITIONS, "", name))
+    version = before["spec"]["versions"][0]
+    fields = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    tier_name = fields.pop("tierName")
+    foreign = objects.merge(spec={"versions": [version]})
+    await open_cluster.patch(kinds.DEFINITIONS, "", name, foreign, patch_type="merge")
+    health = runtime.Health("monitor")
+    try:
+        found = {it.name: it for it in await install.missing_ones(open_cluster)}
+        await monitor_definitions.look(open_cluster, health)
+        after = objects.read(await open_cluster.get(kinds.DEFINITIONS, "", name))
+    finally:
+        fields["tierName"] = tier_name
+        ours = objects.merge(spec={"versions": [version]})
+        await open_cluster.patch(kinds.DEFINITIONS, "", name, ours, patch_type="merge")
+    assert (found[name].is_new, found[name].lacks) == (False, ("spec.tierName",))
+    assert health.warnings["definitions"] == f"{name} in the cluster lacks spec.tierName"
+    schema = after["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert "tierName" not in schema["properties"]["spec"]["properties"]
+    assert {it.lacks for it in found.values()} == {(), ("spec.tierName",)}
 
 
 async def test_a_long_list_is_one_picture(open_cluster: port.Cluster) -> None:

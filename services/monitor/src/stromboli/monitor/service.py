@@ -13,6 +13,7 @@
 import asyncio
 from datetime import timedelta
 
+from stromboli.monitor import definitions
 from stromboli.monitor.agents import Agents
 from stromboli.monitor.core.picture import Picture
 from stromboli.monitor.core.reports import Reports
@@ -94,6 +95,7 @@ async def _term(
         tasks.create_task(_tick(settings, reports, outbox, nodes, health, clock))
         tasks.create_task(_beat(settings, bus, cluster, health, watchers))
         tasks.create_task(rivalry.run(settings.beat_s))
+        tasks.create_task(definitions.look(cluster, health))
         if agents is not None:
             with agents.open(outbox.put, nodes.may_have, reports):
                 await asyncio.Event().wait()

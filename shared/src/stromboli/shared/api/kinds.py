@@ -178,6 +178,14 @@ NETWORK_POLICIES = Kind(
     meta.Object,
     status_subresource=False,
 )
+DEFINITIONS = Kind(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    meta.Object,
+    namespaced=False,
+)
 LEASES = Kind(
     "coordination.k8s.io",
     "v1",

@@ -1,0 +1,35 @@
+"""Says at the start which definitions in the cluster lack fields that ours have.
+
+They are another system's or an older version's, and nobody overwrites them: people should know that
+the API server drops those fields from objects.
+"""
+
+import functools
+
+import msgspec
+
+from stromboli.shared import crds, errors, runtime
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+from stromboli.shared.crds import comparing
+
+FACT = "definitions"
+
+
+async def look(cluster: port.Cluster, health: runtime.Health) -> None:
+    """Once. That one is missing is said by whoever watches its objects."""
+    lines = []
+    for ours in crds.documents():
+        name = ours["metadata"]["name"]
+        try:
+            read = functools.partial(cluster.get, kinds.DEFINITIONS, "", name)
+            raw = await runtime.persist(read, "cluster", health)
+        except (errors.NotFoundError, errors.UnsupportedError):
+            continue
+        except errors.PermanentError as error:
+            lines.append(f"{name} may not be looked at: {error.reason}")
+            continue
+        lacks = comparing.lacking(ours, msgspec.json.decode(raw))
+        if lacks:
+            lines.append(f"{name} in the cluster lacks {comparing.shortened(lacks)}")
+    health.warn(FACT, "; ".join(lines) or None)
