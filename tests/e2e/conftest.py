@@ -98,6 +98,11 @@ class Real:
         """Admission's."""
         return self._system.url
 
+    @property
+    def kafka(self) -> str:
+        """The broker that events can be read from."""
+        return self._system.parts.kafka_bootstrap
+
     def kill_controller(self) -> None:
         """This one process."""
         controller = self._system.services["controller"]
