@@ -51,7 +51,7 @@ class Shell:
 
     def _run(self, step: Step) -> str:
         if step.command.endswith("&"):
-            return self._start(step)
+            return self.start(step)
         deadline = time.monotonic() + WITHIN_S
         printed = self._once(step.command)
         may_look_again = any(word in LOOKING for word in step.command.split()[:3])
@@ -60,9 +60,18 @@ class Shell:
             printed = self._once(step.command)
         return printed
 
+    def succeed(self, command: str) -> None:
+        """Run a command that must not fail."""
+        ended = self._ended(command)
+        assert ended.returncode == 0, f"{command}\n{ended.stderr}"
+
     def _once(self, command: str) -> str:
         """What it printed; progress, on stderr, only if it failed."""
-        ended = subprocess.run(
+        ended = self._ended(command)
+        return ended.stdout + (ended.stderr if ended.returncode else "")
+
+    def _ended(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             ["bash", "-c", command],
             cwd=self._folder,
             env=self._environment,
@@ -71,9 +80,8 @@ class Shell:
             timeout=WITHIN_S,
             check=False,
         )
-        return ended.stdout + (ended.stderr if ended.returncode else "")
 
-    def _start(self, step: Step) -> str:
+    def start(self, step: Step) -> str:
         """In the background, until it has printed what it is said to."""
         written = self._folder / "background.log"
         with written.open("wb") as output:
@@ -105,6 +113,25 @@ def test_a_tutorial_is_true_from_its_first_command_to_its_last(name: str, tmp_pa
     shell = Shell(tmp_path)
     try:
         shell.page(name)
+    finally:
+        shell.close()
+
+
+@pytest.mark.timeout(300)
+def test_the_first_commands_of_the_readme_work(tmp_path: Path) -> None:
+    block = next(
+        block
+        for block in blocks.of_page(ROOT / "README.md")
+        if any(each.startswith("strom up") for each in blocks.commands(block))
+    )
+    shell = Shell(tmp_path)
+    try:
+        for command in blocks.commands(block):
+            alone = command.partition("#")[0].strip()
+            if alone.endswith("&"):
+                shell.start(Step(alone, "REST ...\n"))
+            else:
+                shell.succeed(alone)
     finally:
         shell.close()
 
