@@ -132,6 +132,25 @@ def test_our_services_run_as_their_images_are_made(service: str) -> None:
     ]
 
 
+def test_traces_lead_from_the_services_through_the_collector_to_prometheus() -> None:
+    """It takes them where they are sent, by parts that it has, and is asked where it tells."""
+    folder = composed.FOLDER
+    collector = yaml.safe_load((folder / "collector/collector.yaml").read_text())
+    parts = {kind: set(collector[kind]) for kind in ("receivers", "processors", "exporters")}
+    joints = set(collector["connectors"])
+    for pipeline in collector["service"]["pipelines"].values():
+        assert set(pipeline["receivers"]) <= parts["receivers"] | joints
+        assert set(pipeline["exporters"]) <= parts["exporters"] | joints
+        assert set(pipeline.get("processors", ())) <= parts["processors"]
+    taken = collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"].rpartition(":")[2]
+    sent = {SERVICES[name]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"] for name in composed.OURS}
+    assert sent == {f"http://collector:{taken}"}
+    told = collector["exporters"]["prometheus"]["endpoint"].rpartition(":")[2]
+    scraped = yaml.safe_load((folder / "prometheus/prometheus.yaml").read_text())
+    targets = {each["job_name"]: each["static_configs"] for each in scraped["scrape_configs"]}
+    assert targets["traces"] == [{"targets": [f"collector:{told}"]}]
+
+
 def test_every_service_is_kept_up_and_asked_how_it_is() -> None:
     """But for the collector, in whose image there is nothing to ask with, and for what ends."""
     assert all("restart" in each for each in SERVICES.values())

@@ -63,7 +63,7 @@ def go_environment(env: Mapping[str, str]) -> dict[str, str]:
 def build(go: str, repository: Path, bin_dir: Path, env: Mapping[str, str]) -> None:
     """Build all of cache.BINARIES into the existing directory `bin_dir`.
 
-    About 7 minutes on two cores the first time, seconds once Go's build cache is warm. Runs at
+    About 9 minutes on two cores the first time, seconds once Go's build cache is warm. Runs at
     low priority: someone is working on this machine.
     """
     modules = repository / "tools" / "go"

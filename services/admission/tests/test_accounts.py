@@ -346,7 +346,11 @@ async def test_no_failure_is_kept_and_no_more_than_a_bound() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [({}, "STROM_ADMISSION_ACCOUNTS=true"), ({"accounts": True}, "STROM_ADMISSION_CERTIFICATE")],
+    [
+        ({}, "STROM_ADMISSION_ACCOUNTS=true"),
+        ({"accounts": True}, "STROM_ADMISSION_CERTIFICATE"),
+        ({"accounts": True, "rest_open_to_all": True}, "contradict"),
+    ],
 )
 async def test_beyond_loopback_there_are_accounts_and_a_certificate(
     changes: Document, said: str
