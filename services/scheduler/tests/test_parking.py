@@ -4,11 +4,14 @@ by ``test_life``: every session there decides as one that looks at everybody."""
 from datetime import timedelta
 
 import msgspec
+import numpy as np
 import pytest
 
 from services.scheduler.tests import sessions
 from services.scheduler.tests.cell import POLICY, Cell
-from stromboli.scheduler.core import parking, session
+from stromboli.scheduler.core import parking, plugins, policy, session
+from stromboli.scheduler.core.framework import configuration, isolation, model, points, views
+from stromboli.scheduler.core.framework import session as framework
 from stromboli.shared.api import core
 from stromboli.testkit import builders
 
@@ -121,3 +124,35 @@ def test_where_somebody_may_be_evicted_nobody_is_left_aside(cell: Cell) -> None:
     policy = msgspec.structs.replace(POLICY, configured=evicting)
     session.decide(cell.picture, builders.NOON, policy)
     assert cell.picture.parking.jobs == frozenset()
+
+
+class Late:
+    """Answers like any other until the session is closed, and then fails."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._is_over = False
+
+    def open(self, within: framework.Session) -> None:
+        def check(task: model.Task, view: views.View) -> list[points.Check]:
+            if self._is_over:
+                raise RuntimeError("odd")
+            return [points.Check("full", points.Code.UNSCHEDULABLE, np.zeros(view.size, np.bool_))]
+
+        within.add_predicate(check, points.Scope.GLOBAL)
+
+    def close(self, within: framework.Session) -> None:
+        self._is_over = True
+
+
+def test_a_plugin_that_fails_when_it_is_asked_who_waits_in_vain_stops_no_session() -> None:
+    """It is asked like at any other time: what fails is left out, and said."""
+    registry = plugins.Registry({"binpack": lambda: Late})
+    tier = [sessions.plugin(name) for name in ("gang", "binpack")]
+    by = policy.Policy(configured=sessions.configured(tier))
+    made = Cell()
+    made.see(builders.make_queue(), NODE, builders.make_pod_group("g", 1, phase="Inqueue"))
+    made.see(*gang("g", "1"))
+    troubles = isolation.Troubles()
+    decided = session.decide(made.picture, builders.NOON, by, find=registry.find, troubles=troubles)
+    assert decided.decisions == ()
+    assert "RuntimeError: odd" in decided.failures["binpack"]

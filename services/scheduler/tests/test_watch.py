@@ -109,6 +109,33 @@ def test_what_takes_long_between_calls_is_nobodys_fault() -> None:
     assert len(closed.decisions.binds) == 2
 
 
+def test_a_session_that_is_only_being_made_does_not_end_the_watch() -> None:
+    """What the watch sees of another thread may be half made; a call that hangs later is stopped
+    all the same."""
+    looks: list[float] = []
+    has_looked = threading.Event()
+
+    def clock() -> float:
+        looks.append(1)
+        if len(looks) == 3:
+            has_looked.set()
+        return 3600.0 * len(looks)
+
+    def register(within: session.Session) -> None:
+        within.add_node_order(endless)
+
+    def attempt() -> session.Session:
+        half = session.Session.__new__(session.Session)
+        has_looked.wait()
+        del half
+        return held(register, lambda once: once())
+
+    with watch.Watch(DEADLINE_S, clock) as watched:
+        closed = watched(attempt)
+    assert closed.failures == {"odd": "it did not answer in time"}
+    assert len(closed.decisions.binds) == 2
+
+
 def test_nothing_strikes_behind_an_attempt() -> None:
     """What was fired and has not struck when the attempt ends is taken back."""
     watched = watch.Watch(DEADLINE_S)

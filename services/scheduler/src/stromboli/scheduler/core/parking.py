@@ -15,8 +15,9 @@ others are told hangs on its being tried.
 It works where configured plugins keep to that (``STEADY``) and no action evicts.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -57,6 +58,22 @@ class _Baseline(msgspec.Struct, frozen=True, eq=False):
     names: list[str]
     idle: amounts.Table
     future_idle: amounts.Table
+
+
+Vain: TypeAlias = Mapping[str, tuple[model.TaskClass, ...]]
+"""Job -> the classes of its tasks for which there is no room, and without which it cannot begin."""
+
+
+def vain(closed: session.Session) -> Vain:
+    """Whom a session tried in vain, as its plugins say. O(jobs that it looked at), and a few passes
+    over the nodes for each class."""
+    if not _is_steady(closed.configuration):
+        return {}
+    decided = {*closed.decisions.admitted, *closed.untried}
+    found = {
+        job.key: _blocking(closed, job) for job in closed.waiting_jobs() if job.key not in decided
+    }
+    return {key: blocking for key, blocking in found.items() if blocking}
 
 
 class Parking:
@@ -105,19 +122,15 @@ class Parking:
             }
         of.aside = frozenset(self._parked.keys() & of.jobs.keys())
 
-    def note(self, closed: session.Session) -> None:
+    def note(self, closed: session.Session, vain: Vain) -> None:
         """A session has ended, and its changes are not taken back yet: park whom it tried in vain.
-        O(jobs that it looked at), and a few passes over the nodes for each class."""
+        A few passes over the nodes."""
         nodes = closed.nodes
         self._baseline = _Baseline(nodes.names, nodes.idle.copy(), nodes.future_idle)
         if not _is_steady(closed.configuration):
             self._parked.clear()
             return
-        decided = {*closed.decisions.admitted, *closed.untried}
-        for job in closed.waiting_jobs():
-            blocking = () if job.key in decided else _blocking(closed, job)
-            if blocking:
-                self._parked[job.key] = blocking
+        self._parked |= vain
         self._requests = {
             each.number: amounts.vector(closed.resources, each.shape.request)
             for each in {kind for classes in self._parked.values() for kind in classes}

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.scheduler.core import explain, plugins, policy, simulate, state, told
+from stromboli.scheduler.core import explain, parking, plugins, policy, simulate, state, told
 from stromboli.scheduler.core.framework import (
     cluster,
     configuration,
@@ -98,13 +98,15 @@ def decide(
 
     said = explain.Told({}, (), is_awaiting=False, is_throttled=False)
     gauges: tuple[points.Gauge, ...] | None = None
+    vain: parking.Vain = {}
 
     def act(opened: framework.Session) -> None:
         # What is told asks plugins, too: one that fails over it has failed like any other.
-        nonlocal said, gauges
+        nonlocal said, gauges, vain
         simulate.act(opened)
         said = explain.told(picture, opened, PATIENCE)
         gauges = opened.gauges() if with_gauges else None
+        vain = parking.vain(opened)
 
     known = isolation.Troubles() if troubles is None else troubles
     closed = isolation.held(by.configured, open_with, act, find, now, known, watched)
@@ -112,7 +114,7 @@ def decide(
     if measured is not None:
         closed.look_again(measured.at + MEASURED_FOR)
     try:
-        picture.parking.note(closed)
+        picture.parking.note(closed, vain)
         kept = told.answers(allowance, closed.outside, measured, known, picture.measured_at)
         decided = _decided(picture, closed, said, by.configured, kept, known)
         return msgspec.structs.replace(decided, gauges=gauges)
