@@ -38,7 +38,7 @@ def volume(
     return msgspec.convert(
         {
             "metadata": {"name": name, "labels": labels or {}},
-            "spec": {"capacity": capacity, "storageClassName": "late", **placed, **spec},
+            "spec": {"capacity": capacity, "storageClassName": "late", **placed} | spec,
             "status": {"phase": "Available"},
         },
         storage.PersistentVolume,

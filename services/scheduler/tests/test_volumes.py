@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.tests import claimed, mounting, usual
 from stromboli.scheduler.core.framework import session
-from stromboli.shared.api import meta, storage
+from stromboli.shared.api import core, meta, storage
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, depth
 
@@ -233,3 +233,22 @@ def test_whatever_is_asked_volumes_suit_and_go_to_one_claim(
         for pod in usual.binds(decided):
             group, _, member = pod.removeprefix("g").partition("-")
             assert len(volumes(decided).get(pod, {})) == len(gangs[int(group)][int(member)])
+
+
+def test_an_odd_size_stops_nobody_else() -> None:
+    """Of a claim, of a volume, of what is left: it fits nowhere, or holds nothing."""
+    odd = mounting.claim("odd")
+    requests = core.ResourceRequirements(requests={"storage": "much"})
+    spec = msgspec.structs.replace(odd.spec, resources=requests)
+    strange = mounting.volume("strange", capacity={"storage": "-3x"})
+    decided = closed(
+        mounting.storage_class(),
+        strange,
+        mounting.volume("fine"),
+        msgspec.structs.replace(odd, spec=spec),
+        mounting.claim("right"),
+        *claimed.group("g", [mounting.pod("g-0", "g", "odd")]),
+        *claimed.group("h", [mounting.pod("h-0", "h", "right")]),
+    )
+    assert volumes(decided) == {"h-0": {"right": "fine"}}
+    assert "didn't find available persistent volumes" in why(decided)
