@@ -82,6 +82,25 @@ def test_a_pod_follows_what_is_made_for_the_one_it_shares_a_claim_with() -> None
     assert second.node == first.node
 
 
+def test_a_volumes_nodes_are_those_whose_labels_say_so_now() -> None:
+    """Nodes and labels change between sessions, and so do devices."""
+    cell = Cell()
+    cell.see(*DISKS[:1], *DISKS[2:], mounting.volume("v", zone_name="1"), mounting.claim("c"))
+    cell.see(builders.make_node("n1", labels={"zone": "2"}))
+    cell.see(*gang("g", mounting.pod("g-0", "g", "c")))
+    assert binds(cell) == []
+    cell.see(builders.make_node("n0", labels={"zone": "2"}))
+    assert binds(cell) == []
+    cell.see(versioned(builders.make_node("n1", labels={"zone": "1"}), 9))
+    assert [bind.node for bind in binds(cell)] == ["n1"]
+
+    cell.see(claimed.device_class(), claimed.claim("d"), claimed.devices("n9", 1))
+    cell.see(*gang("h", claimed.pod("h-0", "h", "d")))
+    assert binds(cell) == []
+    cell.see(builders.make_node("n9"))
+    assert [bind.node for bind in binds(cell)] == ["n9"]
+
+
 def devices_of(found: Sequence[messages.Bind]) -> list[list[str]]:
     return [
         [each.device for each in step.allocation.devices.results]

@@ -1,7 +1,7 @@
 """What sessions look at besides nodes, pods, jobs and queues: quotas, volumes, the network."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from stromboli.scheduler.core.numa import nodes as numa_nodes
 from stromboli.shared.api import core, meta, numa, resource, shard, storage, topology
 from stromboli.shared.messages import node_topology
 
+T = TypeVar("T")
 FIELDS: Mapping[type[meta.Object], str] = {
     core.ResourceQuota: "resource_quotas",
     core.PodDisruptionBudget: "disruption_budgets",
@@ -58,6 +59,7 @@ class Surroundings:
         self.namespace_labels: dict[str, Mapping[str, str]] = {}
         self.unread: dict[str, dict[str, str]] = {field: {} for field in FIELDS.values()}
         self._tuples: dict[str, tuple[meta.Object, ...]] = {}
+        self._remembered: dict[str, tuple[tuple[object, ...], Any]] = {}
         self._reach: dict[
             str, tuple[storage.PersistentVolume | None, int, list[str], marks.Mask]
         ] = {}
@@ -95,11 +97,24 @@ class Surroundings:
         found, version = self.volumes.get(volume), table.labelled.placement_version
         kept = self._reach.get(volume)
         # Rows move without a change of version: their names are another list then.
-        if kept is None or kept[0] is not found or kept[1:3] != (version, table.names):
+        is_same = kept is not None and kept[0] is found and kept[2] is table.names
+        if kept is None or not is_same or kept[1] != version:
             if len(self._reach) > 2 * len(self.volumes) + 16:
                 self._reach.clear()
             kept = self._reach[volume] = (found, version, table.names, _reached(found, table))
         return kept[3]
+
+    def remembered(self, name: str, parts: Sequence[object], make: Callable[[], T]) -> T:
+        """What a plugin made of these parts in an earlier session; made anew when one of them is
+        another object (numbers: another number)."""
+        known = self._remembered.get(name)
+        if known is None or not all(
+            left is right or (isinstance(left, int) and left == right)
+            for left, right in zip(known[0], parts, strict=True)
+        ):
+            known = self._remembered[name] = (tuple(parts), make())
+        found: T = known[1]
+        return found
 
     def network(self, table: nodes.Nodes) -> domains.Tree:
         """The nodes' places on the network. Made anew when HyperNodes, nodes or labels changed."""

@@ -41,7 +41,18 @@ class Devices:
         self._classes = {each.metadata.name: each for each in given.device_classes}
         self._claims = claims.Claims(given)
         self._unread = within.world.surroundings.unread["resource_claims"]
-        self._stock = inventory.Inventory(given.resource_slices, self._classes, within.nodes)
+        table = within.nodes
+        self._stock = within.world.surroundings.remembered(
+            "devices",
+            (
+                given.resource_slices,
+                given.device_classes,
+                table.names,
+                table.labelled.placement_version,
+            ),
+            lambda: inventory.Inventory(given.resource_slices, self._classes, table),
+        )
+        self._stock.taken = set()
         self._held: dict[str, _Held] = {}
         for key, claim in sorted(self._claims.by_key.items()):
             if claim.status.allocation is not None:
