@@ -14,6 +14,7 @@ import msgspec
 
 from stromboli.admission.settings import Settings as AdmissionSettings
 from stromboli.controller.settings import Settings as ControllerSettings
+from stromboli.monitor.agent.settings import AgentSettings
 from stromboli.monitor.settings import Settings as MonitorSettings
 from stromboli.scheduler.settings import Settings as SchedulerSettings
 
@@ -31,6 +32,9 @@ OWN = frozenset(
         "instance", "scheduler_names", "health_host", "health_port", "rest_host", "rest_port",
         "webhook_host", "webhook_port", "certificate_file", "key_file", "certificate_secret",
         "certificate_names", "webhook_configuration", "resource_groups_file", "configuration",
+        "agents_account", "agents_audience", "agents_host", "agents_port",
+        "agents_certificate_file", "agents_key_file", "node", "monitor", "token_file", "ca_file",
+        "sysfs", "kubelet",
     }
 )  # fmt: skip
 """Settings that follow from other values, or from how a pod is made."""
@@ -150,18 +154,6 @@ _COMMON: Schema = {
     "global": GLOBAL,
     "common": _ANY,
 }
-_OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
-    {
-        "admission": {
-            "certificate": _object({"by": {"enum": ["own", "cert-manager"]}}),
-            "judgedBy": {"enum": ["webhooks", "policies"]},
-            "resourceGroups": _list(_object({"resourceGroup": _TEXT}, more=True)),
-        },
-        "controller": {"ownerReferencesPermissionEnforcement": _FLAG},
-        "monitor": {},
-        "scheduler": {"configuration": {"type": "string", "minLength": 1}},
-    }
-)
 
 
 def _service(service: str) -> Schema:
@@ -185,6 +177,35 @@ def _type(type_: Any) -> Schema:
     if origin is typing.Literal:
         return {"enum": list(arguments)}
     return dict(_SIMPLE[type_])
+
+
+_OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
+    {
+        "admission": {
+            "certificate": _object({"by": {"enum": ["own", "cert-manager"]}}),
+            "judgedBy": {"enum": ["webhooks", "policies"]},
+            "resourceGroups": _list(_object({"resourceGroup": _TEXT}, more=True)),
+        },
+        "controller": {"ownerReferencesPermissionEnforcement": _FLAG},
+        "monitor": {
+            "agent": _object(
+                {
+                    "enabled": _FLAG,
+                    "resources": _RESOURCES,
+                    "kubeletFolder": {"type": "string", "pattern": "^/"},
+                    "kubeletConfig": {"type": "string", "pattern": "^(/.*)?$"},
+                    "stateFiles": _FLAG,
+                    "runtimeClassName": _NAME,
+                    "tlsSecret": _NAME,
+                    "settings": _object(dict(_settings(AgentSettings))),
+                    "nodeSelector": _map(_TEXT),
+                    "tolerations": _list(_ANY),
+                }
+            )
+        },
+        "scheduler": {"configuration": {"type": "string", "minLength": 1}},
+    }
+)
 
 
 def _umbrella() -> Schema:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from stromboli.monitor.agent.settings import AgentSettings
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.cluster.kubernetes import KubernetesSettings
 from tools.docs import markdown
@@ -25,6 +26,7 @@ FILE = ROOT / "docs" / "settings.md"
 SHARED: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
     ("Kafka", "STROM_KAFKA_", KafkaSettings),
     ("Kubernetes", "STROM_KUBERNETES_", KubernetesSettings),
+    ("the agent on every node", "STROM_AGENT_", AgentSettings),
 )
 _SECRETS = ("password", "token", "secret")
 _HEAD = """# Settings

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bench import agent as bench
 from stromboli.shared.messages import node_topology
 from stromboli.testkit import machines
 
@@ -42,3 +43,9 @@ def test_it_has_no_kubernetes_client_no_kafka_and_no_event_loop(extra: str) -> N
     code += f"print([it for it in '{heavy}'.split() if it in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout.strip() == b"[]"
+
+
+def test_it_takes_no_more_memory_than_it_may() -> None:
+    """All of its pages, on a large node with NVML's library loaded."""
+    found = bench.measured(2.0)
+    assert found["pss_mib"] <= found["rss_mib"] <= bench.MOST_MIB

@@ -197,7 +197,7 @@ async def test_who_is_no_agent_of_the_node_is_refused_with_the_reason(
 
 
 async def test_where_tokens_name_the_pod_alone_it_says_the_node(door: Door, tmp_path: Path) -> None:
-    """As before Kubernetes 1.32."""
+    """As before Kubernetes 1.30."""
     created = await door.cluster.create(kinds.PODS, "kube-system", agent_pod("agent-1"))
     uid = kinds.metadata_of(created).uid
     extra = {agents.POD_NAME: ("agent-1",), agents.POD_UID: (uid,)}

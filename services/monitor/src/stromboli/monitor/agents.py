@@ -7,7 +7,7 @@
 
 An agent comes with its service account's token, made for us, and speaks for the node of the pod
 that the token is bound to, and no other. Kubernetes says which that is: its TokenReview names the
-node, and before 1.32 the pod, which we look up.
+node, and before 1.30 the pod, which we look up.
 """
 
 import contextlib

@@ -1,0 +1,158 @@
+"""What a node's agent costs at rest: memory of its own and its share of a core.
+
+    python -m bench.agent [--seconds 60]
+
+An agent process as on a large node: a recorded machine of 8 GPUs, two sockets and 256 CPUs, NVML's
+library loaded, a kubelet's API with 110 pods that hold CPUs and GPUs, a monitor that takes reports.
+Nothing changes meanwhile. Memory is PSS (pages that are shared count in part), its highest value
+over the time; CPU is user and system time by the time that went by, so that it holds on a busy
+machine too. Ends with 1 above 60 MiB or half a per cent.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import msgspec
+
+from stromboli.testkit import kubelet, machines
+
+MOST_MIB, MOST_CPU_PERCENT = 60.0, 0.5
+PODS = 110
+AGENT = (
+    "import pynvml, sys; from stromboli.monitor.agent import __main__ as agent; "
+    "sys.exit(agent.main(sys.argv[1:]))"
+)
+
+
+class Monitor(BaseHTTPRequestHandler):
+    """Takes everything."""
+
+    reports = 0
+
+    def do_PUT(self) -> None:
+        """A report."""
+        type(self).reports += 1
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    do_POST = do_PUT  # noqa: N815
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+        """Nothing."""
+
+
+def pods() -> list[kubelet.Given]:
+    """Eight with CPUs and a GPU each, the others with nothing alone."""
+    busy = [
+        kubelet.Given(
+            pod=f"train-{at}",
+            cpus=tuple(range(8 * at, 8 * at + 8)),
+            devices={"nvidia.com/gpu": (f"GPU-{at}",)},
+            cells=(at // 4,),
+        )
+        for at in range(8)
+    ]
+    return busy + [kubelet.Given(pod=f"web-{at}") for at in range(PODS - len(busy))]
+
+
+def pss_mib(process: int) -> float:
+    """Its proportional set size."""
+    text = Path(f"/proc/{process}/smaps_rollup").read_text()
+    found = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def rss_mib(process: int) -> float:
+    """All of its pages, those of libraries that others use as well included: the most it may be
+    where it runs alone."""
+    text = Path(f"/proc/{process}/smaps_rollup").read_text()
+    found = re.search(r"^Rss:\s+(\d+) kB", text, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def cpu_s(process: int) -> float:
+    """User and system time so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measured(seconds: float) -> dict[str, float]:
+    """An agent at rest for so long."""
+    large = msgspec.structs.replace(machines.eight_gpus_switched(), cores=64)
+    fake = kubelet.FakeKubelet()
+    fake.given, fake.allocatable = pods(), range(2, 256)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sys_, nvml = machines.write(large, folder)
+        machines.put(folder / "kubelet/cpu_manager_state", '{"policyName": "static"}')
+        machines.put(folder / "kubelet/config.yaml", "cpuManagerPolicy: static")
+        (folder / "token").write_text("token")
+        monitor = ThreadingHTTPServer(("127.0.0.1", 0), Monitor)
+        threading.Thread(target=monitor.serve_forever, daemon=True).start()
+        environment = {
+            "STROM_AGENT_NODE": "n1",
+            "STROM_AGENT_MONITOR": f"http://127.0.0.1:{monitor.server_port}",
+            "STROM_AGENT_TOKEN_FILE": str(folder / "token"),
+        }
+        called = ["--sysfs", str(sys_), "--nvml", str(nvml), "--kubelet", str(folder / "kubelet")]
+        with kubelet.serving(fake, folder / "kubelet"):
+            process = subprocess.Popen(
+                [sys.executable, "-c", AGENT, *called], env={**os.environ, **environment}
+            )
+            try:
+                return _watched(process, fake, seconds)
+            finally:
+                process.terminate()
+                process.wait()
+                monitor.shutdown()
+                monitor.server_close()
+
+
+def _watched(
+    process: subprocess.Popen[bytes], fake: kubelet.FakeKubelet, seconds: float
+) -> dict[str, float]:
+    while not Monitor.reports:
+        if process.poll() is not None:
+            raise SystemExit(f"the agent ended with {process.returncode}")
+        time.sleep(0.1)
+    time.sleep(1.0)  # until then it starts
+    begun, used, looks = time.monotonic(), cpu_s(process.pid), fake.calls["List"]
+    highest = 0.0
+    while time.monotonic() - begun < seconds:
+        highest = max(highest, pss_mib(process.pid))
+        time.sleep(1.0)
+    took_s = time.monotonic() - begun
+    return {
+        "pss_mib": round(highest, 1),
+        "rss_mib": round(rss_mib(process.pid), 1),
+        "cpu_percent": round(100 * (cpu_s(process.pid) - used) / took_s, 2),
+        "seconds": round(took_s, 1),
+        "looks": fake.calls["List"] - looks,
+        "reports_and_signs_of_life": Monitor.reports,
+    }
+
+
+def main() -> None:
+    """Measure, print, and judge."""
+    parser = argparse.ArgumentParser(description="What a node's agent costs at rest.")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long to watch it")
+    found = measured(parser.parse_args().seconds)
+    print(json.dumps(found))
+    if found["pss_mib"] > MOST_MIB or found["cpu_percent"] > MOST_CPU_PERCENT:
+        sys.exit(f"the limits are {MOST_MIB} MiB and {MOST_CPU_PERCENT} % of a core")
+
+
+if __name__ == "__main__":
+    main()
