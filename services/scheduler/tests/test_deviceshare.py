@@ -429,7 +429,7 @@ def test_an_argument_without_a_sense_is_told(arguments: dict[str, Any], complain
         min_size=1,
         max_size=5,
     ),
-    policy=st.sampled_from(["", "binpack", "spread", "fragmentation"]),
+    policy=st.sampled_from(["", "binpack", "spread", "fragmentation", "links"]),
 )
 @settings(max_examples=60)
 def test_no_card_is_given_twice(

@@ -1,19 +1,23 @@
 """The cards of a session's nodes, and which tasks have what of them.
 
-Read from nodes and the pods on them when the first task asks. From then on it follows what the
-session places and takes back: a trial that is discarded leaves every card as it was, and a task
-that was to be evicted and stays has what it had.
+Read from nodes and the pods on them when the first task asks; what was read of a node is kept for
+later sessions, until it or a pod on it is another object. From then on it follows what the session
+places and takes back: a trial that is discarded leaves every card as it was, and a task that was to
+be evicted and stays has what it had.
 """
 
+import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import msgspec
 
 from stromboli.scheduler.core import shapes
 from stromboli.scheduler.core.framework import model, session
 from stromboli.scheduler.core.plugins import card_words, cards
+from stromboli.shared.api import core
 
+NAME = "deviceshare"
 Choose = Callable[
     [int, list[cards.Card], cards.Wish, cards.Owner, int, model.Task], "Answer | None"
 ]
@@ -38,6 +42,18 @@ class _Held(msgspec.Struct, frozen=True):
     given: cards.Given
 
 
+class _Seen(msgspec.Struct, frozen=True, eq=False):
+    """What a node and the pods on it say: its cards with their users, and task -> what it has.
+    ``problem``: what of it cannot be read."""
+
+    node: core.Node
+    pods: list[core.Pod]
+    owned: list[cards.Card]
+    held: dict[str, cards.Given]
+    problem: str
+    state: tuple[Hashable, ...]
+
+
 class Stock:
     """Cards by row of the session's nodes."""
 
@@ -48,9 +64,14 @@ class Stock:
         choose: Choose,
         *,
         by_room: bool,
+        by_place: bool = False,
+        version: object = None,
     ) -> None:
-        """``by_room``: choices also look at the cpu and memory that are idle on the node."""
+        """``by_room``: choices also look at the cpu and memory that are idle on the node;
+        ``by_place``: at which cards these are.
+        ``version``: of how nodes and pods are read; what another one read does not count."""
         self._by_room = by_room
+        self._by_place = by_place
         self._session = within
         self._dialect = dialect
         self._choose = choose
@@ -69,34 +90,58 @@ class Stock:
         self._state_numbers: dict[object, int] = {}
         self._versions: Counter[int] = Counter()
         """Row -> how often its cards have changed."""
-        for row, node in enumerate(within.nodes.objects):
-            self._read_node(row, node.metadata.name)
-        for row in self.cards:
-            for task in within.nodes.tasks[row].values():
-                self._read_task(row, task)
+        self._own: set[int] = set()
+        """Rows whose cards are this session's own, and not those that are kept."""
+        kept = within.world.surroundings.remembered(NAME, (version,), dict[str, _Seen])
+        for row, name in enumerate(within.nodes.names):
+            seen = self._seen(row, kept.get(name))
+            kept[name] = seen
+            if seen.problem:
+                self.problems[row] = seen.problem
+            if seen.owned:
+                self.cards[row] = seen.owned
+                self._states[row] = self._number(seen.state)
+                for uid, given in seen.held.items():
+                    self._held[uid] = _Held(row, given)
+        for name in set(kept) - set(within.nodes.rows):
+            del kept[name]
         self._first = dict(self._held)
         self.problems_told = [
             f"cards of node {within.nodes.names[row]}: {why}"
             for row, why in sorted(self.problems.items())
         ]
 
-    def _read_node(self, row: int, name: str) -> None:
-        try:
-            found = self._dialect.cards_of(self._session.nodes.objects[row])
-        except ValueError as error:
-            self.problems[row] = str(error)
-            return
-        if found:
-            self.cards[row] = found
+    def _seen(self, row: int, before: _Seen | None) -> _Seen:
+        """What is said on a row: as it was before, if it is of the same objects."""
+        node = self._session.nodes.objects[row]
+        tasks = list(self._session.nodes.tasks[row].values())
+        pods = [task.pod for task in tasks]
+        is_known = (
+            before is not None
+            and before.node is node
+            and len(before.pods) == len(pods)
+            and all(map(operator.is_, before.pods, pods))
+        )
+        return before if before is not None and is_known else self._read(node, pods, tasks)
 
-    def _read_task(self, row: int, task: model.Task) -> None:
+    def _read(self, node: core.Node, pods: list[core.Pod], tasks: list[model.Task]) -> _Seen:
+        problem, found = "", list[cards.Card]()
+        held: dict[str, cards.Given] = {}
         try:
-            given = self._dialect.given_to(task.pod) if self._dialect.wish_of(task.pod) else None
+            found = self._dialect.cards_of(node)
         except ValueError as error:
-            self.problems[row] = f"pod {task.key}: {error}"
-            return
-        if given is not None:
-            self._hold(task, _Held(row, given))
+            problem = str(error)
+        for task in tasks if found else ():
+            try:
+                wish = self._dialect.wish_of(task.pod)
+                given = self._dialect.given_to(task.pod) if wish else None
+            except ValueError as error:
+                problem = f"pod {task.key}: {error}"
+                continue
+            if wish is not None and given is not None:
+                _put(found, cards.Owner(task.uid, task.job, wish.rules), given)
+                held[task.uid] = given
+        return _Seen(node, pods, found, held, problem, tuple(card.state for card in found))
 
     def wish_of(self, task: model.Task) -> cards.Wish | None:
         """What the task wants; None if nothing. Raises ValueError."""
@@ -113,7 +158,7 @@ class Stock:
         wish = self.wish_of(task)
         if wish is None or row not in self.cards or row in self.problems:
             return None
-        is_choosy = bool(wish.ids or wish.not_ids or wish.apart or wish.rules)
+        is_choosy = self._by_place or bool(wish.ids or wish.not_ids or wish.apart or wish.rules)
         idle = self._session.nodes.idle[: shapes.PODS, row].tolist() if self._by_room else ()
         key = (
             self._state(row),
@@ -136,10 +181,19 @@ class Stock:
     def _state(self, row: int) -> int:
         number = self._states.get(row)
         if number is None:
-            state = tuple(card.state for card in self.cards[row])
-            number = self._state_numbers.setdefault(state, len(self._state_numbers))
+            number = self._number(tuple(card.state for card in self.cards[row]))
             self._states[row] = number
         return number
+
+    def _number(self, state: tuple[Hashable, ...]) -> int:
+        return self._state_numbers.setdefault(state, len(self._state_numbers))
+
+    def _ours(self, row: int) -> list[cards.Card]:
+        """The row's cards, to be changed."""
+        if row not in self._own:
+            self._own.add(row)
+            self.cards[row] = cards.copied(self.cards[row])
+        return self.cards[row]
 
     def _tried(
         self, task: model.Task, row: int, trial: list[cards.Card], before: int, uid: str
@@ -171,7 +225,7 @@ class Stock:
         held = self._held.pop(task.uid, None)
         if held is None:
             return
-        for card in self.cards[held.row]:
+        for card in self._ours(held.row):
             card.drop(task.uid)
         self.given_here.get(held.row, set()).discard(task.uid)
         self._changed(held.row)
@@ -184,14 +238,18 @@ class Stock:
     def _hold(self, task: model.Task, held: _Held) -> None:
         wish = self.wish_of(task)
         owner = cards.Owner(task.uid, task.job, wish.rules if wish else frozenset())
-        by_id = {card.uuid: card for card in self.cards[held.row]}
-        for shares in held.given:
-            for share in shares:
-                if share.uuid in by_id:  # one that is gone cannot be given to others either
-                    by_id[share.uuid].put(owner, share)
+        _put(self._ours(held.row), owner, held.given)
         self._held[task.uid] = held
         self._changed(held.row)
 
     def _changed(self, row: int) -> None:
         self._states.pop(row, None)
         self._versions[row] += 1
+
+
+def _put(some: list[cards.Card], owner: cards.Owner, given: cards.Given) -> None:
+    by_id = {card.uuid: card for card in some}
+    for shares in given:
+        for share in shares:
+            if share.uuid in by_id:  # one that is gone cannot be given to others either
+                by_id[share.uuid].put(owner, share)

@@ -109,14 +109,19 @@ class GpuShare:
 
 class Vgpu:
     """Memory and compute of cards, container by container. ``known``: layouts of cards that are
-    divided. ``rules``: labels of pods that share no card with others of the same rule."""
+    divided. ``rules``: labels of pods that share no card with others of the same rule.
+    ``memory_factor``: MiB in each unit of memory that pods ask for."""
 
     lock = "hamivgpu"
 
     def __init__(
-        self, known: Sequence[mig.Known] = (), rules: Sequence[Mapping[str, str]] = ()
+        self,
+        known: Sequence[mig.Known] = (),
+        rules: Sequence[Mapping[str, str]] = (),
+        memory_factor: int = 1,
     ) -> None:
         self._known = known
+        self._memory_factor = memory_factor
         self._rules = rules
 
     def cards_of(self, node: core.Node) -> list[cards.Card]:
@@ -149,7 +154,7 @@ class Vgpu:
         )
 
     def wish_of(self, pod: core.Pod) -> cards.Wish | None:
-        wants = tuple(_want(container) for container in pod.spec.containers)
+        wants = tuple(_want(each, self._memory_factor) for each in pod.spec.containers)
         if not any(want.number for want in wants):
             return None
         told = pod.metadata.annotations or {}
@@ -196,7 +201,7 @@ def _group(pod: core.Pod) -> str:
     return pod.metadata.annotation("scheduling.k8s.io/group-name") or ""
 
 
-def _want(container: core.Container) -> cards.Want:
+def _want(container: core.Container, memory_factor: int) -> cards.Want:
     number = _of(container, VGPU_NUMBER)
     memory, percent = _of(container, VGPU_MEMORY), _of(container, VGPU_PERCENT)
     if not number:
@@ -205,7 +210,7 @@ def _want(container: core.Container) -> cards.Want:
         return cards.Want(0)
     if not percent and not memory:
         percent = 100
-    return cards.Want(number, memory, min(percent, 100), _of(container, VGPU_CORES))
+    return cards.Want(number, memory * memory_factor, min(percent, 100), _of(container, VGPU_CORES))
 
 
 def _of(container: core.Container, name: str) -> int:

@@ -13,21 +13,28 @@ import msgspec
 import numpy as np
 
 from stromboli.scheduler.core.framework import configuration, model, points, session, views
-from stromboli.scheduler.core.plugins import card_packing, card_stock, card_words, cards, mig
+from stromboli.scheduler.core.plugins import (
+    card_links,
+    card_packing,
+    card_stock,
+    card_words,
+    cards,
+    mig,
+)
 
 NOT_ENOUGH = "node(s) without cards that have enough left"
 UNREADABLE = "cards or what pods have of them cannot be read"
 LOCKED = "a pod's devices are being set up"
 PREFIX = "deviceshare."
-FRAGMENTATION = "fragmentation"
+FRAGMENTATION, LINKS = "fragmentation", "links"
 LOCK_HOLDS = timedelta(minutes=5)
 """A lock or a pod that is being set up counts for as long; what takes longer has failed."""
 
 
 class Plugin:
     """Arguments, each after ``deviceshare.``: ``GPUSharingEnable``, ``GPUNumberEnable`` or
-    ``VGPUEnable``, ``NodeLockEnable``, ``SchedulePolicy`` (binpack, spread, fragmentation or
-    empty), ``ScheduleWeight``, ``GPUExclusiveRules``, ``KnownGeometries``."""
+    ``VGPUEnable``, ``NodeLockEnable``, ``SchedulePolicy`` (binpack, spread, fragmentation, links or
+    empty), ``ScheduleWeight``, ``GPUExclusiveRules``, ``KnownGeometries``, ``GPUMemoryFactor``."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = arguments = options.typed()
@@ -42,15 +49,20 @@ class Plugin:
         self._locks = arguments.boolean(f"{PREFIX}NodeLockEnable", default=False)
         self._weight = arguments.integer(f"{PREFIX}ScheduleWeight", 0)
         self._policy = arguments.text(f"{PREFIX}SchedulePolicy", "")
-        if self._policy not in (*cards.POLICIES, FRAGMENTATION):
-            known = ", ".join([*filter(None, cards.POLICIES), FRAGMENTATION])
+        if self._policy not in (*cards.POLICIES, FRAGMENTATION, LINKS):
+            known = ", ".join([*filter(None, cards.POLICIES), FRAGMENTATION, LINKS])
             self._policy = arguments.refuse(
                 f"{PREFIX}SchedulePolicy", self._policy, f"one of {known}", ""
             )
         rules, known_layouts = self._rules(), self._layouts()
         self._dialect: card_words.Dialect | None = None
         if vgpu:
-            self._dialect = card_words.Vgpu(known_layouts, rules)
+            factor = arguments.integer(f"{PREFIX}GPUMemoryFactor", 1)
+            if factor < 1:
+                factor = arguments.refuse(
+                    f"{PREFIX}GPUMemoryFactor", factor, "a number of MiB from 1 on", 1
+                )
+            self._dialect = card_words.Vgpu(known_layouts, rules, factor)
         elif shared or number:
             self._dialect = card_words.GpuShare(with_memory=shared, with_number=number)
             self._policy, self._weight = "", 0
@@ -93,7 +105,14 @@ class Plugin:
         within.complaints.extend(self._arguments.complaints)
         if self._dialect is None:
             return
-        own = _Open(within, self._dialect, self._policy, self._weight, locks=self._locks)
+        own = _Open(
+            within,
+            self._dialect,
+            self._policy,
+            self._weight,
+            locks=self._locks,
+            version=self._arguments.values,
+        )
         within.add_distinction(own.tell)
         within.add_pre_predicate(own.missing)
         within.add_predicate(own.checks)
@@ -117,7 +136,9 @@ class _Open:
         weight: int,
         *,
         locks: bool,
+        version: object,
     ) -> None:
+        self._version = version
         self._session = within
         self._dialect = dialect
         self._policy = policy
@@ -127,6 +148,7 @@ class _Open:
         self._known_stock: card_stock.Stock | None = None
         self._packing: card_packing.Packing | None = None
         self._locked: dict[int, bool] = {}
+        self._links: dict[int, card_links.Links] = {}
 
     # What is asked --------------------------------------------------------------------------
 
@@ -223,7 +245,14 @@ class _Open:
     def _stock(self) -> card_stock.Stock:
         if self._known_stock is None:
             by_room = self._policy == FRAGMENTATION
-            made = card_stock.Stock(self._session, self._dialect, self._choose, by_room=by_room)
+            made = card_stock.Stock(
+                self._session,
+                self._dialect,
+                self._choose,
+                by_room=by_room,
+                by_place=self._policy == LINKS,
+                version=self._version,
+            )
             self._session.complaints.extend(made.problems_told)
             if by_room:
                 self._packing = card_packing.Packing(self._session, made.cards, self.tell)
@@ -239,13 +268,26 @@ class _Open:
         before: int,
         task: model.Task,
     ) -> card_stock.Answer | None:
-        if self._packing is not None:
+        if self._policy == LINKS:
+            found = card_links.fit(trial, wish, owner, self._links_of(row, trial))
+        elif self._packing is not None:
             found = self._packing.fit(row, trial, wish, owner, task, before)
         elif isinstance(self._dialect, card_words.GpuShare):
             found = cards.fit(trial, wish, owner, cards.LOWEST)
         else:
             found = cards.fit(trial, wish, owner, cards.POLICIES[self._policy])
         return None if found is None else card_stock.Answer(*found)
+
+    def _links_of(self, row: int, some: list[cards.Card]) -> card_links.Links:
+        if row not in self._links:
+            node = self._session.nodes.objects[row]
+            around = self._session.world.surroundings
+            told = around.hardware.get(node.metadata.name)
+            known = None
+            if told is not None:
+                known = around.machines.observe(told, node.status.allocatable)
+            self._links[row] = card_links.of(some, known)
+        return self._links[row]
 
     def _is_locked(self, row: int) -> bool:
         """A pod there is being set up, or somebody else holds the node's lock."""

@@ -5,6 +5,7 @@ them with their bind, so that nothing is given twice, also after a restart. A po
 tells which devices it has makes that resource of its node uncertain: then nothing of it is chosen.
 """
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,12 +29,31 @@ _DECIDED = msgspec.json.Decoder(_Decided)
 _NEWLY_PLACED = (model.Status.ALLOCATED, model.Status.PIPELINED)
 
 
+class _Read(msgspec.Struct, frozen=True, eq=False):
+    """What is free on a node as these say, and of which resources that is not known."""
+
+    report: nodes.NodeHardware
+    pods: list[core.Pod]
+    room: Room
+    uncertain: frozenset[str]
+
+
+Kept = dict[str, _Read]
+"""Node -> what was read of it; it holds as long as the report and the pods there are the same."""
+
+
 class Books:
     """``reports``: row -> what its node tells. Nothing is read of a node's pods before the first
-    question about it."""
+    question about it, nor again in later sessions while they are the same (``kept``)."""
 
-    def __init__(self, within: session.Session, reports: Mapping[int, nodes.NodeHardware]) -> None:
+    def __init__(
+        self,
+        within: session.Session,
+        reports: Mapping[int, nodes.NodeHardware],
+        kept: Kept | None = None,
+    ) -> None:
         self._session = within
+        self._kept: Kept = {} if kept is None else kept
         self.reports = reports
         self._rooms: dict[int, Room] = {}
         self._uncertain: dict[int, frozenset[str]] = {}
@@ -52,8 +72,7 @@ class Books:
 
     def asked(self, row: int, wanted: wants.Wants) -> alignment.Asked:
         """What of the wants the node keeps books of."""
-        self.room(row)
-        report, unknown = self.reports[row], self._uncertain[row]
+        report, unknown = self.reports[row], self.uncertain(row)
 
         def kept(need: alignment.Need) -> alignment.Need:
             return alignment.Need(
@@ -110,11 +129,32 @@ class Books:
         self._rooms[row] = room
         self.changed.append(row)
 
+    def uncertain(self, row: int) -> frozenset[str]:
+        """Resources of which some pod there has devices that nobody can name."""
+        self.room(row)
+        return self._uncertain[row]
+
     def _read(self, row: int) -> None:
-        report = self.reports[row]
+        report, name = self.reports[row], self._session.nodes.names[row]
+        there = self._session.nodes.tasks[row].values()
+        tasks = [task for task in there if task.status in model.ON_NODE]
+        pods = [task.pod for task in tasks]
+        known = self._kept.get(name)
+        if (
+            known is None
+            or known.report is not report
+            or len(known.pods) != len(pods)
+            or not all(map(operator.is_, known.pods, pods))
+        ):
+            known = self._kept[name] = _Read(report, pods, *self._left(report, tasks))
+        self._rooms[row], self._uncertain[row] = known.room, known.uncertain
+
+    def _left(
+        self, report: nodes.NodeHardware, tasks: Sequence[model.Task]
+    ) -> tuple[Room, frozenset[str]]:
         room, unknown = report.free, set[str]()
-        for task in self._session.nodes.tasks[row].values():
-            if task.status not in model.ON_NODE or self._held(report, task) is not None:
+        for task in tasks:
+            if self._held(report, task) is not None:
                 continue
             share = _meant(task.pod, report)
             if share:
@@ -126,8 +166,7 @@ class Books:
                 for name in container.resources.limits or {}
                 if name in report.ids and name not in told
             }
-        self._rooms[row] = room
-        self._uncertain[row] = frozenset(unknown)
+        return room, frozenset(unknown)
 
     def _share(self, row: int, task: model.Task) -> Share:
         report = self.reports[row]

@@ -15,7 +15,10 @@ from stromboli.scheduler.core.framework import configuration, model, points, ses
 from stromboli.scheduler.core.numa import alignment, nodes, reports, wants
 from stromboli.scheduler.core.plugins import hardware_books
 
+NAME = "numa-aware"
 BEST = 100
+MOST_KNOWN = 100_000
+"""Answers kept from session to session, all kinds of wants together."""
 NO_REPORT = "node(s) had no report of their CPUs"
 NOT_STATIC = "node(s) had another CPU manager policy than static"
 OTHER_POLICY = "node(s) had another topology manager policy"
@@ -48,7 +51,15 @@ class Plugin:
         """Read what nodes report, and register."""
         within.complaints.extend(self._arguments.complaints)
         self._session = within
-        self._books = hardware_books.Books(within, self._read(within))
+        around = within.world.surroundings
+        reports_ = self._read(within)
+        kept: hardware_books.Kept = around.remembered(f"{NAME}: nodes", (), dict)
+        self._books = hardware_books.Books(within, reports_, kept)
+        for name in set(kept) - {within.nodes.names[row] for row in reports_}:
+            del kept[name]
+        self._known: _Known = around.remembered(f"{NAME}: answers", (), dict)
+        if sum(map(len, self._known.values())) > MOST_KNOWN:
+            self._known.clear()
         self._resources = {name for it in self._books.reports.values() for name in it.ids}
         self._answers: dict[wants.Wants, _Answers] = {}
         within.add_distinction(self._of)
@@ -123,7 +134,7 @@ class Plugin:
         wanted = self._of(task)
         if wanted is None:
             return None
-        parts = np.zeros(len(np.arange(view.size)[view.rows]), np.int64)
+        parts = np.zeros(view.size, np.int64)
         answers = None
         if wanted.policy:
             answers = self._refreshed(wanted, len(self._session.nodes))
@@ -153,26 +164,41 @@ class Plugin:
 
     def _answer(self, answers: "_Answers", wanted: wants.Wants, row: int) -> None:
         report = self._books.reports.get(row)
-        answers.clear(row, _refusal(wanted, report))
-        if report is None or answers.refused[row]:
+        refused = _refusal(wanted, report)
+        answers.put(row, (refused, 0, 0, 0))
+        if report is None or refused or not (wanted.policy or self._counts(wanted, report)):
             return
-        if not (wanted.policy or self._counts(wanted, report)):
-            return
+        # All that the answer hangs on: nodes that are alike in this have the same.
+        key = (
+            report.hardware,
+            self._books.room(row),
+            self._books.uncertain(row),
+            report.reserved,
+            report.policy,
+            report.is_static,
+            report.by_pod,
+        )
+        known = self._known.setdefault(wanted, {})
+        if key not in known:
+            known[key] = self._worked_out(wanted, row)
+        answers.put(row, known[key])
+
+    def _worked_out(self, wanted: wants.Wants, row: int) -> "_Answer":
+        report = self._books.reports[row]
         found = self._placed(wanted, row)
         if isinstance(found, str):
-            answers.refused[row] = _NUMBERS[found]
-            return
-        answers.cells[row] = report.hardware.machine.cells_of(found.all_cpus)
+            return _NUMBERS[found], 0, 0, 0
+        cells = report.hardware.machine.cells_of(found.all_cpus)
         some = {
             place for it in found.of_containers for place in dict(it.devices).get(reports.GPU, ())
         }
-        if some:
-            free = self._books.room(row).places(reports.GPU)
-            worth = report.hardware.worth
-            answers.links[row] = worth(reports.GPU, some)
-            answers.harm[row] = (
-                worth(reports.GPU, free) - worth(reports.GPU, free - some) - answers.links[row]
-            )
+        if not some:
+            return 0, cells, 0, 0
+        free = self._books.room(row).places(reports.GPU)
+        worth = report.hardware.worth
+        links = worth(reports.GPU, some)
+        harm = worth(reports.GPU, free) - worth(reports.GPU, free - some) - links
+        return 0, cells, links, harm
 
     def _placed(self, wanted: wants.Wants, row: int) -> alignment.Placed | str:
         """What the task would get, or why nothing."""
@@ -215,6 +241,11 @@ class Plugin:
         return hardware_books.annotations(wants.names(task.pod), found, self._books.reports[row])
 
 
+_Answer = tuple[int, int, int, int]
+"""Number of the refusal, NUMA nodes of the CPUs, links of the GPUs, what the others lose."""
+_Known = dict[wants.Wants, dict[object, _Answer]]
+
+
 class _Answers:
     """For one kind of wants, by row: 0 or the number of the refusal; of what would be chosen, the
     NUMA nodes of its CPUs, how well its GPUs are linked, and how much the others would lose; true
@@ -227,10 +258,9 @@ class _Answers:
         self.links = np.zeros(size, np.int64)
         self.harm = np.zeros(size, np.int64)
 
-    def clear(self, row: int, refused: int) -> None:
-        """Nothing would be chosen there."""
-        self.refused[row] = refused
-        self.cells[row] = self.links[row] = self.harm[row] = 0
+    def put(self, row: int, answer: "_Answer") -> None:
+        """What is true of a row now."""
+        self.refused[row], self.cells[row], self.links[row], self.harm[row] = answer
 
     def linked(self) -> points.Scores:
         """0 to ``BEST`` by row."""
