@@ -10,6 +10,7 @@ import pytest
 
 from tests.examples import manifests
 from tests.examples.manifests import files, objects_of, pods_of, ports, variables
+from tests.examples.test_programs import containers
 
 
 @pytest.mark.parametrize("path", manifests.FILES, ids=lambda path: path.stem)
@@ -17,22 +18,8 @@ def test_an_example_says_what_it_is_and_asks_for_what_it_needs(path: Path) -> No
     """A container without requests would be scheduled on a full node."""
     assert path.read_text().startswith("# ")
     for document in manifests.read(path.stem):
-        for container in _containers(document):
+        for container in containers(document):
             assert set(container["resources"]["requests"]) >= {"cpu", "memory"}
-
-
-def _containers(tree: object) -> list[manifests.Document]:
-    if isinstance(tree, dict):
-        found = [
-            each
-            for key, value in tree.items()
-            if key != "containers"
-            for each in _containers(value)
-        ]
-        return [*found, *tree.get("containers", ())]
-    if isinstance(tree, list):
-        return [each for value in tree for each in _containers(value)]
-    return []
 
 
 def test_mpi_has_a_host_file_of_its_workers_and_keys_to_reach_them() -> None:
