@@ -40,6 +40,8 @@ from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered
 T = TypeVar("T", bound=meta.Object)
 REVIEWS_WAITING = 10_000
 """Records held while the log is away: some megabytes, minutes of a busy door."""
+CONFLICTS = 3
+"""How often a change begins anew because the object changed between its reading and writing."""
 _reviews = telemetry.meter.create_counter(
     "stromboli.admission.reviews", description="Objects reviewed, by what the door said"
 )
@@ -167,9 +169,18 @@ class Door:
         ``only_new``: change none, so that the right to create is enough.
 
         Raises MissingRightsError with every right that is missing, RefusedError with all
-        violations, AlreadyExistsError for what is not new; OutsideError if the API server fails in
-        the middle (repeating is safe: what stands already is unchanged).
+        violations, AlreadyExistsError for what is not new, ConflictError for what others change all
+        the time; OutsideError if the API server fails in the middle (repeating is safe: what stands
+        already is unchanged).
         """
+        for _ in range(CONFLICTS if not only_new and incoming.may_repeat(documents) else 0):
+            with contextlib.suppress(errors.ConflictError):  # somebody was faster: judge it anew
+                return await self._submitted(documents, asker, way, only_new)
+        return await self._submitted(documents, asker, way, only_new)
+
+    async def _submitted(
+        self, documents: list[Document], asker: asking.Asker, way: Way, only_new: bool
+    ) -> list[incoming.Applied]:
         with telemetry.span("submit", objects=len(documents)) as traceparent:
             submissions = await self._prepared(documents, traceparent, asker, only_new=only_new)
             missing = await incoming.missing(submissions, asker)

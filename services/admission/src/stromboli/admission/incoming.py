@@ -1,6 +1,7 @@
 """Objects on their way in: their names, the rights they need, and what is said if they stay out."""
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -59,6 +60,15 @@ def named(kind: Kind[Any], document: Document) -> tuple[str, Document]:
     if namespace:
         metadata["namespace"] = namespace
     return namespace, {**document, "metadata": metadata}
+
+
+def may_repeat(documents: Sequence[Document]) -> bool:
+    """Whether handing the objects in again makes nothing twice and overlooks nothing: each has a
+    name, and none says which version it is a change of."""
+    return all(
+        patch.text_of(document, "name") and not patch.text_of(document, "resourceVersion")
+        for document in documents
+    )
 
 
 def named_once(document: Document, suffix: str) -> Document:

@@ -27,8 +27,6 @@ from stromboli.shared.messages.admission import SubmissionAnswered, SubmittedObj
 GROUP = "admission.submissions"
 SIDE_BY_SIDE = 32
 """Submissions under way: as many as lines of a bulk."""
-CONFLICTS = 3
-"""How often somebody else may be faster, another replica with the same submission for one."""
 FACT = "submissions"
 _OBJECTS = msgspec.json.Decoder(tuple[SubmittedObject, ...])
 _answers = telemetry.meter.create_counter(
@@ -97,15 +95,12 @@ class Desk:
         if isinstance(read, Refused):
             return _refusal(record, read)
         backoff = runtime.Backoff()
-        conflicts = 0
         while True:
             try:
                 with telemetry.span("take submission", parent=record.traceparent):
                     return await self._done(record, read)
             except errors.ConflictError as error:
-                conflicts += 1
-                if conflicts == CONFLICTS:
-                    return _refusal(record, Refused(read.name, 409, str(error)))
+                return _refusal(record, Refused(read.name, 409, str(error)))
             except errors.TransientError as error:
                 if self._clock() > read.at + self._max_age:
                     detail = f"not done in time: {error}"
@@ -117,7 +112,7 @@ class Desk:
                 return _refusal(record, Refused(read.name, 500, detail))
 
     async def _done(self, record: envelope.Record, read: Submission) -> SubmissionAnswered:
-        """Raises TransientError; ConflictError where somebody else was faster, to judge anew."""
+        """Raises TransientError; ConflictError where others are always faster."""
         if self._askers is None:
             detail = "this server knows no accounts: set STROM_ADMISSION_ACCOUNTS=true"
             return _refusal(record, Refused(read.name, 501, detail))

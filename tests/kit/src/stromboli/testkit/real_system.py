@@ -23,12 +23,15 @@ from stromboli.testkit.parts.real import RealParts
 
 SERVICES = ("monitor", "scheduler", "controller", "admission")
 LOOPBACK = "127.0.0.1"
+PORTS = {"admission": 3, "monitor": 2}
+HEALTH = {"admission": 2}
+"""The place of the health port among them, where it is not the first."""
 
 
 class Service(Part):
     """One service. Its first port serves health; admission's serves REST too, its second one
-    webhooks, and its third one health alone. ``command``: what to run instead of the service as it
-    is here."""
+    webhooks, and its third one health alone; the monitor's second one agents. ``command``: what to
+    run instead of the service as it is here."""
 
     def __init__(
         self,
@@ -39,7 +42,7 @@ class Service(Part):
     ) -> None:
         super().__init__(state)
         self.name = name  # type: ignore[misc]  # one class serves for four parts
-        self.port_count = 3 if name == "admission" else 1  # type: ignore[misc]
+        self.port_count = PORTS.get(name, 1)  # type: ignore[misc]
         self.given = environment
         self._command = command or [sys.executable, "-m", f"stromboli.{name}"]
 
@@ -52,9 +55,11 @@ class Service(Part):
         own: dict[str, str | int]
         if self.name == "admission":
             own = {"REST_PORT": self.ports[0], "WEBHOOK_PORT": self.ports[1]}
+        elif self.name == "monitor":
+            own = {"AGENTS_PORT": self.ports[1]}
         else:
             own = {}
-        own |= {"HEALTH_PORT": self.ports[-1], "HEALTH_HOST": LOOPBACK}
+        own |= {"HEALTH_PORT": self.ports[HEALTH.get(self.name, 0)], "HEALTH_HOST": LOOPBACK}
         own["INSTANCE"] = self.state.name
         prefix = f"STROM_{self.name.upper()}_"
         # Whoever begins anew in the same place is the same replica, as a container in its pod.
