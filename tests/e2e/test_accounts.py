@@ -1,0 +1,266 @@
+"""Whoever lacks a right is told which, through REST, the command line and Kafka alike; and no token
+is left anywhere: on all topics, in all log lines, in all spans."""
+
+import asyncio
+import contextlib
+import io
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import httpx
+import msgspec
+import pytest
+import structlog
+from litestar import Litestar, Request, post
+
+from stromboli.admission import rest, service
+from stromboli.admission.settings import DoorSettings
+from stromboli.local.bus import EmbeddedBus
+from stromboli.shared import errors, http, runtime, telemetry, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.bus import kafka, port
+from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.testkit import crds, guarded, leaks, objects, tenants
+from stromboli.testkit.contracts import accounts as contract
+from stromboli.testkit.contracts.accounts import AUDIENCE, OTHER_AUDIENCE, Scene
+from stromboli.testkit.parts import kubernetes, real
+from stromboli.testkit.real_system import Service
+
+pytest_plugins = ["stromboli.testkit.parts.fixtures"]
+
+README = Path(__file__).parents[2] / "services" / "admission" / "README.md"
+SPANS_WITHIN_S = 60
+
+
+class Cell(msgspec.Struct):
+    """See ``leaks.Cell``."""
+
+    url: str
+    scene: Scene
+    tokens: dict[tuple[str, str], str]
+    bus: port.Bus
+    put: Any
+    written: Any
+
+
+# --- one process -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    """Everything that is logged meanwhile, by whichever logger, however unimportant."""
+    buffer = io.StringIO()
+    before = structlog.get_config()
+    handler = logging.StreamHandler(buffer)
+    root = logging.getLogger()
+    level = root.level
+    telemetry.configure_logs(logging.DEBUG, buffer)
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield buffer
+    root.setLevel(level)
+    root.removeHandler(handler)
+    structlog.configure(**before)
+
+
+@pytest.fixture
+async def embedded(tmp_path: Path, lines: io.StringIO) -> AsyncIterator[Cell]:
+    """Admission over the embedded log and cluster."""
+    async with (
+        guarded.opened(tmp_path, Scene()) as house,
+        EmbeddedBus(tmp_path / "log.db") as bus,
+        http.serving(house.app, http.listen("127.0.0.1", 0)) as taken,
+        asyncio.TaskGroup() as group,
+    ):
+        health = runtime.Health("admission")
+        work = service.serve(house.door, DoorSettings(), bus, health, runtime.utc_now, "test")
+        task = group.create_task(work)
+
+        async def put(headers: dict[str, str], value: bytes) -> None:
+            await bus.put(topics.SUBMISSIONS, "", headers, value)
+
+        tokens = {
+            (user, audience): guarded.token_of(user, audience)
+            for user in guarded.USERS
+            for audience in (AUDIENCE, OTHER_AUDIENCE)
+        }
+        url = f"http://127.0.0.1:{taken}"
+        yield Cell(url, house.scene, tokens, bus, put, lines.getvalue)
+        task.cancel()
+
+
+async def test_rights_are_named_and_no_token_is_left(embedded: Cell, tmp_path: Path) -> None:
+    await leaks.through_rest(embedded)
+    await leaks.through_the_command_line(embedded, tmp_path)
+    await leaks.through_kafka(embedded)
+    await leaks.none_left(embedded)
+    assert "submission answered" in embedded.written()
+
+
+def test_a_bug_is_logged_without_what_was_in_its_hands(lines: io.StringIO) -> None:
+    """Local variables would be the request, and its token."""
+
+    def handle(token: str) -> None:
+        raise RuntimeError(f"a bug with {len(token)} letters")
+
+    try:
+        handle("a-very-secret-token")
+    except RuntimeError as error:
+        telemetry.log.error("unexpected", exc_info=error)
+    assert "a bug with 19 letters" in lines.getvalue()
+    assert "handle" in lines.getvalue()
+    assert "very-secret" not in lines.getvalue()
+
+
+# --- the real parts ---------------------------------------------------------------------------
+
+
+class Admission(Service):
+    """The service as it ships. Alone it is never ready, since nobody tells it of queues: that it
+    lives is enough."""
+
+    async def is_ready(self) -> bool:
+        return await kubernetes.answers_ok(f"{self.url}/livez")
+
+
+class Collector:
+    """Takes spans as an OpenTelemetry collector does, and keeps their bytes."""
+
+    def __init__(self) -> None:
+        self.spans = b""
+        self._came = asyncio.Event()
+
+    def app(self) -> Litestar:
+        @post("/v1/traces", status_code=200)
+        async def take(request: Request[Any, Any, Any]) -> None:
+            self.spans += await request.body()
+            self._came.set()
+
+        return Litestar([take], openapi_config=None)
+
+    async def until(self, *names: bytes) -> bytes:
+        """What came, once spans of these names are among it."""
+        async with asyncio.timeout(SPANS_WITHIN_S):
+            while not all(name in self.spans for name in names):
+                self._came.clear()
+                await self._came.wait()
+        return self.spans
+
+
+def documented_rights() -> dict[str, Any]:
+    """The ClusterRole that admission's README asks for."""
+    rows = re.findall(
+        r"^\| ([^|]+) \| (`[^|]+) \| ([a-z, ]+) \| [^|]+ \|$", README.read_text(), re.M
+    )
+    rules = [
+        {
+            "apiGroups": ["" if each == "core" else each.strip("`") for each in groups.split(", ")],
+            "resources": [each.strip("`") for each in resources.split(", ")],
+            "verbs": verbs.split(", "),
+        }
+        for groups, resources, verbs in rows
+        if groups != "apiGroups"
+    ]
+    assert len(rules) > 8
+    return contract.manifest("ClusterRole", objects.unique("admission"), rules=rules)
+
+
+async def kubeconfig(api: Any, parts: real.RealParts, scene: Scene, folder: Path) -> Path:
+    """Of an account that may do what the README says and nothing else."""
+    role = documented_rights()
+    name = role["metadata"]["name"]
+    await tenants.create_account(api, scene.blue, name)
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": scene.blue}
+    bound = contract.binding(name, "", contract.ref("ClusterRole", name), subject)
+    await tenants.grant(api, [role, bound])
+    config = json.loads(parts.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": await tenants.token(api, scene.blue, name)}
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps(config))
+    return path
+
+
+@contextlib.asynccontextmanager
+async def real_cell(
+    parts: real.RealParts, folder: Path, collector: Collector
+) -> AsyncIterator[Cell]:
+    """The service as a process, on the real parts, with its own rights and no more."""
+    scene = Scene()
+    cell = objects.unique("accounts")
+    admin = KubernetesCluster(KubernetesSettings(kubeconfig=str(parts.kubeconfig)))
+    given = kafka.KafkaSettings(bootstrap=(parts.kafka_bootstrap,), cell=cell)
+    async with contextlib.AsyncExitStack() as stack:
+        api = await stack.enter_async_context(parts.client())
+        await crds.apply_crds(await stack.enter_async_context(admin))
+        with contextlib.suppress(errors.AlreadyExistsError):
+            await admin.create(kinds.QUEUES, "", objects.make(kinds.QUEUES, "default"))
+        await tenants.create(api, scene)
+        tokens = await tenants.tokens(api, scene, (AUDIENCE, OTHER_AUDIENCE))
+        bus = await stack.enter_async_context(kafka.KafkaBus(given))
+        listening = http.listen("127.0.0.1", 0)
+        taken = await stack.enter_async_context(http.serving(collector.app(), listening))
+        environment = {
+            "STROM_KAFKA_BOOTSTRAP": parts.kafka_bootstrap,
+            "STROM_KAFKA_CELL": cell,
+            "STROM_KUBERNETES_KUBECONFIG": str(await kubeconfig(api, parts, scene, folder)),
+            "STROM_ADMISSION_ACCOUNTS": "true",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{taken}",
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+        }
+        admission = Admission("admission", folder / "admission", environment)
+        await admission.start()
+        stack.push_async_callback(admission.stop)
+        producer = await stack.enter_async_context(
+            aiokafka.AIOKafkaProducer(bootstrap_servers=parts.kafka_bootstrap)
+        )
+
+        async def put(headers: dict[str, str], value: bytes) -> None:
+            pairs = [(name, text.encode()) for name, text in headers.items()]
+            name = topics.SUBMISSIONS.full_name(cell)
+            await producer.send_and_wait(name, value, headers=pairs)
+
+        yield Cell(admission.url, scene, tokens, bus, put, admission.process.logged)
+
+
+@pytest.mark.real
+async def test_rights_are_named_and_no_token_is_left_on_the_real_parts(
+    real_parts: real.RealParts, tmp_path: Path
+) -> None:
+    """With RBAC in force for tenants and for admission itself, whose README says what it needs."""
+    collector = Collector()
+    async with real_cell(real_parts, tmp_path, collector) as cell:
+        await leaks.through_rest(cell)
+        await leaks.through_the_command_line(cell, tmp_path)
+        await leaks.through_kafka(cell)
+        spans = await collector.until(b"take submission", b"submit")
+        await leaks.none_left(cell, spans)
+        assert "submission answered" in cell.written()
+        await everything_is_readable(real_parts, cell)
+
+
+async def everything_is_readable(parts: real.RealParts, cell: Cell) -> None:
+    """Who may do everything finds no route that admission itself has no right for."""
+    boss = objects.unique("boss")
+    async with parts.client() as api:
+        await tenants.create_account(api, cell.scene.blue, boss)
+        subject = {"kind": "ServiceAccount", "name": boss, "namespace": cell.scene.blue}
+        role = contract.ref("ClusterRole", "cluster-admin")
+        await tenants.grant(api, [contract.binding(boss, "", role, subject)])
+        token = await tenants.token(api, cell.scene.blue, boss, AUDIENCE)
+    headers = {"authorization": f"Bearer {token}"}
+    failed = {}
+    async with httpx.AsyncClient(base_url=cell.url, headers=headers, timeout=60) as client:
+        for route in rest.described().routes:
+            if "GET" not in route.methods or not route.path.startswith("/v1"):
+                continue
+            path = route.path_format.replace("{namespace}", cell.scene.blue)
+            path = path.replace("{name}", "over-rest")
+            answer = await client.get(path, params={"timeoutSeconds": "0.05"})
+            if answer.status_code not in (200, 404):
+                failed[path] = answer.text
+    assert failed == {}
