@@ -63,12 +63,8 @@ def named(kind: Kind[Any], document: Document) -> tuple[str, Document]:
 
 
 def may_repeat(documents: Sequence[Document]) -> bool:
-    """Whether handing the objects in again makes nothing twice and overlooks nothing: each has a
-    name, and none says which version it is a change of."""
-    return all(
-        patch.text_of(document, "name") and not patch.text_of(document, "resourceVersion")
-        for document in documents
-    )
+    """Whether handing the objects in again makes nothing twice: each has a name."""
+    return all(patch.text_of(document, "name") for document in documents)
 
 
 def named_once(document: Document, suffix: str) -> Document:
