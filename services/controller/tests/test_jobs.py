@@ -24,6 +24,7 @@ from stromboli.testkit.builders import (
     make_command,
     make_job,
     make_pod,
+    make_pod_group,
     make_task,
 )
 
@@ -366,6 +367,17 @@ def test_a_resumed_job_keeps_what_has_succeeded_and_runs_the_rest_again() -> Non
     assert (status.state.phase, status.retry_count, status.version) == ("Pending", 1, 2)
     assert [pod.status.phase or "Pending" for pod in world.pods()] == ["Succeeded", "Pending"]
     assert world.pods()[1].metadata.annotation(keys.JOB_RETRY_COUNT) == "1"
+
+
+def test_a_command_for_what_nobody_obeys_is_refused_after_a_while() -> None:
+    """The definition lets it in, and it would lie there for ever."""
+    world = running(make_job())
+    world.submit(make_command("c1", "AbortJob", make_pod_group("g1")))
+    world.settle()
+    world.wait(31)
+    world.settle()
+    assert "CommandRefused" in world.reasons()
+    assert ("commands", "default/c1") not in world.objects
 
 
 @pytest.mark.parametrize("action", ["ResumeJob", "RestartTask", "Nonsense"])

@@ -22,7 +22,8 @@ from stromboli.shared.messages import cluster
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders, topic_log
 
-PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+WHOLE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+PAGE = WHOLE.partition("Of the scheduler")[2]
 GPU = {"nvidia.com/gpu": 4}
 TIERS = [
     [sessions.plugin(name) for name in ("priority", "gang", "conformance")],

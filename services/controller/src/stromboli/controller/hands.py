@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from stromboli.controller import asking, secret_data
+from stromboli.controller import asking, instruments, secret_data
 from stromboli.controller.core import commands, manifest, view
 from stromboli.controller.slots import Slots
 from stromboli.shared import envelope, errors, runtime, telemetry, topics
@@ -116,6 +116,8 @@ class Hands:
 
     async def patch(self, command: commands.Patch, group: str) -> None:
         """Patch, and take in the result. Raises ConflictError, NotFoundError and the others."""
+        is_flow = command.kind is kinds.JOB_FLOWS
+        known = self._view.state(kinds.JOB_FLOWS, command.key) if is_flow else None
         async with self._slots.hold(group):
             _requests.add(1, {"verb": "patch", "kind": command.kind.kind})
             raw = await self._cluster.patch(
@@ -126,7 +128,9 @@ class Hands:
                 patch_type=command.patch_type,
                 subresource=command.subresource,
             )
-        self._observe(command.kind, raw)
+        written = self._observe(command.kind, raw)
+        if written is not None:
+            instruments.OWN.changed(known, written)
 
     async def delete(self, command: commands.Delete, group: str) -> None:
         """Delete; an object that is gone, or another one by now, is a success."""
@@ -194,7 +198,9 @@ class Hands:
         except errors.AlreadyExistsError as error:
             await self._accept_existing(command, group, error)
         else:
-            self._observe(command.kind, raw)
+            written = self._observe(command.kind, raw)
+            if written is not None:
+                instruments.OWN.created(self._view, written, self._clock())
 
     async def _accept_existing(
         self, command: commands.Create, group: str, error: errors.AlreadyExistsError
@@ -298,15 +304,17 @@ class Hands:
         await self._writer.append(*drafts)
         for it in told:
             self._view.published.observe(it.message)
+            instruments.OWN.told(self._view, it.message)
 
-    def _observe(self, kind: kinds.Kind[Any], raw: bytes) -> None:
+    def _observe(self, kind: kinds.Kind[Any], raw: bytes) -> meta.Object | None:
         try:
             written: meta.Object = kind.decode(raw)
         except msgspec.DecodeError as error:
             # The write is done; the snapshot will say that the object cannot be read.
             _log.warning("response not readable", kind=kind.kind, reason=str(error))
-        else:
-            self._take_in(self._view.observe(kind, written))
+            return None
+        self._take_in(self._view.observe(kind, written))
+        return written
 
     def _take_in(self, items: tuple[view.Item, ...]) -> None:
         for item in items:

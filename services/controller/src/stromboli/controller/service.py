@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import structlog
 
-from stromboli.controller import network_file
+from stromboli.controller import instruments, network_file
 from stromboli.controller.core import (
     commands,
     failures,
@@ -330,6 +330,8 @@ class Controller:
             await self._freeze(item, str(error))
             return
         took_s = loop.time() - begun
+        if item.kind == "queue counts":
+            instruments.OWN.counted(self._view, item.key)
         plan = self._postponed(item, plan, begun)
         if plan:
             with telemetry.span(f"reconcile {item.kind}", self._trace(item), key=item.key):

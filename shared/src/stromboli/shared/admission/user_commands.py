@@ -6,12 +6,15 @@ No webhook of the reference looks at these; one that nobody obeys would just lie
 from collections.abc import Iterator
 
 from stromboli.shared.admission import policies
+from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Command
 from stromboli.shared.messages.admission import Violation
 
 OF_QUEUES = ("OpenQueue", "CloseQueue")
-ACTIONS = {"Job": policies.ACTIONS, "Queue": OF_QUEUES, "PodGroup": policies.ACTIONS}
+ACTIONS = {"Job": policies.ACTIONS, "Queue": OF_QUEUES}
 """What may be asked of which kind."""
+VERSIONS = {kind.kind: kind.api_version for kind in (kinds.JOBS, kinds.QUEUES)}
+"""Kubernetes has Jobs, too, which are not meant."""
 
 
 def violations(made: Command) -> Iterator[Violation]:
@@ -26,6 +29,12 @@ def violations(made: Command) -> Iterator[Violation]:
             path="target.kind",
             reason=f"nobody obeys commands for a {target.kind}",
             expected="Job or Queue",
+        )
+    elif target.api_version != VERSIONS[target.kind]:
+        yield Violation(
+            path="target.apiVersion",
+            reason=f"nobody obeys commands for a {target.kind} of {target.api_version!r}",
+            expected=VERSIONS[target.kind],
         )
     elif made.action not in known:
         yield Violation(

@@ -280,6 +280,10 @@ def _of_commands() -> Rules:
         for kind, actions in user_commands.ACTIONS.items()
     )
     kinds_known = _list(user_commands.ACTIONS)
+    ours = " || ".join(
+        f"(object.target.kind == '{kind}' && object.target.?apiVersion.orValue('') == '{version}')"
+        for kind, version in user_commands.VERSIONS.items()
+    )
     return {
         "target": _when(
             "!has(object.target) || object.target.?name.orValue('') == ''", "'target: no target'"
@@ -288,8 +292,12 @@ def _of_commands() -> Rules:
             f"has(object.target) && !(object.target.kind in {kinds_known})",
             "'target.kind: nobody obeys commands for it'",
         ),
+        "version": _when(
+            f"has(object.target) && object.target.kind in {kinds_known} && !({ours})",
+            "'target.apiVersion: nobody obeys commands for such an object'",
+        ),
         "action": _when(
-            f"has(object.target) && object.target.kind in {kinds_known} && !({known})",
+            f"has(object.target) && ({ours}) && !({known})",
             "'action: is not an action on such an object'",
         ),
     }

@@ -359,9 +359,9 @@ def member(**selector: Any) -> Document:
     return {"type": "Node", "selector": selector}
 
 
-def command(action: str, kind: str = "Job") -> Document:
+def command(action: str, kind: Kind[Any] = kinds.JOBS) -> Document:
     """A wish."""
-    target = {"apiVersion": "v1", "kind": kind, "name": "train", "uid": "u"}
+    target = {"apiVersion": kind.api_version, "kind": kind.kind, "name": "train", "uid": "u"}
     return made(kinds.COMMANDS, "wish", action=action, target=target)
 
 
@@ -418,9 +418,14 @@ OTHERS: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
     },
     kinds.COMMANDS: {
         "for-a-job": ("", command("AbortJob")),
-        "for-a-queue": ("", command("CloseQueue", "Queue")),
+        "for-a-queue": ("", command("CloseQueue", kinds.QUEUES)),
         "for-nobody": ("target", made(kinds.COMMANDS, "wish", action="AbortJob")),
-        "for-a-node": ("target.kind", command("AbortJob", "Node")),
+        "for-a-node": ("target.kind", command("AbortJob", kinds.NODES)),
+        "for-a-podgroup": ("target.kind", command("AbortJob", kinds.POD_GROUPS)),
+        "for-a-job-of-kubernetes": (
+            "target.apiVersion",
+            command("AbortJob", kinds.KUBERNETES_JOBS),
+        ),
         "an-unknown-action": ("action", command("Explode")),
     },
 }

@@ -24,9 +24,11 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
     if at is not None and now < at:
         return ()
     target = order.target
-    what = "job" if target is None else target.kind.lower()
-    name = "" if target is None else target.name
-    text = f"{order.action} for {what} {name}: there is no such {what}"
+    name = "nothing" if target is None else f"{target.kind} {target.name}"
+    if view.target_of(order) is None:
+        text = f"{order.action} for {name}: commands are obeyed for Jobs and Queues"
+    else:
+        text = f"{order.action} for {name}: there is none"
     said = ("CommandRefused", text, now)
     delete = commands.Delete(
         kind=kinds.COMMANDS,
@@ -53,6 +55,6 @@ def _pending(picture: view.View, key: str) -> Command | None:
         return None
     target = view.target_of(order)
     if target is None:
-        return None
+        return order  # of a kind that nobody obeys commands for
     kind = kinds.JOBS if target.kind == "job" else kinds.QUEUES
     return order if picture.state(kind, target.key) is None else None

@@ -1,0 +1,77 @@
+"""What is measured of jobs, flows and queues, with the names that dashboards of the field know;
+docs/metrics.md. Series are of queues and namespaces, never of single jobs: those stand in
+``batch.events``."""
+
+from collections import Counter
+from datetime import datetime
+
+import msgspec
+from opentelemetry import metrics
+
+from stromboli.controller.core import queue_counts, view
+from stromboli.shared import telemetry
+from stromboli.shared.api import core, flow, meta
+from stromboli.shared.messages import batch as messages
+
+
+class Instruments:
+    """Of one meter."""
+
+    def __init__(self, meter: metrics.Meter = telemetry.meter) -> None:
+        # No counters: their names would be given another ending.
+        self._jobs = {
+            phase: meter.create_up_down_counter(
+                f"volcano_job_{phase.lower()}_phase_count", description=f"Jobs that came to {phase}"
+            )
+            for phase in ("Completed", "Failed")
+        }
+        self._flows = {
+            phase: meter.create_up_down_counter(
+                f"volcano_jobflow_{phase.lower()}_phase_count",
+                description=f"Flows that came to {phase}",
+            )
+            for phase in ("Succeed", "Failed")
+        }
+        self._groups = {
+            phase: meter.create_gauge(
+                f"volcano_queue_pod_group_{phase}_count", description=f"PodGroups that are {phase}"
+            )
+            for phase in queue_counts.COUNTED
+        }
+        self._to_pod = meter.create_histogram(
+            "volcano_controller_job_to_pod_creation_latency_milliseconds",
+            description="From a job's creation to that of each of its pods",
+        )
+
+    def told(self, picture: view.View, message: msgspec.Struct) -> None:
+        """A fact about a job was told."""
+        if isinstance(message, messages.JobPhaseChanged) and message.after in self._jobs:
+            job = picture.job(message.job)
+            queue = "" if job is None else job.spec.queue
+            self._jobs[message.after].add(1, {"queue_name": queue})
+
+    def created(self, picture: view.View, written: meta.Object, now: datetime) -> None:
+        """An object was made."""
+        key = view.job_of(written) if isinstance(written, core.Pod) else None
+        job = None if key is None else picture.job(key)
+        if job is not None and job.metadata.creation_timestamp is not None:
+            self._to_pod.record(1000 * (now - job.metadata.creation_timestamp).total_seconds())
+
+    def changed(self, before: object, written: meta.Object) -> None:
+        """An object was patched; ``before``: as it was known."""
+        if not isinstance(written, flow.JobFlow):
+            return
+        phase = written.status.state.phase
+        was = before.status.state.phase if isinstance(before, flow.JobFlow) else ""
+        if phase != was and phase in self._flows:
+            self._flows[phase].add(1, {"jobflow_namespace": written.metadata.namespace})
+
+    def counted(self, picture: view.View, queue: str) -> None:
+        """A queue's numbers were looked at."""
+        phases = Counter(phase.lower() for phase in picture.books.phases(queue))
+        for phase, gauge in self._groups.items():
+            gauge.set(phases[phase], {"queue_name": queue})
+
+
+OWN = Instruments()
+"""Of this process."""
