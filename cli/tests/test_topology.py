@@ -10,6 +10,7 @@ from stromboli.shared.api import topology as api
 from stromboli.testkit import builders
 
 GPUS = {usage.GPU: "8"}
+OUTSIDE = "in no HyperNode, so that no gang that must lie near together goes there"
 
 
 def member(type_: str, name: str) -> api.Member:
@@ -64,7 +65,7 @@ def test_each_level_says_what_is_free_in_it() -> None:
         "    r2   tier 1 rack   1 nodes, 1 idle   "
         "free: 8 of 8 CPU, 16Gi of 16Gi memory, 8 of 8 GPU",
     ]
-    assert complaints == []
+    assert complaints == [f"{OUTSIDE}: n4"]
 
 
 def test_nodes_are_shown_where_they_lie() -> None:
@@ -79,7 +80,10 @@ def test_nodes_are_shown_where_they_lie() -> None:
 def test_what_makes_no_sense_is_said() -> None:
     """The scheduler goes by the same tree."""
     root, complaints = topology.places(seen(hyper_node("r3", 1, "Node", "n1")))
-    assert complaints == ["node n1 is a member of r1 and of r3: it counts for none of them"]
+    assert complaints == [
+        "node n1 is a member of r1 and of r3: it counts for none of them",
+        f"{OUTSIDE}: n1, n4",
+    ]
     assert msgspec.to_builtins(root)["nodes"] == 4
 
 

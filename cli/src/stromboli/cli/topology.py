@@ -82,7 +82,17 @@ def places(seen: usage.Seen, *, with_nodes: bool = False) -> tuple[Place, list[s
             made[found.homes[name]].inside.append(own)
         for at in _upwards(found, found.homes[name]):
             made[at].take(held.get(name, {}), has)
-    return made[network.ROOT_INDEX], list(found.complaints)
+    return made[network.ROOT_INDEX], [*found.complaints, *_outside(seen, found)]
+
+
+def _outside(seen: usage.Seen, found: network.Layout) -> Iterator[str]:
+    """Nodes in no HyperNode, where there are any HyperNodes."""
+    outside = sorted(name for name, at in found.homes.items() if at == network.ROOT_INDEX)
+    if seen.hyper_nodes and outside:
+        named = ", ".join(outside[: network.NAMED])
+        more = len(outside) - network.NAMED
+        listed = f"{named} and {more} more" if more > 0 else named
+        yield f"in no HyperNode, so that no gang that must lie near together goes there: {listed}"
 
 
 def _upwards(found: network.Layout, at: int) -> Iterator[int]:
