@@ -6,7 +6,9 @@ import contextlib
 import io
 import json
 import logging
+import os
 import re
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,9 @@ from stromboli.testkit.real_system import Service
 
 pytest_plugins = ["stromboli.testkit.parts.fixtures"]
 
-README = Path(__file__).parents[2] / "services" / "admission" / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "services" / "admission" / "README.md"
+PRODUCER = ROOT / "examples" / "producer.py"
 SPANS_WITHIN_S = 60
 
 
@@ -46,6 +50,7 @@ class Cell(msgspec.Struct):
     bus: port.Bus
     put: Any
     written: Any
+    name: str = ""
 
 
 # --- one process -----------------------------------------------------------------------------
@@ -224,7 +229,7 @@ async def real_cell(
             name = topics.SUBMISSIONS.full_name(cell)
             await producer.send_and_wait(name, value, headers=pairs)
 
-        yield Cell(admission.url, scene, tokens, bus, put, admission.process.logged)
+        yield Cell(admission.url, scene, tokens, bus, put, admission.process.logged, cell)
 
 
 @pytest.mark.real
@@ -238,9 +243,30 @@ async def test_rights_are_named_and_no_token_is_left_on_the_real_parts(
         await leaks.through_the_command_line(cell, tmp_path)
         await leaks.through_kafka(cell)
         spans = await collector.until(b"take submission", b"submit")
+        await the_example_hands_in(real_parts, cell, tmp_path)
         await leaks.none_left(cell, spans)
         assert "submission answered" in cell.written()
         await everything_is_readable(real_parts, cell)
+
+
+async def the_example_hands_in(parts: real.RealParts, cell: Cell, folder: Path) -> None:
+    """It ends well once its own submission is answered, and prints the answer."""
+    file = folder / "job.yaml"
+    file.write_text(json.dumps(leaks.job("of-the-example", cell.scene.blue)))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(PRODUCER),
+        str(file),
+        parts.kafka_bootstrap,
+        cell.name,
+        env={**os.environ, "STROM_TOKEN": cell.tokens["ann", OTHER_AUDIENCE]},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(SPANS_WITHIN_S):
+        said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()
+    assert f"{cell.scene.blue}/of-the-example" in said.decode()
 
 
 async def everything_is_readable(parts: real.RealParts, cell: Cell) -> None:
