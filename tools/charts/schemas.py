@@ -32,6 +32,7 @@ OWN = frozenset(
         "instance", "scheduler_names", "health_host", "health_port", "rest_host", "rest_port",
         "webhook_host", "webhook_port", "certificate_file", "key_file", "certificate_secret",
         "certificate_names", "webhook_configuration", "resource_groups_file", "configuration",
+        "rival_leases",
         "agents_account", "agents_audience", "agents_host", "agents_port",
         "agents_certificate_file", "agents_key_file", "node", "monitor", "token_file", "ca_file",
         "sysfs", "kubelet",
@@ -188,6 +189,7 @@ _OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
         },
         "controller": {"ownerReferencesPermissionEnforcement": _FLAG},
         "monitor": {
+            "rivalLeases": _list({"type": "string", "pattern": "^[^/=]+/[^/=]+=[^/=]+$"}),
             "agent": _object(
                 {
                     "enabled": _FLAG,
@@ -201,7 +203,7 @@ _OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
                     "nodeSelector": _map(_TEXT),
                     "tolerations": _list(_ANY),
                 }
-            )
+            ),
         },
         "scheduler": {"configuration": {"type": "string", "minLength": 1}},
     }

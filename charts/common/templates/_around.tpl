@@ -156,3 +156,15 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ include "com
 subjects:
   - {kind: ServiceAccount, name: {{ include "common.account" . | quote }}, namespace: {{ .root.Release.Namespace | quote }}}
 {{- end -}}
+
+{{/* Of several replicas one acts: it holds a Lease of the release's namespace. A right to create
+     cannot be held to a name. */}}
+{{- define "common.leaseRules" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ printf "stromboli-%s-%s" .root.Values.global.cell .service | quote }}]
+  verbs: [get, patch]
+{{- end -}}

@@ -39,10 +39,10 @@ class KafkaBus:
             await client.start()
             await layout.ensured(client, self._given)
         except clients.TROUBLE as error:
-            await client.close()
+            await clients.closed(client, self._given.close_timeout_s)
             raise clients.translated(what, error) from error
         except BaseException:
-            await client.close()
+            await clients.closed(client, self._given.close_timeout_s)
             raise
         self._admin = client
         return self
@@ -57,7 +57,7 @@ class KafkaBus:
         writers, self._writers = self._writers, []
         await asyncio.gather(*(opened.close() for opened in writers))
         if client is not None:
-            await client.close()
+            await clients.closed(client, self._given.close_timeout_s)
 
     async def open_writer(self, service: topics.Service, instance: str) -> writer.KafkaWriter:
         """See ``port.Bus.open_writer``. Raises UnavailableError."""

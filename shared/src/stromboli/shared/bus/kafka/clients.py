@@ -3,13 +3,13 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import aiokafka
 import aiokafka.errors as kafka_errors
 import structlog
-from aiokafka import helpers
+from aiokafka import admin, helpers
 
 from stromboli.shared import errors, runtime
 from stromboli.shared.bus.kafka import settings
@@ -19,6 +19,8 @@ PARTITION = 0
 """The one partition of every topic."""
 RETRY_MS = 100
 """Pause of aiokafka between its own tries."""
+GOODBYE_S = 0.02
+"""What a closed connection has for the goodbyes of TLS: more than its answer takes."""
 
 _log = structlog.get_logger(__name__)
 # aiokafka logs a line at every try while a broker is away, ten a second and client; we say once
@@ -104,18 +106,13 @@ async def patiently(what: str, call: Callable[[], Awaitable[T]]) -> T:
 
 async def stopped(consumer: aiokafka.AIOKafkaConsumer, timeout_s: float) -> None:
     """Close a consumer; after ``timeout_s``, or when cancelled, without its farewell."""
-    # In a task of its own: aiokafka lets the cancellation of its inner tasks escape from stop()
-    # while a fetch waits for its next try, and that is not to be taken for ours.
-    stopping = asyncio.ensure_future(consumer.stop())
-    try:
-        await asyncio.wait([stopping], timeout=timeout_s)
-    finally:
-        is_clean = stopping.done() and not stopping.cancelled() and not stopping.exception()
-        if not is_clean:
-            stopping.cancel()
-            await asyncio.wait([stopping])
-            await consumer._client.close()
-            _log.info("reader closed without farewell")
+    if await _ended(consumer.stop(), consumer._client, timeout_s) is not None:
+        _log.info("reader closed without farewell")
+
+
+async def closed(client: admin.AIOKafkaAdminClient, timeout_s: float) -> None:
+    """Close an administrator's client; after ``timeout_s`` without its farewell."""
+    await _ended(client.close(), client._client, timeout_s)
 
 
 async def discarded(producer: aiokafka.AIOKafkaProducer, timeout_s: float) -> None:
@@ -125,11 +122,10 @@ async def discarded(producer: aiokafka.AIOKafkaProducer, timeout_s: float) -> No
     """
     is_closed = False
     try:
-        async with asyncio.timeout(timeout_s):
-            await producer.stop()
-        is_closed = True
-    except TROUBLE as error:
-        _log.warning("writer cut off", reason=str(error) or type(error).__name__)
+        reason = await _ended(producer.stop(), producer.client, timeout_s)
+        is_closed = reason is None
+        if reason is not None:
+            _log.warning("writer cut off", reason=reason)
     finally:
         if not is_closed:
             await _cut_off(producer)
@@ -143,4 +139,50 @@ async def _cut_off(producer: aiokafka.AIOKafkaProducer) -> None:
     while task is not None and not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=0.1)
-    await producer.client.close()
+    await _hung_up(producer.client)
+
+
+async def _ended(end: Coroutine[Any, Any, None], client: Any, timeout_s: float) -> str | None:
+    """Close what ``client`` connects; None once that is done, else why it was cut short.
+
+    In a task of its own: aiokafka lets the cancellation of its inner tasks escape from there while
+    a fetch waits for its next try, and that is not to be taken for ours. Over TLS it waits for
+    the broker's goodbye, which does not come: what has been closed by us is hung up.
+    """
+    ending = asyncio.ensure_future(end)
+    lines = _lines(client)
+    now = asyncio.get_running_loop().time
+    until = now() + timeout_s
+    try:
+        while not ending.done() and now() < until:
+            await asyncio.wait([ending], timeout=GOODBYE_S)
+            for line in lines:
+                if line.is_closing():
+                    line.abort()
+    finally:
+        is_over = ending.done()
+        if not is_over or ending.cancelled() or ending.exception():
+            ending.cancel()
+            await asyncio.wait([ending])
+            await _hung_up(client)
+    if not is_over:
+        return f"not done within {timeout_s} s"
+    if ending.cancelled():
+        return "ended within"
+    error = ending.exception()
+    return None if error is None else str(error) or type(error).__name__
+
+
+async def _hung_up(client: Any) -> None:
+    """Close all connections at once, whatever aiokafka has made of the wait for that."""
+    lines = _lines(client)
+    closing = asyncio.ensure_future(client.close())
+    for line in lines:
+        line.abort()
+    await asyncio.wait([closing])
+    if not closing.cancelled():
+        closing.exception()  # looked at, so that nobody is told of it
+
+
+def _lines(client: Any) -> list[asyncio.WriteTransport]:
+    return [line._writer.transport for line in client._conns.values() if line._writer is not None]

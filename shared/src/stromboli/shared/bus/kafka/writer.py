@@ -250,7 +250,7 @@ class KafkaWriter:
         try:
             await clients.patiently(f"open writer {self._service}", producer.start)
         except BaseException:
-            await producer.stop()
+            await clients.discarded(producer, self._given.close_timeout_s)
             raise
         return producer
 

@@ -58,7 +58,7 @@ class Kafka(Part):
 
     def properties(self) -> dict[str, str]:
         """The broker's configuration file as a mapping."""
-        listener, controller = (f"{ports.LOOPBACK}:{port}" for port in self.ports)
+        listener, controller = (f"{ports.LOOPBACK}:{port}" for port in self.ports[:2])
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -90,6 +90,10 @@ class Kafka(Part):
             "log.cleaner.backoff.ms": "1000",
         }
 
+    def accounts(self) -> list[str]:
+        """Options of the formatter that make accounts; this broker has none."""
+        return []
+
     async def prepare(self) -> None:
         """Write the configuration and, the first time, format the data directory (1 s)."""
         lines = (f"{key}={value}\n" for key, value in self.properties().items())
@@ -102,8 +106,9 @@ class Kafka(Part):
         return self.state / "server.properties"
 
     async def _format(self) -> None:
-        arguments = ("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._file))
-        formatter = Process("kafka-format", self._java(*arguments), self.state / "format.log")
+        arguments = ("format", "-t", CLUSTER_ID, "-c", str(self._file), *self.accounts())
+        command = self._java("kafka.tools.StorageTool", *arguments)
+        formatter = Process("kafka-format", command, self.state / "format.log")
         formatter.start()
         try:
             async with asyncio.timeout(FORMAT_TIMEOUT_S):

@@ -32,6 +32,12 @@ CONTROLLERS = (
     "resourcequota-controller",
     "persistentvolume-binder-controller",
 )
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata"}],
+}
 CLIENT_ERRORS = (aiohttp.ClientError, TimeoutError, ApiError, OSError)
 
 
@@ -105,10 +111,15 @@ class ApiServer(Part):
         etcd: Etcd,
         *,
         users: Sequence[User] = (),
+        audited: bool = False,
         detached: bool = False,
     ) -> None:
-        """Describe a server over `etcd`; an admin and the parts' own users are added to `users`."""
+        """Describe a server over `etcd`; an admin and the parts' own users are added to `users`.
+
+        `audited`: who asked for what, and whether it was allowed, stands in `audit_log`.
+        """
         super().__init__(state, detached=detached)
+        self._audited = audited
         self._tools = tools
         self._etcd = etcd
         own = (User(name, (MASTERS,)) for name in (ADMIN, CONTROLLER_MANAGER, KWOK))
@@ -123,6 +134,11 @@ class ApiServer(Part):
     def ca_file(self) -> Path:
         """The PEM file that verifies its certificate; the same over restarts."""
         return self._certificates / "apiserver.crt"
+
+    @property
+    def audit_log(self) -> Path:
+        """A JSON event of audit.k8s.io/v1 a line, if `audited`."""
+        return self.state / "audit.jsonl"
 
     @property
     def _certificates(self) -> Path:
@@ -157,6 +173,12 @@ class ApiServer(Part):
             for user in self.users.values()
         )
         _write_private(self.state / "tokens.csv", "".join(lines))
+        if self._audited:
+            self._audit_policy.write_text(json.dumps(AUDIT_POLICY))
+
+    @property
+    def _audit_policy(self) -> Path:
+        return self.state / "audit-policy.json"
 
     def command(self) -> list[str]:
         """The API server's command line."""
@@ -182,7 +204,13 @@ class ApiServer(Part):
             "--profiling=false",
             # Else a stop waits up to a minute for open watches instead of ending them.
             "--shutdown-watch-termination-grace-period=1s",
+            *self._audit(),
         ]
+
+    def _audit(self) -> list[str]:
+        if not self._audited:
+            return []
+        return [f"--audit-policy-file={self._audit_policy}", f"--audit-log-path={self.audit_log}"]
 
     async def is_ready(self) -> bool:
         """True once all its start hooks have run: RBAC's roles and default namespaces exist."""
