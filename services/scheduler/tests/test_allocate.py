@@ -1,6 +1,7 @@
 """Enqueue, allocate and backfill: who gets in, who gets nodes, who gets what is left."""
 
 import msgspec
+import pytest
 
 from services.scheduler.tests import sessions, usual
 from stromboli.scheduler.core import simulate
@@ -45,6 +46,25 @@ def test_a_gang_is_promised_what_is_being_released() -> None:
     statuses = [task.status for task in decided.jobs["default/a"].tasks.values()]
     assert sorted(statuses) == [model.Status.ALLOCATED, model.Status.PIPELINED]
     assert simulate.outcome("", decided).pipelined["default/a"] != {}
+
+
+@pytest.mark.parametrize(
+    "device", ["nvidia.com/gpu", "huawei.com/Ascend910", "xilinx.com/fpga-u250", "rdma/hca"]
+)
+def test_whatever_a_device_plugin_offers_is_counted(device: str) -> None:
+    """Two nodes of four and three: a gang of threes takes one on each, a third finds none whole."""
+    decided = usual.closed(
+        builders.make_node("n1", extra={device: 4}),
+        builders.make_node("n2", extra={device: 3}),
+        builders.make_node("n3"),
+        *usual.gang("a", 2, extra={device: 3}),
+        *usual.gang("b", 1, extra={device: 2}),
+    )
+    assert set(usual.binds(decided).items()) in (
+        {("a-0", "n1"), ("a-1", "n2")},
+        {("a-0", "n2"), ("a-1", "n1")},
+    )
+    assert f"3 Insufficient {device}" in decided.jobs["default/b"].explain()
 
 
 def test_a_role_that_failed_stops_the_gang_only_where_it_is_needed() -> None:
