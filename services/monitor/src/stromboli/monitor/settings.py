@@ -42,7 +42,7 @@ class Settings(MonitorSettings, frozen=True, kw_only=True):
     health_port: int = 8482
     agents_host: str = "0.0.0.0"
     """Agents come from all nodes."""
-    agents_port: int = 8483
+    agents_port: int = 8484
     agents_certificate_file: str = ""
     """Agents are served with this certificate; without one tokens travel in the clear, which are
     good for reports about one node and nothing else."""

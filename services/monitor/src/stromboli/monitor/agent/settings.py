@@ -8,7 +8,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str = ""
     """The name of this node: from the pod's ``spec.nodeName``."""
-    monitor: str = "http://stromboli-monitor:8482"
+    monitor: str = "http://stromboli-monitor:8484"
     """Where the monitor takes reports."""
     token_file: str = "/var/run/secrets/stromboli/token"
     """The service account's token, made for the monitor alone; empty for none."""
