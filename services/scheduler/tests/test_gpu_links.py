@@ -8,20 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.scheduler.tests.machines import CUBE_MESH
 from stromboli.scheduler.core import gpu_links
 from stromboli.testkit import depth
 
 EXAMPLES = 200
-
-CUBE_MESH = {  # The eight V100 of a DGX-1V: NVLinks between each two, quads 0-3 and 4-7.
-    (0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2,
-    (1, 2): 2, (1, 3): 1, (1, 5): 2,
-    (2, 3): 2, (2, 6): 1,
-    (3, 7): 1,
-    (4, 5): 1, (4, 6): 1, (4, 7): 2,
-    (5, 6): 2, (5, 7): 1,
-    (6, 7): 2,
-}  # fmt: skip
 
 
 def table(pairs: dict[tuple[int, int], int], size: int) -> list[list[int]]:

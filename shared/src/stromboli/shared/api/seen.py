@@ -13,15 +13,7 @@ from stromboli.shared import keys
 from stromboli.shared.api import core, kinds, meta, resource, scheduling
 from stromboli.shared.api.kinds import Kind
 
-KINDS: tuple[Kind[meta.Object], ...] = (
-    kinds.NODES,  # type: ignore[assignment]  # Kind is read-only in its object
-    kinds.NAMESPACES,
-    kinds.PRIORITY_CLASSES,
-    kinds.QUEUES,
-    kinds.HYPER_NODES,
-    kinds.NUMA_TOPOLOGIES,
-    kinds.RESOURCE_QUOTAS,
-    kinds.DISRUPTION_BUDGETS,
+CLAIMS: tuple[Kind[Any], ...] = (
     kinds.STORAGE_CLASSES,
     kinds.PERSISTENT_VOLUMES,
     kinds.PERSISTENT_VOLUME_CLAIMS,
@@ -31,6 +23,19 @@ KINDS: tuple[Kind[meta.Object], ...] = (
     kinds.DEVICE_CLASSES,
     kinds.RESOURCE_SLICES,
     kinds.RESOURCE_CLAIMS,
+)
+"""What decides on pods' volumes and devices."""
+
+KINDS: tuple[Kind[Any], ...] = (
+    kinds.NODES,
+    kinds.NAMESPACES,
+    kinds.PRIORITY_CLASSES,
+    kinds.QUEUES,
+    kinds.HYPER_NODES,
+    kinds.NUMA_TOPOLOGIES,
+    kinds.RESOURCE_QUOTAS,
+    kinds.DISRUPTION_BUDGETS,
+    *CLAIMS,
     kinds.NODE_SHARDS,
     kinds.POD_GROUPS,
     kinds.PODS,

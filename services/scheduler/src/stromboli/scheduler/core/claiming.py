@@ -14,20 +14,10 @@ from stromboli.scheduler.core import decided
 from stromboli.scheduler.core.framework import surroundings
 from stromboli.shared import keys, snapshot, topics
 from stromboli.shared.api import kinds, meta, resource, storage
+from stromboli.shared.api import seen as api_seen
 from stromboli.shared.messages import scheduling
 
-KINDS: tuple[kinds.Kind[Any], ...] = (
-    kinds.STORAGE_CLASSES,
-    kinds.PERSISTENT_VOLUMES,
-    kinds.PERSISTENT_VOLUME_CLAIMS,
-    kinds.CSI_NODES,
-    kinds.CSI_DRIVERS,
-    kinds.CSI_STORAGE_CAPACITIES,
-    kinds.DEVICE_CLASSES,
-    kinds.RESOURCE_SLICES,
-    kinds.RESOURCE_CLAIMS,
-)
-TOPICS = tuple(topics.SNAPSHOTS[kind] for kind in KINDS)
+TOPICS = tuple(topics.SNAPSHOTS[kind] for kind in api_seen.CLAIMS)
 
 
 class Claiming:

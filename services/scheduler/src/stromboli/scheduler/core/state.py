@@ -21,6 +21,7 @@ from stromboli.scheduler.core import claiming, decided, pace, parking, told, wak
 from stromboli.scheduler.core.framework import jobs, world
 from stromboli.shared import envelope, errors, snapshot, topics
 from stromboli.shared.api import core, kinds, scheduling
+from stromboli.shared.api import seen as api_seen
 from stromboli.shared.messages import base, cluster, node_topology
 from stromboli.shared.messages import scheduling as messages
 
@@ -44,20 +45,7 @@ FOLDED: tuple[topics.Topic, ...] = (
 )
 """The topics this picture is made of."""
 
-KINDS: tuple[kinds.Kind[Any], ...] = (
-    kinds.NODES,
-    kinds.NAMESPACES,
-    kinds.PODS,
-    kinds.POD_GROUPS,
-    kinds.QUEUES,
-    kinds.PRIORITY_CLASSES,
-    kinds.HYPER_NODES,
-    kinds.NUMA_TOPOLOGIES,
-    kinds.RESOURCE_QUOTAS,
-    kinds.DISRUPTION_BUDGETS,
-    *claiming.KINDS,
-    kinds.NODE_SHARDS,
-)
+KINDS = api_seen.KINDS
 """What the monitor must have seen before anything is decided."""
 
 _MESSAGES = (topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS, topics.TOPOLOGY)
@@ -268,7 +256,7 @@ class State:
                 | kinds.NODE_SHARDS
             ):
                 self._surround(change)
-            case kind if kind in claiming.KINDS:
+            case kind if kind in api_seen.CLAIMS:
                 self.claiming.follow(kind, change.key)
                 self._wake_for_waiting()
             case kinds.NAMESPACES:
