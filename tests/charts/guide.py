@@ -1,14 +1,12 @@
-"""The blocks of docs/install.md, which tests run as they stand there."""
+"""The blocks of docs/install.md, and of pages beside it, which tests run as they stand there."""
 
 import re
 
 from tests.charts.helm import ROOT
 
-GUIDE = ROOT / "docs/install.md"
 
-
-def block(name: str) -> str:
+def block(name: str, page: str = "install.md") -> str:
     """The block whose fence says ``name`` behind its language."""
-    found = re.findall(rf"^```\w+ {re.escape(name)}\n(.*?)^```$", GUIDE.read_text(), re.M | re.S)
-    (text,) = found
-    return str(text)
+    text = (ROOT / "docs" / page).read_text()
+    (found,) = re.findall(rf"^```\w+ {re.escape(name)}\n(.*?)^```$", text, re.M | re.S)
+    return str(found)

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from tests.charts.helm import Object
+from stromboli.shared.api import kinds
+from tests.charts.helm import ROOT, Object
+
+_TABLE = ROOT / "services/admission/README.md"
 
 
 class Right(msgspec.Struct, frozen=True, order=True):
@@ -42,6 +45,24 @@ def given(roles: Iterable[Object]) -> set[Right]:
             rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", [""])
         )
     }
+
+
+def documented() -> set[Right]:
+    """What admission needs where REST is open, as the table of its own page says it."""
+    found = set()
+    for line in _TABLE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) != 4 or "`" not in cells[1] or not set(cells[2].split(", ")) <= VERBS:
+            continue
+        groups = [cell.strip("`").replace("core", "") for cell in cells[0].split(", ")]
+        for resource in (cell.strip("`") for cell in cells[1].split(", ")):
+            of = {kind.group for kind in kinds.BY_NAME.values() if kind.plural == resource}
+            (group,) = of & set(groups) or groups
+            found |= {Right(group, resource, verb) for verb in cells[2].split(", ")}
+    return found
+
+
+VERBS = frozenset({"get", "list", "watch", "create", "patch", "delete"})
 
 
 def bound(objects: Sequence[Object], account: str) -> list[Object]:

@@ -6,16 +6,18 @@ that the charts give them.
 
 import asyncio
 import json
+import ssl
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 import pytest_asyncio
 
 from stromboli.shared.api import kinds
 from stromboli.shared.bus.kafka import KafkaSettings, clients
-from stromboli.testkit.parts import kubernetes, tools
+from stromboli.testkit.parts import kubernetes, ports, tools
 from tests.charts import drive, guide, helm, rights, world
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -245,6 +247,7 @@ async def test_every_object_is_taken_by_a_server_side_dry_run(
         ["--set-json", f"admission.resourceGroups={groups}"],
         policies,
         ["--set", "controller.ownerReferencesPermissionEnforcement=true"],
+        ["--set", "admission.rest.enabled=true"],
     ):
         objects = helm.rendered("stromboli", *world.TRIAL, *options, release="other")
         file = installed.state / "other.json"
@@ -277,3 +280,55 @@ for way in mutating validating; do
     --output 'jsonpath={.webhooks[*].clientConfig.caBundle}{"\\n"}'
 done
 """
+
+
+OPENED = {
+    "create subjectaccessreviews.authorization.k8s.io",
+    "create tokenreviews.authentication.k8s.io",
+    "list jobs.batch.volcano.sh",
+}
+"""What the requests below take. Each other route has tests of its own, and its right a line in the
+table of admission's page, which the chart is compared with."""
+
+
+@in_one_loop
+async def test_rest_as_the_guide_opens_it_does_for_tenants_what_they_may(
+    running: world.Services, driven: list[rights.Asked]
+) -> None:
+    """Under the chart's certificate, settings and rights; after all that runs without them."""
+    plane = running.plane
+    await running.lead(here=False)
+    notes = plane.sh(guide.block("rest"))
+    whole = "helm install whole charts/stromboli --dry-run --take-ownership"
+    options = " ".join(("-n stromboli", *world.TRIAL, "--set admission.rest.enabled=true"))
+    for said, name in ((notes, "stromboli"), (plane.sh(f"{whole} {options}"), "whole")):
+        assert f"REST: https://{name}-admission.stromboli:8480" in said
+    await running.follow("admission")
+    await running.lead(here=True)
+    (plane.state / "tenant.yaml").write_text(guide.block("tenant", "accounts.md"))
+    plane.sh(
+        "kubectl create namespace vision\n"
+        "for who in trainer stranger; do kubectl -n vision create serviceaccount $who; done\n"
+        f"kubectl apply -f {plane.state}/tenant.yaml"
+    )
+    trusted = plane.sh(guide.block("authority") + "cat stromboli.crt")
+    address = f"{ports.LOOPBACK}:{running.pods['admission'].port('rest')}"
+    reach = guide.block("reach").replace("stromboli-admission.stromboli:8480", address)
+    assert reach.count(address) == 1
+    plane.sh(reach)
+
+    stranger = plane.sh("kubectl create token stranger -n vision --audience stromboli").strip()
+    context = ssl.create_default_context(cadata=trusted)
+    url = f"https://{address}/v1/namespaces/vision/jobs"
+    async with aiohttp.ClientSession() as session:
+        for headers, status in (({"Authorization": f"Bearer {stranger}"}, 403), ({}, 401)):
+            async with session.get(url, headers=headers, ssl=context) as answer:
+                assert answer.status == status, await answer.text()
+
+    user = world.account("admission")
+    mine = [each for each in rights.asked(plane.api_server.audit_log) if each.user == user]
+    assert [str(each.right) for each in mine if not each.is_allowed] == []
+    given = rights.given(rights.bound(running.objects, "stromboli-admission"))
+    unused = {str(right) for right in rights.unused(given, mine)}
+    untried = {str(right) for right in rights.documented()} - OPENED
+    assert unused <= untried

@@ -3,7 +3,7 @@
 import pytest
 
 from stromboli.testkit.parts import tools
-from tests.charts import helm
+from tests.charts import helm, rights
 
 pytestmark = pytest.mark.real
 TRIAL = ("--set", "global.kafka.trial=true")
@@ -37,6 +37,8 @@ def test_a_chart_has_nothing_to_complain_about(chart: str, real_tools: tools.Too
         ("controller", ("--set", "settings.kafka=x"), "'kafka' not allowed"),
         ("admission", ("--set", "certificate.by=me"), "must be one of 'own', 'cert-manager'"),
         ("stromboli", ("--set", "admission.judgedBy=me"), "at '/judgedBy': value must be one of"),
+        ("admission", ("--set", "rest.enabled=maybe"), "at '/rest/enabled': got string"),
+        ("admission", ("--set", "settings.accounts=true"), "'accounts' not allowed"),
         (
             "stromboli",
             ("--set", "global.kafka.security=TLS"),
@@ -183,3 +185,69 @@ def test_a_whole_number_is_written_in_full(real_tools: tools.Tools) -> None:
     objects = helm.rendered("admission", *helm.BROKERS, "--set", "settings.attempts_kept=1000000")
     (container,) = helm.the(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     assert {"name": "STROM_ADMISSION_ATTEMPTS_KEPT", "value": "1000000"} in container["env"]
+
+
+OPEN = ("--set", "rest.enabled=true")
+
+
+def test_rest_is_closed_unless_it_is_opened(whole: list[helm.Object]) -> None:
+    """No setting, no port, no right of it: what listens does so on the pod's loopback alone."""
+    deployment = helm.the(whole, "Deployment", "-admission")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    names = {each["name"] for each in container["env"]}
+    assert not names & {"STROM_ADMISSION_ACCOUNTS", "STROM_ADMISSION_REST_HOST"}
+    assert "rest" not in [each["name"] for each in container["ports"]]
+    assert "rest" not in [
+        each["name"] for each in helm.the(whole, "Service", "-admission")["spec"]["ports"]
+    ]
+    given = rights.given(rights.bound(whole, "stromboli-admission"))
+    assert not {each.resource for each in given} & {"tokenreviews", "subjectaccessreviews", "jobs"}
+
+
+def test_an_open_rest_asks_for_accounts_at_one_port_of_pod_service_and_network(
+    real_tools: tools.Tools,
+) -> None:
+    options = (*OPEN, "--set-json", 'rest.from=[{"podSelector": {}}]')
+    objects = helm.rendered("admission", *helm.BROKERS, *options)
+    (container,) = helm.the(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    own = {each["name"]: each.get("value") for each in container["env"]}
+    assert own["STROM_ADMISSION_ACCOUNTS"] == "true"
+    assert own["STROM_ADMISSION_REST_HOST"] == "0.0.0.0"
+    number = int(own["STROM_ADMISSION_REST_PORT"])
+    assert {"name": "rest", "containerPort": number} in container["ports"]
+    served = helm.the(objects, "Service")["spec"]["ports"]
+    assert {"name": "rest", "port": number, "targetPort": "rest"} in served
+    rule = {"ports": [{"protocol": "TCP", "port": number}], "from": [{"podSelector": {}}]}
+    assert rule in helm.the(objects, "NetworkPolicy")["spec"]["ingress"]
+
+
+@pytest.mark.parametrize("by", ["own", "cert-manager"])
+def test_the_certificate_has_every_name_by_which_rest_is_reached(
+    by: str, real_tools: tools.Tools
+) -> None:
+    """And still that by which the API server calls the webhooks."""
+    objects = helm.rendered("admission", *helm.BROKERS, *OPEN, "--set", f"certificate.by={by}")
+    (container,) = helm.the(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    own = {each["name"]: each.get("value") for each in container["env"]}
+    names = (
+        own["STROM_ADMISSION_CERTIFICATE_NAMES"].split(",")
+        if by == "own"
+        else helm.the(objects, "Certificate")["spec"]["dnsNames"]
+    )
+    inside = f"{helm.the(objects, 'Service')['metadata']['name']}.batch"
+    assert {f"{inside}.svc", inside, "localhost"} <= set(names)
+
+
+def test_an_open_rest_has_the_rights_that_are_documented_and_no_other(
+    real_tools: tools.Tools,
+) -> None:
+    """Beside those of the certificate, which it shares with the webhooks."""
+    options = ("--set", "certificate.by=cert-manager")
+    objects = helm.rendered("admission", *helm.BROKERS, *OPEN, *options)
+    assert rights.given(rights.bound(objects, "stromboli-admission")) == rights.documented()
+
+
+def test_rest_without_a_certificate_is_refused_with_the_next_step(real_tools: tools.Tools) -> None:
+    options = (*OPEN, "--set", "judgedBy=policies")
+    with pytest.raises(helm.HelmError, match="take judgedBy=webhooks, or leave REST off"):
+        helm.rendered("admission", *helm.BROKERS, *options)

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from stromboli.scheduler.core.framework import reading
-from tests.charts import helm
+from stromboli.shared.api import kinds, seen
+from tests.charts import helm, rights
 from tools.charts import schemas
 
 HEALTH_PORTS = {
@@ -63,3 +64,14 @@ def test_the_trial_broker_is_the_one_that_tests_run_with() -> None:
         f"<version>{chart['appVersion']}</version>"
         in (helm.ROOT / "tools/kafka/pom.xml").read_text()
     )
+
+
+def test_rest_is_off_by_default_and_everything_it_takes_may_be_submitted() -> None:
+    """What the door takes in for somebody it may read, create and change."""
+    assert values("admission")["rest"]["enabled"] is False
+    documented = rights.documented()
+    for kind in kinds.SUBMITTED:
+        for verb in ("get", "create", "patch"):
+            assert rights.Right(kind.group, kind.plural, verb) in documented
+    for kind in seen.KINDS:
+        assert rights.Right(kind.group, kind.plural, "list") in documented

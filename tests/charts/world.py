@@ -4,6 +4,7 @@ services of it, each under its own account."""
 import asyncio
 import os
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -80,7 +81,9 @@ class ControlPlane:
             cwd=folder,
             env={
                 **os.environ,
-                "PATH": f"{self._tools.bin}:{os.environ['PATH']}",
+                "PATH": ":".join(
+                    (str(self._tools.bin), str(Path(sys.executable).parent), os.environ["PATH"])
+                ),
                 "KUBECONFIG": str(self.api_server.kubeconfig()),
                 "KAFKA_PASSWORD": broker.PASSWORD,
                 "HOME": str(folder),
@@ -136,8 +139,23 @@ class Services:
             over["STROM_KUBERNETES_KUBECONFIG"] = str(kubeconfig)
         if service == "admission":
             over["STROM_ADMISSION_CERTIFICATE_NAMES"] = ports.LOOPBACK
-            over["STROM_ADMISSION_REST_PORT"] = "0"
+            if not self._is_open():
+                over["STROM_ADMISSION_REST_PORT"] = "0"
         return over
+
+    def _is_open(self) -> bool:
+        """Whether REST has a port of its pod, as it has none by default."""
+        pod = helm.the(self.objects, "Deployment", "-admission")["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        return "rest" in [each["name"] for each in container["ports"]]
+
+    async def follow(self, service: str) -> None:
+        """Put a pod of the Deployment as it stands now in the place of the one before."""
+        await self.pods[service].stop()
+        self.objects = await self.plane.objects()
+        state = self.plane.state / f"{service}-next"
+        self.pods[service] = native.Pod(service, self.objects, state, self._over(service))
+        await self.pods[service].start()
 
     async def start(self) -> None:
         """Side by side, then let the API server find the webhooks on this machine."""

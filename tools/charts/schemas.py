@@ -30,6 +30,7 @@ SETTINGS: Mapping[str, type[msgspec.Struct]] = types.MappingProxyType(
 OWN = frozenset(
     {
         "instance", "scheduler_names", "health_host", "health_port", "rest_host", "rest_port",
+        "rest_open_to_all", "accounts",
         "webhook_host", "webhook_port", "certificate_file", "key_file", "certificate_secret",
         "certificate_names", "webhook_configuration", "resource_groups_file", "configuration",
         "rival_leases",
@@ -185,6 +186,7 @@ _OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
         "admission": {
             "certificate": _object({"by": {"enum": ["own", "cert-manager"]}}),
             "judgedBy": {"enum": ["webhooks", "policies"]},
+            "rest": _object({"enabled": _FLAG, "from": _list(_ANY)}),
             "resourceGroups": _list(_object({"resourceGroup": _TEXT}, more=True)),
         },
         "controller": {"ownerReferencesPermissionEnforcement": _FLAG},

@@ -1,10 +1,31 @@
-{{/* The names under which the API server calls the webhooks. */}}
+{{/* The names under which the API server calls the webhooks; and, with REST, those under which users
+     come: from inside the cluster, and through a port-forward. */}}
 {{- define "admission.certificateNames" -}}
 {{- $name := include "common.name" (dict "root" . "service" "admission") -}}
-{{- list (printf "%s.%s.svc" $name .Release.Namespace) | toJson -}}
+{{- $inside := printf "%s.%s" $name .Release.Namespace -}}
+{{- $names := list (printf "%s.svc" $inside) -}}
+{{- if .Values.rest.enabled -}}
+{{- $names = concat $names (list $inside $name "localhost") -}}
+{{- end -}}
+{{- $names | toJson -}}
 {{- end -}}
 
 {{/* Both webhook configurations have this name. */}}
 {{- define "admission.configuration" -}}
 {{- include "common.clusterName" (dict "root" . "service" "admission") | replace ":" "." -}}
+{{- end -}}
+
+{{/* How REST is reached, for notes. */}}
+{{- define "admission.reach" -}}
+{{- $name := include "common.name" (dict "root" . "service" "admission") -}}
+REST: https://{{ $name }}.{{ .Release.Namespace }}:8480 inside the cluster; from your machine
+
+  kubectl -n {{ .Release.Namespace }} port-forward service/{{ $name }} 8480
+  kubectl get validatingwebhookconfigurations {{ include "admission.configuration" . }} \
+    -o 'jsonpath={.webhooks[0].clientConfig.caBundle}' | base64 --decode > stromboli.crt
+  export STROM_SERVER=https://localhost:8480 STROM_CA_FILE=stromboli.crt
+  export STROM_TOKEN=$(kubectl create token ACCOUNT -n NAMESPACE --audience stromboli)
+  strom job list -n NAMESPACE
+
+docs/accounts.md has the rights that ACCOUNT needs.
 {{- end -}}
