@@ -362,3 +362,20 @@ async def test_pods_of_a_replica_set_are_placed_though_the_controller_changes(st
         await stage.cluster.delete(kind, "default", "web")
         while (found := await stage.cluster.list(kinds.POD_GROUPS)).items:
             await stage.change(kinds.POD_GROUPS, found.resource_version)
+
+
+async def test_a_gang_that_was_sent_back_is_let_in_again_whatever_was_seen_of_it(
+    stage: Stage,
+) -> None:
+    """The scheduler may know sooner than the controller that its PodGroup waits outside again."""
+    back = msgspec.json.encode({"status": {"phase": "Pending"}})
+    async with stage.controller():
+        await enqueued(stage)
+        group = await stage.group(J)
+        namespace, name = group.metadata.namespace, group.metadata.name
+        for _ in range(5):
+            await stage.cluster.patch(kinds.POD_GROUPS, namespace, name, back, patch_type="merge")
+            answer = await stage.answer(await stage.enqueue(group))
+            assert answer.enqueue == "executed"
+            raw = await stage.cluster.get(kinds.POD_GROUPS, namespace, name)
+            assert kinds.POD_GROUPS.decode(raw).status.phase == "Inqueue"

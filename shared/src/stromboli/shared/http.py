@@ -97,6 +97,7 @@ async def serving(
         ssl_context_factory=None if tls is None else (lambda _config, _default: tls),
     )
     server = _Server(config)
+    port = bound.getsockname()[1]
     task = asyncio.create_task(server.serve(sockets=[bound]))
     try:
         while not server.started:
@@ -104,7 +105,7 @@ async def serving(
                 task.result()
                 raise OSError("the HTTP server ended before it began")
             await asyncio.sleep(0.005)
-        yield bound.getsockname()[1]
+        yield port
     finally:
         server.should_exit = True
         await asyncio.shield(task)

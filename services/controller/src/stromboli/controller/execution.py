@@ -182,18 +182,20 @@ class Execution:
     async def _enqueue(self, decided: messages.StatementDecided, decision: str) -> messages.Result:
         """Write the phase and let the job's lane make its pods at the same time."""
         backoff = runtime.Backoff()
+        group = self._view.pod_group(decided.pod_group)
+        if group is None or group.status.phase not in ("", "Pending"):
+            # The scheduler may have seen more than we: that the gang was sent back outside.
+            group = await self._read_group(decided.pod_group)
         while True:
-            group = self._view.pod_group(decided.pod_group)
-            if group is None:
-                group = await self._read_group(decided.pod_group)
             if group is None or group.metadata.uid != decided.pod_group_uid:
                 return "refused"
             if group.status.phase not in ("", "Pending"):
                 return "executed"
             try:
                 await self._write_phase(group, decision)
+                return "executed"
             except (errors.ConflictError, errors.NotFoundError):
-                await self._read_group(decided.pod_group)
+                group = await self._read_group(decided.pod_group)
                 await self._patience.pause(backoff.next_s())
             except errors.PermanentError as error:
                 _log.warning("enqueue refused", pod_group=decided.pod_group, reason=error.reason)
