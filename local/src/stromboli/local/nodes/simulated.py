@@ -187,7 +187,7 @@ class Runner:
             return
 
     async def _write(self, pod: core.Pod, status: statuses.Status) -> bool:
-        """Write a status; False if the pod is another or gone."""
+        """Write a status; False if the pod is another, gone, or further than we think."""
         patch = msgspec.json.encode({"metadata": {"uid": pod.metadata.uid}, "status": status})
         write = functools.partial(
             self._cluster.patch,
@@ -201,6 +201,9 @@ class Runner:
         try:
             await runtime.persist(write, "cluster", self._health)
         except (errors.NotFoundError, errors.ConflictError):
+            return False
+        except errors.InvalidError as error:  # an old event came late: it has ended meanwhile
+            telemetry.log.warning("status refused", pod=pod.metadata.key, reason=error.reason)
             return False
         return True
 
