@@ -109,7 +109,12 @@ class Preparing:
             is_asked = is_asked or found is None
             return found
 
-        return await self._follow(look, group, turn)
+        def written() -> None:
+            # A provisioner may have given up before the claim is looked at again.
+            nonlocal is_asked
+            is_asked = True
+
+        return await self._follow(look, group, turn, written)
 
     async def _give_devices(
         self, step: messages.ClaimedDevices, bind: messages.Bind, group: str, turn: Turn
@@ -121,9 +126,13 @@ class Preparing:
         return await self._follow(look, group, turn)
 
     async def _follow(
-        self, look: Callable[[], Awaitable[preparations.Next]], group: str, turn: Turn
+        self,
+        look: Callable[[], Awaitable[preparations.Next]],
+        group: str,
+        turn: Turn,
+        written: Callable[[], None] = lambda: None,
     ) -> decisions.Answer:
-        """Look and write until there is an answer."""
+        """Look and write until there is an answer; ``written`` is told of each write."""
         backoff = runtime.Backoff()
         while True:
             try:
@@ -132,6 +141,7 @@ class Preparing:
                         return answer
                     case commands.Patch() as patch:
                         await self._write(patch, group)
+                        written()
                     case None:
                         async with turn.given_up():
                             await self._patience.pause(min(backoff.next_s(), LOOK_S))
