@@ -122,9 +122,10 @@ class Drive:
         await self.gone(kinds.JOBS, "gang")
 
     async def changes(self) -> None:
-        """A job that grows, and whose hosts' file with it; one whose pod's name somebody has
+        """A job that grows, and whose lists of hosts with it; one whose pod's name somebody has
         taken; one for which there is no node."""
-        await self.make(kinds.JOBS, "grows", spec=job_spec(runs_s=600, plugins={"svc": []}))
+        lists: Object = {"svc": [], "ssh": []}
+        await self.make(kinds.JOBS, "grows", spec=job_spec(runs_s=600, plugins=lists))
         await self.phase("grows", "Running")
         more = [{"op": "replace", "path": "/spec/tasks/0/replicas", "value": 3}]
         await self._api.patch(path(kinds.JOBS, "grows"), more, "json")

@@ -359,6 +359,16 @@ async def test_pods_of_a_replica_set_are_placed_though_the_controller_changes(st
             await stage.report(pod, "Running")
         await stage.until(kinds.POD_GROUPS, key, lambda it: it.status.phase == "Running")
     async with stage.controller():
+        now = {"metadata": {"annotations": {keys.GROUP_MIN_MEMBER: "1"}}}
+        changed = msgspec.json.encode(now)
+        await stage.cluster.patch(kind, "default", "web", changed, patch_type="merge")
+        await stage.until(kinds.POD_GROUPS, key, lambda it: it.spec.min_member == 1)
+        again = {"metadata": {"annotations": {keys.PREEMPTABLE: "true"}}}
+        changed = msgspec.json.encode(again)
+        await stage.cluster.patch(kind, "default", "web", changed, patch_type="merge")
+        await stage.until(
+            kinds.POD_GROUPS, key, lambda it: it.metadata.annotation(keys.PREEMPTABLE) == "true"
+        )
         await stage.cluster.delete(kind, "default", "web")
         while (found := await stage.cluster.list(kinds.POD_GROUPS)).items:
             await stage.change(kinds.POD_GROUPS, found.resource_version)

@@ -1,7 +1,9 @@
 """Rules of pods that belong to no job of ours: Deployments, operators, pods by themselves."""
 
 import contextlib
+import copy
 import json
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -11,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from services.controller.tests.world import KilledError, World
-from stromboli.controller.core import strays
+from stromboli.controller.core import commands, strays
 from stromboli.shared import keys, topics
-from stromboli.shared.api import core, kinds, scheduling
+from stromboli.shared.api import core, kinds, meta, scheduling
 from stromboli.testkit import builders
 from stromboli.testkit.builders import garbled, make_pod, make_queue
 
@@ -23,9 +25,16 @@ LABEL = {keys.QUEUE_NAME: "q"}
 
 
 def add_set(world: World, **annotations: str) -> None:
-    """A ReplicaSet, as its Deployment made it."""
-    metadata = {"name": "web", "namespace": "default", "uid": "set-1", "annotations": annotations}
-    world.put(kinds.REPLICA_SETS, {"metadata": metadata})
+    """A ReplicaSet, as its Deployment made or changed it."""
+    add_labelled_set(world, {}, annotations)
+
+
+def add_labelled_set(world: World, labels: dict[str, str], annotations: dict[str, str]) -> None:
+    """The same with labels of its own."""
+    metadata = {"name": "web", "namespace": "default", "uid": "set-1"}
+    world.put(
+        kinds.REPLICA_SETS, {"metadata": {**metadata, "labels": labels, "annotations": annotations}}
+    )
 
 
 def add(world: World, name: str = "web-a", owner: dict[str, Any] | None = SET, **pod: Any) -> str:
@@ -43,6 +52,10 @@ def add(world: World, name: str = "web-a", owner: dict[str, Any] | None = SET, *
 
 def group(world: World, key: str = G) -> scheduling.PodGroup:
     return world.get(kinds.POD_GROUPS, key)
+
+
+def said(world: World) -> list[commands.RecordEvent]:
+    return list(world.events.values())
 
 
 def told(world: World) -> dict[str, str | None]:
@@ -162,6 +175,161 @@ def test_the_queue_is_said_by_the_pod_else_by_its_namespace(
     add(world, annotations=annotations, labels=labels)
     world.settle()
     assert group(world).spec.queue == queue
+
+
+@pytest.mark.parametrize(
+    ("annotations", "labels"),
+    [({keys.NAMESPACE_QUEUE: "o"}, {}), ({}, {keys.QUEUE_NAME: "o"}), ({keys.QUEUE_NAME: "o"}, {})],
+)
+def test_an_owner_may_say_the_queue_for_pods_that_name_none(
+    annotations: dict[str, str], labels: dict[str, str]
+) -> None:
+    world = World()
+    metadata = {"name": "default", "annotations": {keys.NAMESPACE_QUEUE: "n"}}
+    world.put(kinds.NAMESPACES, {"metadata": metadata})
+    add_labelled_set(world, labels, annotations)
+    add(world)
+    world.settle()
+    assert group(world).spec.queue == "o"
+
+
+# What is said later
+
+
+def test_what_the_owner_says_later_holds() -> None:
+    world = World()
+    add_set(world, **{keys.GROUP_MIN_MEMBER: "5", "volcano.sh/sla-waiting-time": "1h"})
+    add(world)
+    world.settle()
+    add_set(world, **{keys.GROUP_MIN_MEMBER: "2", keys.JDB_MIN_AVAILABLE: "1"})
+    world.settle()
+    found = group(world)
+    assert (found.spec.min_member, (found.spec.min_resources or {})["cpu"]) == (2, "2")
+    assert found.metadata.annotation(keys.JDB_MIN_AVAILABLE) == "1"
+    assert found.metadata.annotation("volcano.sh/sla-waiting-time") is None
+    assert found.status.phase == "Pending"
+
+
+def test_it_holds_also_for_pods_that_run_and_what_cannot_be_read_leaves_the_gang_as_it_is() -> None:
+    world = World()
+    add_set(world, **{keys.GROUP_MIN_MEMBER: "1"})
+    add(world)
+    world.settle()
+    world.enqueue(G)
+    world.run("web-a")
+    add_set(world, **{keys.PREEMPTABLE: "true", keys.GROUP_MIN_MEMBER: "2"})
+    world.settle()
+    assert group(world).metadata.annotation(keys.PREEMPTABLE) == "true"
+    assert group(world).spec.min_member == 2
+    add_set(world, **{keys.PREEMPTABLE: "true", keys.GROUP_MIN_MEMBER: "two"})
+    world.settle()
+    assert group(world).spec.min_member == 2
+    assert any("'two' is no count of pods; 2 is taken" in it.message for it in said(world))
+
+
+def test_a_change_after_a_restart_is_followed_too() -> None:
+    world = World()
+    add_set(world)
+    add(world)
+    world.settle()
+    world.restart()
+    world.settle()
+    add_set(world, **{keys.GROUP_MIN_MEMBER: "2"})
+    world.settle()
+    assert group(world).spec.min_member == 2
+
+
+def test_an_owner_that_is_gone_takes_nothing_back() -> None:
+    world = World()
+    add_set(world, **{keys.GROUP_MIN_MEMBER: "2"})
+    add(world)
+    world.settle()
+    world.restart()
+    world.picture.note_owner("default", "set-1", None)
+    world.see()
+    world.settle()
+    assert group(world).spec.min_member == 2
+
+
+def test_old_news_of_an_owner_changes_nothing() -> None:
+    world = World()
+    add(world)
+    world.settle()
+
+    def read(version: int, least: str) -> meta.ObjectMeta:
+        return meta.ObjectMeta(
+            name="web",
+            uid="set-1",
+            resource_version=str(version),
+            annotations={keys.GROUP_MIN_MEMBER: least},
+        )
+
+    assert world.picture.note_owner("default", "set-1", read(10**6, "3"))
+    assert not world.picture.note_owner("default", "set-1", read(10**6 - 1, "2"))
+    assert not world.picture.note_owner("default", "set-1", read(10**6 + 1, "3")), "nothing new"
+    assert not world.picture.note_owner("default", "set-9", read(10**6, "3")), "of nobody's pods"
+
+
+def test_a_queue_is_followed_until_it_was_entered() -> None:
+    world = World()
+    add(world)
+    namespace: dict[str, Any] = {"name": "default", "annotations": {keys.NAMESPACE_QUEUE: "n"}}
+    world.settle()
+    assert group(world).spec.queue == "default"
+    world.put(kinds.NAMESPACES, {"metadata": namespace})
+    world.settle()
+    assert group(world).spec.queue == "n"
+    world.picture.apply(garbled(topics.NAMESPACES, "default", 10**6))
+    world.dirty |= dict.fromkeys(world.picture.items())
+    world.settle()
+    assert group(world).spec.queue == "n", "a namespace that cannot be read takes nothing back"
+    world.enqueue(G)
+    world.settle()
+    add_labelled_set(world, {keys.QUEUE_NAME: "o"}, {keys.JDB_MIN_AVAILABLE: "1"})
+    world.settle()
+    assert group(world).spec.queue == "n"
+    assert group(world).metadata.annotation(keys.JDB_MIN_AVAILABLE) == "1"
+
+
+def test_the_newest_pod_speaks_for_all() -> None:
+    """A change of the template is being rolled out."""
+    world = World()
+    add(world, "web-a", cpu="1")
+    world.settle()
+    world.now += timedelta(seconds=1)
+    add(world, "web-b", cpu="3")
+    world.settle()
+    assert (group(world).spec.min_resources or {})["cpu"] == "3"
+
+
+def test_what_a_user_changed_on_the_pod_group_stays_until_something_else_is_said() -> None:
+    world = World()
+    add_set(world, **{keys.GROUP_MIN_MEMBER: "3"})
+    add(world)
+    world.settle()
+    body = copy.deepcopy(world.objects["podgroups", G])
+    body["spec"]["minMember"] = 1
+    world.put(kinds.POD_GROUPS, body)
+    world.settle()
+    add(world, "web-b")
+    add_set(world, **{keys.GROUP_MIN_MEMBER: "3", keys.JDB_MIN_AVAILABLE: "1"})
+    world.settle()
+    assert group(world).spec.min_member == 1
+    add_set(world, **{keys.GROUP_MIN_MEMBER: "2"})
+    world.settle()
+    assert group(world).spec.min_member == 2
+
+
+def test_what_is_as_it_was_is_written_once() -> None:
+    world = World()
+    add_set(world, **{keys.GROUP_MIN_MEMBER: "2"})
+    add(world)
+    world.settle()
+    world.done.clear()
+    add_set(world, **{keys.GROUP_MIN_MEMBER: "2", "other.io/revision": "2"})
+    world.restart()
+    world.settle()
+    assert [it for it in world.done if isinstance(it, commands.Patch)] == []
 
 
 def test_the_pod_group_goes_with_the_last_pod_and_comes_with_the_next() -> None:

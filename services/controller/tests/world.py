@@ -184,8 +184,9 @@ class World:
                     (command.kind.plural, f"{command.namespace}/{command.name}")
                 )
                 is_it = owner is not None and owner["metadata"]["uid"] == command.uid
-                notes = owner["metadata"].get("annotations", {}) if owner and is_it else {}
-                self.dirty |= dict.fromkeys(self.picture.note_owner(command, notes))
+                read = _metadata(owner) if owner and is_it else None
+                found = self.picture.note_owner(command.namespace, command.uid, read)
+                self.dirty |= dict.fromkeys(found)
             case commands.Ask():
                 passed = (command.host, command.question) in self.answering
                 answer = view.Answer(passed, self.now)
@@ -278,6 +279,10 @@ class World:
         self.objects[kind.plural, key] = body
         if kind in topics.SNAPSHOTS:
             self._show(builders.observed(stored))
+        elif kind in kinds.WORKLOADS and self.picture.strays.has_owners(kind):
+            owner = stored.metadata
+            found = self.picture.note_owner(owner.namespace, owner.uid, owner)
+            self.dirty |= dict.fromkeys(found)
         if isinstance(stored, batch.Job):
             self._check_life(stored)
 
@@ -477,6 +482,10 @@ class World:
                 continue
             if getattr(command, "kind", None) is not kinds.QUEUES:
                 yield command
+
+
+def _metadata(body: Body) -> meta.ObjectMeta:
+    return kinds.metadata_of(msgspec.json.encode(body))
 
 
 KINDS: dict[str, kinds.Kind[Any]] = {

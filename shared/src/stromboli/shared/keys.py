@@ -62,6 +62,9 @@ DEVICES = PREFIX + "devices"
 """Pod annotation: the devices meant for each container (JSON: name -> resource -> ids)."""
 MADE_FOR_PODS = PREFIX + "made-for-pods"
 """PodGroup: ``true`` if it was made for pods of others, and goes with the last of them."""
+MADE_FROM = PREFIX + "made-from"
+"""PodGroup made for pods of others: what was last written on it for them (JSON), so that what they
+say anew is told from what a user changed on it."""
 
 TOOLS = PREFIX + "tools"
 """Job: tools that are to run beside it, as a JSON list."""

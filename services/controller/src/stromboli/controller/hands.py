@@ -178,8 +178,8 @@ class Hands:
                 case commands.Look():
                     found = await self.read(command.kind, command.namespace, command.name)
                     is_it = found is not None and found.metadata.uid == command.uid
-                    known = (found.metadata.annotations or {}) if found and is_it else {}
-                    self._take_in(self._view.note_owner(command, known))
+                    read = found.metadata if found is not None and is_it else None
+                    self._take_in(self._view.note_owner(command.namespace, command.uid, read))
                 case commands.Ask():
                     passed = await asking.ask(command)
                     answer = view.Answer(passed, self._clock())

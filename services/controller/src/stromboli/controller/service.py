@@ -24,6 +24,7 @@ from stromboli.controller.core import (
 from stromboli.controller.execution import Execution
 from stromboli.controller.hands import Hands, RefusedError
 from stromboli.controller.lanes import Lanes
+from stromboli.controller.owners import Owners
 from stromboli.controller.settings import ControllerSettings
 from stromboli.controller.slots import Slots
 from stromboli.shared import (
@@ -203,6 +204,8 @@ class Controller:
                 self._health.set("start", None)
                 for item in self._view.items():
                     self._lanes.touch(item)
+                owners = Owners(self._view, self._cluster, self._touch)
+                reading.append(tasks.create_task(owners.follow()))
                 saying = tasks.create_task(self._hands.record_events())
                 acting = [
                     tasks.create_task(self._lanes.run()),

@@ -150,7 +150,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """Read the owner of pods, and take its annotations into the picture."""
+    """Read the owner of pods, and take what it says into the picture."""
 
     kind: Kind[Any]
     namespace: str

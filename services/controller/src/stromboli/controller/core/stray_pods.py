@@ -1,8 +1,11 @@
-"""PodGroups for pods of others: made from the pods and their owner, and gone with the last pod.
+"""PodGroups for pods of others: made from the pods and their owner, true to them, and gone with the
+last pod.
 
 1. The owner is read once, for its annotations, where Kubernetes itself has its kind.
 2. The PodGroup is made. It belongs to the pods' owner, so that it goes with it.
 3. Each pod is told its PodGroup; then the scheduler takes it.
+4. What the owner or its pods say later is written on the PodGroup, too. What it was made from
+   stands on it, so that a field that a user changed stays as it is until they say something else.
 
 No webhook is needed: a Deployment's template names our scheduler, and says its queue by a label.
 Source: spec/jobs.md 7.1. On purpose unlike it: what belongs to pods goes with the last of them,
@@ -15,25 +18,25 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest, quota, strays, view
-from stromboli.shared import keys, units
+from stromboli.controller.core import commands, manifest, strays, view, wanted_groups
+from stromboli.shared import keys
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.meta import OwnerReference
 from stromboli.shared.api.scheduling import PodGroup
 
-INHERITED = "volcano.sh/"
-"""An owner's annotations that begin so hold for its PodGroup, too."""
-_OF_PODS = (
-    keys.PREEMPTABLE,
-    keys.COOLDOWN_TIME,
-    keys.REVOCABLE_ZONE,
-    keys.JDB_MIN_AVAILABLE,
-    keys.JDB_MAX_UNAVAILABLE,
-)
-_LABELS = (keys.PREEMPTABLE, keys.COOLDOWN_TIME)
-_OWNERS = {(kind.api_version, kind.kind): kind for kind in kinds.WORKLOADS}
 _ENDED = ("Succeeded", "Failed")
-_QUANTITIES = msgspec.json.Decoder(dict[str, str | int | float])
+_FIXED_ONCE_IN = ("queue", "networkTopology")
+"""What does not follow once the PodGroup was let into its queue: its place was given for these."""
+
+
+class MadeFrom(msgspec.Struct, frozen=True):
+    """What we last wrote on a PodGroup."""
+
+    spec: dict[str, Any] = {}
+    annotations: dict[str, str] = {}
+
+
+_MADE_FROM = msgspec.json.Decoder(MadeFrom)
 
 
 def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
@@ -44,55 +47,52 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
         return ()
     pods = [pod for pod in map(picture.pod, sorted(picture.strays.pods(key))) if pod is not None]
     waiting = [pod for pod in pods if pod.status.phase not in _ENDED and not picture.is_going(pod)]
-    if group is not None:
-        if not pods and strays.is_made(group) and _is_left(picture, group):
-            return ((_delete(group),),)
-        return _told(waiting)
+    if group is not None and not pods and strays.is_made(group) and _is_left(picture, group):
+        return ((_delete(group),),)
     if not waiting:
         return ()
-    first = waiting[0]
-    owner = first.metadata.controller
-    kind = None if owner is None else _OWNERS.get((owner.api_version, owner.kind))
-    found: Mapping[str, str] = {}
-    if owner is not None and kind is not None:
-        known = picture.strays.owner(owner.uid)
-        if known is None:
-            look = commands.Look(
-                kind=kind, namespace=first.metadata.namespace, name=owner.name, uid=owner.uid
-            )
-            return ((look,),)
-        found = known
-    return (_create(picture, first, found, now), *_told(waiting))
+    speaker = wanted_groups.newest(waiting)
+    owner = _owner(picture, speaker)
+    if group is not None:
+        follow = () if owner is None else _follow(picture, group, speaker, owner, now)
+        return (*follow, *_told(waiting))
+    if owner is None:
+        return ((_look(speaker),),)
+    found = wanted_groups.wanted(picture, speaker, owner)
+    return () if found is None else (_create(speaker, found, now), *_told(waiting))
 
 
-def _create(
-    picture: view.View, pod: core.Pod, owner: Mapping[str, str], now: datetime
-) -> commands.Stage:
+def _owner(picture: view.View, pod: core.Pod) -> strays.Owner | None:
+    """What the pod's owner says, None if it has yet to be read. Of one that is none of
+    Kubernetes' own nothing is known."""
+    if strays.owner_kind(pod) is None or pod.metadata.controller is None:
+        return strays.Owner()
+    return picture.strays.owner(pod.metadata.controller.uid)
+
+
+def _look(pod: core.Pod) -> commands.Look:
+    owner, kind = pod.metadata.controller, strays.owner_kind(pod)
+    assert owner is not None
+    assert kind is not None
+    return commands.Look(
+        kind=kind, namespace=pod.metadata.namespace, name=owner.name, uid=owner.uid
+    )
+
+
+def _create(pod: core.Pod, wanted: wanted_groups.Wanted, now: datetime) -> commands.Stage:
     """The PodGroup, and what is wrong with how it was asked for."""
-    said = {**(pod.metadata.annotations or {}), **owner}
-    wrong: list[str] = []
-    least = _min_member(said, wrong)
-    spec: dict[str, Any] = {
-        "minMember": least,
-        "queue": _queue(picture, pod),
-        "minResources": _min_resources(pod, said, least, wrong),
-    }
-    if pod.spec.priority_class_name:
-        spec["priorityClassName"] = pod.spec.priority_class_name
-    topology = _topology(pod)
-    if topology:
-        spec["networkTopology"] = topology
     name = strays.group_name(pod)
+    own = {keys.MADE_FOR_PODS: "true", keys.MADE_FROM: _written(wanted.spec, wanted.annotations)}
     body = {
         "apiVersion": kinds.POD_GROUPS.api_version,
         "kind": kinds.POD_GROUPS.kind,
         "metadata": {
             "name": name,
             "namespace": pod.metadata.namespace,
-            "annotations": {**_annotations(pod, owner), keys.MADE_FOR_PODS: "true"},
+            "annotations": {**wanted.annotations, **own},
             "ownerReferences": list(_owners(pod)),
         },
-        "spec": spec,
+        "spec": wanted.spec,
         # There is no status subresource: a phase given here stays.
         "status": {"phase": "Pending"},
     }
@@ -104,10 +104,87 @@ def _create(
         body=manifest.encode(body),
         owner_uid=pod.metadata.uid if owned is None else owned.uid,
     )
-    events = tuple(
-        commands.event_about(kinds.PODS, pod, "Warning", "PodGroupError", why, now) for why in wrong
+    return (create, *_said(pod, wanted, now))
+
+
+def _said(
+    pod: core.Pod, wanted: wanted_groups.Wanted, now: datetime
+) -> Iterator[commands.RecordEvent]:
+    for why in wanted.wrong:
+        yield commands.event_about(kinds.PODS, pod, "Warning", "PodGroupError", why, now)
+
+
+# What is said later
+
+
+def _follow(
+    picture: view.View, group: PodGroup, pod: core.Pod, owner: strays.Owner, now: datetime
+) -> commands.Plan:
+    """Write what is said otherwise than when the PodGroup was written last. An owner that is gone
+    has nothing more to say."""
+    if not strays.is_made(group) or owner.is_gone:
+        return ()
+    before = _made_from(group)
+    least = before.spec.get("minMember", 1)
+    wanted = wanted_groups.wanted(picture, pod, owner, least)
+    if wanted is None:
+        return ()
+    spec = dict(wanted.spec)
+    if group.status.phase not in ("", "Pending"):
+        for name in _FIXED_ONCE_IN:
+            spec.pop(name, None)
+            if name in before.spec:
+                spec[name] = before.spec[name]
+    said = tuple(_said(pod, wanted, now))
+    if spec == before.spec and wanted.annotations == before.annotations:
+        return (said,) if said else ()
+    changes = {
+        "metadata": {
+            "uid": group.metadata.uid,
+            "annotations": {
+                **_differences(before.annotations, wanted.annotations),
+                keys.MADE_FROM: _written(spec, wanted.annotations),
+            },
+        },
+        "spec": _differences(before.spec, spec),
+    }
+    patch = commands.Patch(
+        kind=kinds.POD_GROUPS,
+        namespace=group.metadata.namespace,
+        name=group.metadata.name,
+        uid=group.metadata.uid,
+        patch=manifest.encode(changes),
+        patch_type="merge",
     )
-    return (create, *events)
+    return ((patch, *said),)
+
+
+def _made_from(group: PodGroup) -> MadeFrom:
+    """Nothing if it cannot be read: then all is written anew."""
+    try:
+        return _MADE_FROM.decode(group.metadata.annotation(keys.MADE_FROM) or "{}")
+    except msgspec.DecodeError:
+        return MadeFrom()
+
+
+def _written(spec: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
+    return manifest.encode(MadeFrom(dict(spec), dict(annotations))).decode()
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """A merge patch from one to the other."""
+    changed: dict[str, Any] = {name: None for name in before if name not in after}
+    for name, value in after.items():
+        old = before.get(name)
+        if isinstance(value, dict) and isinstance(old, dict):
+            if inner := _differences(old, value):
+                changed[name] = inner
+        elif name not in before or value != old:
+            changed[name] = value
+    return changed
+
+
+# Its end
 
 
 def _is_left(picture: view.View, group: PodGroup) -> bool:
@@ -124,6 +201,9 @@ def _delete(group: PodGroup) -> commands.Delete:
         name=group.metadata.name,
         uid=group.metadata.uid,
     )
+
+
+# Its pods
 
 
 def _told(pods: list[core.Pod]) -> commands.Plan:
@@ -149,72 +229,6 @@ def _tell(pod: core.Pod) -> commands.Patch:
         uid=pod.metadata.uid,
         patch=manifest.encode([*tests, put]),
     )
-
-
-# What is asked for
-
-
-def _min_member(said: Mapping[str, str], wrong: list[str]) -> int:
-    text = said.get(keys.GROUP_MIN_MEMBER)
-    if text is None:
-        return 1
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    wrong.append(f"{keys.GROUP_MIN_MEMBER}: {text!r} is no count of pods; 1 is taken")
-    return 1
-
-
-def _min_resources(
-    pod: core.Pod, said: Mapping[str, str], least: int, wrong: list[str]
-) -> dict[str, Any]:
-    text = said.get(keys.GROUP_MIN_RESOURCES)
-    if text is not None:
-        try:
-            found = _QUANTITIES.decode(text)
-            units.amounts(found)
-        except (msgspec.DecodeError, ValueError) as error:
-            wrong.append(f"{keys.GROUP_MIN_RESOURCES}: {error}; that of the pods is taken")
-        else:
-            return dict(found)
-    try:
-        return dict(quota.total([(pod.spec, least)]))
-    except ValueError as error:
-        wrong.append(f"the pod's resources: {error}")
-        return {}
-
-
-def _queue(picture: view.View, pod: core.Pod) -> str:
-    """What the pod says, else its namespace."""
-    metadata = pod.metadata
-    namespace = picture.get(kinds.NAMESPACES, metadata.namespace)
-    return (
-        metadata.annotation(keys.NAMESPACE_QUEUE)
-        or metadata.label(keys.QUEUE_NAME)
-        or metadata.annotation(keys.QUEUE_NAME)
-        or (namespace and namespace.metadata.annotation(keys.NAMESPACE_QUEUE))
-        or "default"
-    )
-
-
-def _annotations(pod: core.Pod, owner: Mapping[str, str]) -> dict[str, str]:
-    found = {name: value for name, value in owner.items() if name.startswith(INHERITED)}
-    for names, given in (
-        (_OF_PODS, pod.metadata.annotations),
-        (_LABELS, pod.metadata.labels),
-    ):
-        found |= {name: value for name, value in (given or {}).items() if name in names}
-    return found
-
-
-def _topology(pod: core.Pod) -> dict[str, Any]:
-    mode = pod.metadata.annotation(keys.NETWORK_TOPOLOGY_MODE)
-    tier = pod.metadata.annotation(keys.NETWORK_TOPOLOGY_TIER)
-    if mode is None and tier is None:
-        return {}
-    found: dict[str, Any] = {"mode": "soft" if (mode or "").lower() == "soft" else "hard"}
-    if tier is not None and tier.isascii() and tier.isdecimal():
-        found["highestTierAllowed"] = int(tier)
-    return found
 
 
 def _owners(pod: core.Pod) -> Iterator[dict[str, Any]]:

@@ -6,23 +6,61 @@ names a PodGroup for it is none of ours.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
 
 from stromboli.shared import keys, snapshot
 from stromboli.shared.api import core, kinds, meta, scheduling
 
 PREFIX = "podgroup-"
 """How the names of PodGroups begin that are made for such pods (spec/jobs.md 7.1)."""
+INHERITED = "volcano.sh/"
+"""An owner's annotations that begin so hold for its PodGroup, too."""
+_READ = (keys.GROUP_MIN_MEMBER, keys.GROUP_MIN_RESOURCES, keys.NAMESPACE_QUEUE)
+"""Further annotations of owners that say something of the PodGroup."""
+_OWNERS = {(kind.api_version, kind.kind): kind for kind in kinds.WORKLOADS}
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """What an owner of pods says of their PodGroup."""
+
+    annotations: Mapping[str, str] = {}
+    queue_label: str = ""
+    is_gone: bool = False
+
+
+GONE = Owner(is_gone=True)
+
+
+def said_by(owner: meta.ObjectMeta) -> Owner:
+    """What is read of an owner."""
+    return Owner(
+        annotations={
+            name: value
+            for name, value in (owner.annotations or {}).items()
+            if name.startswith(INHERITED) or name in _READ
+        },
+        queue_label=owner.label(keys.QUEUE_NAME) or "",
+    )
+
+
+def owner_kind(pod: core.Pod) -> kinds.Kind[Any] | None:
+    """The kind of the pod's owner, if it is one of Kubernetes' own."""
+    owner = pod.metadata.controller
+    return None if owner is None else _OWNERS.get((owner.api_version, owner.kind))
 
 
 class Strays:
-    """PodGroup key -> its pods; owner's uid -> the annotations it was read with."""
+    """PodGroup key -> its pods; owner's uid -> what it says, as of which version."""
 
     def __init__(self, scheduler_names: Iterable[str]) -> None:
         self._scheduler_names = frozenset(scheduler_names)
         self._pods: dict[str, set[str]] = {}
         self._group_of: dict[str, str] = {}
         self._made: set[str] = set()
-        self._owners: dict[str, Mapping[str, str]] = {}
+        self._owners: dict[str, tuple[int, Owner]] = {}
+        self._of_kind: dict[kinds.Kind[Any], set[str]] = {}
 
     def pods(self, group: str) -> Collection[str]:
         """Keys of the pods that are to be in a PodGroup."""
@@ -32,13 +70,25 @@ class Strays:
         """PodGroups that are to be made or were made."""
         return {*self._pods, *self._made}
 
-    def owner(self, uid: str) -> Mapping[str, str] | None:
+    def owner(self, uid: str) -> Owner | None:
         """What was read of an owner; None if nobody has looked yet."""
-        return self._owners.get(uid)
+        return self._owners.get(uid, (0, None))[1]
 
-    def note_owner(self, uid: str, annotations: Mapping[str, str]) -> None:
-        """The owner was read; one that is gone has no annotations."""
-        self._owners[uid] = annotations
+    def has_owners(self, kind: kinds.Kind[Any]) -> bool:
+        """Whether PodGroups are made for pods of owners of this kind."""
+        return bool(self._of_kind.get(kind))
+
+    def note_owner(self, namespace: str, uid: str, read: meta.ObjectMeta | None) -> Iterator[str]:
+        """An owner was read, or (None) is gone; PodGroups that need a look. Owners without such
+        pods are nobody's business, and an older version is old news."""
+        group = f"{namespace}/{PREFIX}{uid}"
+        version, owner = (0, GONE) if read is None else (read.version, said_by(read))
+        before, known = self._owners.get(uid, (-1, None))
+        if group not in self._pods or version < before:
+            return
+        self._owners[uid] = (version, owner)
+        if owner != known:
+            yield group
 
     def follow(self, change: snapshot.Change) -> Iterator[str]:
         """Take in any change; PodGroups that need a look."""
@@ -51,6 +101,13 @@ class Strays:
                 self._made.discard(change.key)
             if change.key in self._pods or change.key in self._made:
                 yield change.key
+        elif change.kind is kinds.NAMESPACES:
+            yield from self._follow_namespace(change)
+
+    def _follow_namespace(self, change: snapshot.Change) -> Iterator[str]:
+        """Another queue for those of its pods that name none. O(PodGroups)."""
+        if _queue_of(change.before) != _queue_of(change.after):
+            yield from (key for key in self._pods if key.startswith(f"{change.key}/"))
 
     def _follow_pod(self, key: str, after: snapshot.State) -> Iterator[str]:
         if isinstance(after, snapshot.Unknown):
@@ -60,13 +117,21 @@ class Strays:
         if before is not None and before != group:
             self._pods[before].discard(key)
             if not self._pods[before]:
-                del self._pods[before]
-                self._owners.pop(before.partition(f"/{PREFIX}")[2], None)
+                self._forget(before)
             yield before
-        if group is not None:
+        if group is not None and isinstance(after, core.Pod):
             self._group_of[key] = group
             self._pods.setdefault(group, set()).add(key)
+            kind = owner_kind(after)
+            if kind is not None:
+                self._of_kind.setdefault(kind, set()).add(group)
             yield group
+
+    def _forget(self, group: str) -> None:
+        del self._pods[group]
+        self._owners.pop(group.partition(f"/{PREFIX}")[2], None)
+        for groups in self._of_kind.values():
+            groups.discard(group)
 
     def _wanted(self, pod: core.Pod) -> str | None:
         if pod.spec.scheduler_name not in self._scheduler_names or is_of_job(pod):
@@ -81,6 +146,12 @@ def group_name(pod: core.Pod) -> str:
     """The name of the PodGroup for a pod: that of its owner, else of the pod itself."""
     owner = pod.metadata.controller
     return PREFIX + (pod.metadata.uid if owner is None else owner.uid)
+
+
+def _queue_of(namespace: snapshot.State) -> str | None:
+    if not isinstance(namespace, core.Namespace):
+        return None
+    return namespace.metadata.annotation(keys.NAMESPACE_QUEUE)
 
 
 def is_of_job(found: meta.Object) -> bool:

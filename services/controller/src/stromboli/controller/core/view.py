@@ -310,10 +310,11 @@ class View:
         """The phase is written, or was refused."""
         self._enqueuing.discard(pod_group_uid)
 
-    def note_owner(self, looked: commands.Look, known: Mapping[str, str]) -> tuple[Item, ...]:
-        """The owner of pods was read."""
-        self.strays.note_owner(looked.uid, known)
-        return (Item("stray pods", f"{looked.namespace}/{strays.PREFIX}{looked.uid}"),)
+    def note_owner(
+        self, namespace: str, uid: str, read: meta.ObjectMeta | None
+    ) -> tuple[Item, ...]:
+        """An owner of pods was read; None: there is none any more."""
+        return tuple(Item("stray pods", it) for it in self.strays.note_owner(namespace, uid, read))
 
     # How the indexes follow
 

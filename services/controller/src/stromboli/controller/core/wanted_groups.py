@@ -1,0 +1,135 @@
+"""What PodGroup pods of others are to have: what they, their owner and their namespace say of it.
+
+The newest pod speaks for all: an owner's pods are alike, but for a change of its template that is
+being rolled out. Source: spec/jobs.md 7.1. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from stromboli.controller.core import quota, strays, view
+from stromboli.shared import keys, snapshot, units
+from stromboli.shared.api import core, kinds
+
+_OF_PODS = (
+    keys.PREEMPTABLE,
+    keys.COOLDOWN_TIME,
+    keys.REVOCABLE_ZONE,
+    keys.JDB_MIN_AVAILABLE,
+    keys.JDB_MAX_UNAVAILABLE,
+)
+_LABELS = (keys.PREEMPTABLE, keys.COOLDOWN_TIME)
+_BEGINNING = datetime.min.replace(tzinfo=UTC)
+_QUANTITIES = msgspec.json.Decoder(dict[str, str | int | float])
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Spec and annotations of the PodGroup, and what could not be read of what was asked for."""
+
+    spec: Mapping[str, Any] = {}
+    annotations: Mapping[str, str] = {}
+    wrong: tuple[str, ...] = ()
+
+
+def newest(pods: Iterable[core.Pod]) -> core.Pod:
+    """The pod that speaks for all of them."""
+    return max(
+        pods, key=lambda it: (it.metadata.creation_timestamp or _BEGINNING, it.metadata.name)
+    )
+
+
+def wanted(picture: view.View, pod: core.Pod, owner: strays.Owner, least: int = 1) -> Wanted | None:
+    """The PodGroup for this pod and those like it; None while its queue cannot be known.
+    ``least``: of so many pods if what is said of it cannot be read."""
+    queue = _queue(picture, pod, owner)
+    if queue is None:
+        return None
+    said = {**(pod.metadata.annotations or {}), **owner.annotations}
+    wrong: list[str] = []
+    min_member = _min_member(said, least, wrong)
+    spec: dict[str, Any] = {
+        "minMember": min_member,
+        "queue": queue,
+        "minResources": _min_resources(pod, said, min_member, wrong),
+    }
+    if pod.spec.priority_class_name:
+        spec["priorityClassName"] = pod.spec.priority_class_name
+    topology = _topology(pod)
+    if topology:
+        spec["networkTopology"] = topology
+    return Wanted(spec, _annotations(pod, owner), tuple(wrong))
+
+
+def _min_member(said: Mapping[str, str], least: int, wrong: list[str]) -> int:
+    text = said.get(keys.GROUP_MIN_MEMBER)
+    if text is None:
+        return 1
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    wrong.append(f"{keys.GROUP_MIN_MEMBER}: {text!r} is no count of pods; {least} is taken")
+    return least
+
+
+def _min_resources(
+    pod: core.Pod, said: Mapping[str, str], least: int, wrong: list[str]
+) -> dict[str, Any]:
+    text = said.get(keys.GROUP_MIN_RESOURCES)
+    if text is not None:
+        try:
+            found = _QUANTITIES.decode(text)
+            units.amounts(found)
+        except (msgspec.DecodeError, ValueError) as error:
+            wrong.append(f"{keys.GROUP_MIN_RESOURCES}: {error}; that of the pods is taken")
+        else:
+            return dict(found)
+    try:
+        return dict(quota.total([(pod.spec, least)]))
+    except ValueError as error:
+        wrong.append(f"the pod's resources: {error}")
+        return {}
+
+
+def _queue(picture: view.View, pod: core.Pod, owner: strays.Owner) -> str | None:
+    """What the pod says, else its owner, else its namespace; None if that cannot be read."""
+    said = (
+        pod.metadata.annotation(keys.NAMESPACE_QUEUE)
+        or pod.metadata.label(keys.QUEUE_NAME)
+        or pod.metadata.annotation(keys.QUEUE_NAME)
+        or owner.annotations.get(keys.NAMESPACE_QUEUE)
+        or owner.queue_label
+        or owner.annotations.get(keys.QUEUE_NAME)
+    )
+    if said:
+        return said
+    namespace = picture.state(kinds.NAMESPACES, pod.metadata.namespace)
+    if isinstance(namespace, snapshot.Unknown):
+        return None
+    return (namespace and namespace.metadata.annotation(keys.NAMESPACE_QUEUE)) or "default"
+
+
+def _annotations(pod: core.Pod, owner: strays.Owner) -> dict[str, str]:
+    found = {
+        name: value
+        for name, value in owner.annotations.items()
+        if name.startswith(strays.INHERITED)
+    }
+    for names, given in (
+        (_OF_PODS, pod.metadata.annotations),
+        (_LABELS, pod.metadata.labels),
+    ):
+        found |= {name: value for name, value in (given or {}).items() if name in names}
+    return found
+
+
+def _topology(pod: core.Pod) -> dict[str, Any]:
+    mode = pod.metadata.annotation(keys.NETWORK_TOPOLOGY_MODE)
+    tier = pod.metadata.annotation(keys.NETWORK_TOPOLOGY_TIER)
+    if mode is None and tier is None:
+        return {}
+    found: dict[str, Any] = {"mode": "soft" if (mode or "").lower() == "soft" else "hard"}
+    if tier is not None and tier.isascii() and tier.isdecimal():
+        found["highestTierAllowed"] = int(tier)
+    return found

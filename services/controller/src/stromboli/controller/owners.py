@@ -1,0 +1,100 @@
+"""Follows the owners of pods that are not ours and name our scheduler: what they say may change.
+
+Straight from the API server, and only kinds that own such pods: nobody else has a use for these,
+so on the log they would be a burden for everyone. Costs a listing in pages and one watch a kind.
+Trouble outside delays news, and never stops what is known already.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import structlog
+
+from stromboli.controller.core import view
+from stromboli.shared import errors, runtime
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+
+PAGE = 200
+"""Objects read at once: some megabytes at most, of which the metadata stays for a moment."""
+LOOK_S = 1.0
+"""How often one looks whether pods of owners of a kind have come."""
+SHORT_WATCH_S = 1.0
+"""A watch that a server ends sooner is its way of saying no: usual are five minutes."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Owners:
+    """See the module. ``follow`` runs for ever."""
+
+    def __init__(
+        self,
+        picture: view.View,
+        cluster: port.Cluster,
+        touch: Callable[[view.Item, str], None],
+    ) -> None:
+        self._view = picture
+        self._cluster = cluster
+        self._touch = touch
+
+    async def follow(self) -> None:
+        """All kinds, each for itself."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind in kinds.WORKLOADS:
+                tasks.create_task(self._follow(kind))
+
+    async def _follow(self, kind: kinds.Kind[Any]) -> None:
+        backoff = runtime.Backoff()
+        version = ""
+        while True:
+            while not self._view.strays.has_owners(kind):
+                await asyncio.sleep(LOOK_S)
+                version = ""
+            try:
+                version = version or await self._list(kind)
+                version = await self._watch(kind, version, backoff)
+            except errors.ExpiredError:
+                version = ""
+                await asyncio.sleep(backoff.next_s())
+            except errors.OutsideError as error:
+                _log.warning("owners not followed", kind=kind.kind, reason=str(error))
+                asked_s = error.retry_after_s if isinstance(error, errors.TransientError) else 0.0
+                await asyncio.sleep(backoff.next_s(asked_s))
+
+    async def _list(self, kind: kinds.Kind[Any]) -> str:
+        """What all owners say now; the version from which on changes are to be watched."""
+        first = page = await self._cluster.page(kind, limit=PAGE)
+        while True:
+            for raw in page.items:
+                self._take(kind, raw)
+            if not page.next:
+                return first.resource_version
+            page = await self._cluster.page(kind, limit=PAGE, after=page.next)
+
+    async def _watch(self, kind: kinds.Kind[Any], version: str, backoff: runtime.Backoff) -> str:
+        """Until the server ends it; the version from which on to go on."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        async with contextlib.aclosing(self._cluster.watch(kind, version)) as events:
+            async for event in events:
+                backoff.reset()
+                if event.type != "DELETED":  # its pods will follow, and have the last word
+                    version = self._take(kind, event.object) or version
+        if loop.time() - began < SHORT_WATCH_S:
+            await asyncio.sleep(backoff.next_s())
+        return version
+
+    def _take(self, kind: kinds.Kind[Any], raw: bytes) -> str:
+        """Take in what an owner says; the version it says it in. A bookmark is of nobody."""
+        try:
+            found = kinds.metadata_of(raw)
+        except msgspec.DecodeError as error:
+            _log.warning("owner not readable", kind=kind.kind, reason=str(error))
+            return ""
+        for item in self._view.note_owner(found.namespace, found.uid, found):
+            self._touch(item, "")
+        return found.resource_version
