@@ -40,8 +40,13 @@ def test_attach_asks_by_an_annotation_and_waits_for_the_pod(house: Any, strom: A
 def test_detach_takes_back_what_was_asked_for(house: Any, strom: Any) -> None:
     for tool in ("jupyter", "terminal"):
         strom("job", "attach", "a", "--tool", tool, "--timeout", "0.1s")
-    assert strom("job", "detach", "a", "--tool", "jupyter").exit_code == 0
+    assert "tools     jupyter, terminal" in strom("job", "view", "a").stdout
+    gone = strom("job", "detach", "a", "--tool", "jupyter")
+    assert (gone.exit_code, gone.stdout.split()[-1]) == (0, "jupyter")
     assert wanted(house) == [{"tool": "terminal"}]
+    absent = strom("job", "detach", "a", "--tool", "jupyter")
+    assert absent.exit_code == 1
+    assert "no jupyter runs beside it\nnext: beside it: terminal" in absent.stderr
     assert strom("job", "detach", "a").exit_code == 0
     assert wanted(house) == []
 
@@ -56,6 +61,7 @@ def test_what_cannot_be_is_refused_with_the_reason(house: Any, strom: Any) -> No
     over = strom("job", "attach", "a", "--tool", "jupyter")
     assert over.exit_code == 1
     assert "it is Completed, and tools run beside running jobs" in over.stderr
+    assert wanted(house) == []
 
 
 def test_a_tool_asked_for_again_takes_the_place_of_the_first() -> None:

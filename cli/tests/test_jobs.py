@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from stromboli.shared import keys
-from stromboli.shared.api import kinds
+from stromboli.shared.api import batch, kinds
 from stromboli.testkit import builders
 
 A = "/v1/namespaces/default/jobs/a"
@@ -182,6 +182,17 @@ def test_view_shows_facts_tasks_and_pods(house: Any, strom: Any) -> None:
         ["a-default0-0", "default0", "Pending", "n1"],
         ["a-default0-1", "default0", "Pending", "-"],
     ]
+
+
+def test_view_says_how_far_an_array_is(house: Any, strom: Any) -> None:
+    strom("job", "run", "a", "--array", "0-99%10")
+    assert "array     0 of 100 indexes have succeeded" in strom("job", "view", "a").stdout
+    progress = batch.ArrayStatus(succeeded="0-40,42-50", failed="41,51")
+    house.set_status("a", "Running", array=progress)
+    assert (
+        "array     50 of 100 indexes have succeeded, 2 failed: 41,51"
+        in strom("job", "view", "a").stdout
+    )
 
 
 def test_view_as_json_or_yaml_is_the_object_itself(strom: Any) -> None:

@@ -332,6 +332,24 @@ def test_ray_starts_its_head_and_its_workers() -> None:
     assert "ports" not in worker
 
 
+def test_ray_names_its_ports_also_where_their_numbers_stand_already() -> None:
+    """The Service looks for the names; a container may name its own ports otherwise."""
+    mine = {"name": "gcs-server", "containerPort": 6379}
+    named = {"name": "dashboard", "containerPort": 9000}
+    job = ray_job()
+    body: job_plugins.Pod = {
+        "metadata": {"name": "j1-head-0"},
+        "spec": {"containers": [{"name": "head", "ports": [mine, named]}]},
+    }
+    job_plugins.OWN["ray"].shape(body, job, job.spec.tasks[0], 0, ())
+    assert body["spec"]["containers"][0]["ports"] == [
+        mine,
+        {"name": "gcs", "containerPort": 6379},
+        {"name": "dashboard", "containerPort": 8265},
+        {"name": "client-server", "containerPort": 10001},
+    ]
+
+
 def test_ray_has_a_service_for_its_head() -> None:
     made = [
         msgspec.json.decode(it.body)

@@ -6,7 +6,6 @@ token, and removes them with the job.
 """
 
 import time
-from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,13 +57,14 @@ def attach(
     wish = tools.Wish(tool=tool.value, task=task, image=image)
     timeout_s = options.duration_s(timeout, "--timeout") or 0.0
     with options.client(server) as client:
-        job = _change(client, namespace, name, lambda there: added(there, wish))
+        job = client.decode(kinds.JOBS, client.job(namespace, name))
         if waiting.phase_of(job) in waiting.ENDS:
             raise CommandError(
                 f"job {namespace}/{name}",
                 f"it is {waiting.phase_of(job)}, and tools run beside running jobs",
                 "submit it again",
             )
+        _change(client, job, added(tools.wishes(job), wish))
         pod = _await(client, namespace, name, wish, timeout_s)
     output.show_lines(reached(namespace, name, wish.tool, pod.spec.node_name))
 
@@ -79,8 +79,21 @@ def detach(
 ) -> None:
     """Remove tools from beside a job."""
     with options.client(server) as client:
-        _change(client, namespace, name, lambda there: removed(there, tool and tool.value))
-    output.show_lines([f"{output.title(kinds.JOBS, name)} asked to go on without"])
+        job = client.decode(kinds.JOBS, client.job(namespace, name))
+        there = tools.wishes(job)
+        left = removed(there, tool and tool.value)
+        gone = [each.tool for each in there if each not in left]
+        if not gone:
+            beside = ", ".join(each.tool for each in there) or "nothing"
+            raise CommandError(
+                f"job {namespace}/{name}",
+                f"{'no ' + tool.value if tool else 'no tool'} runs beside it",
+                f"beside it: {beside}",
+            )
+        _change(client, job, left)
+    output.show_lines(
+        [f"{output.title(kinds.JOBS, name)} asked to go on without {', '.join(gone)}"]
+    )
 
 
 def added(there: tuple[tools.Wish, ...], wish: tools.Wish) -> tuple[tools.Wish, ...]:
@@ -109,18 +122,11 @@ def reached(namespace: str, job: str, tool: str, node: str) -> list[str]:
     return [*lines, f"  end it     strom job detach {job} -n {namespace} --tool {tool}"]
 
 
-def _change(
-    client: "Client",
-    namespace: str,
-    name: str,
-    change: Callable[[tuple[tools.Wish, ...]], tuple[tools.Wish, ...]],
-) -> batch.Job:
+def _change(client: "Client", job: batch.Job, wanted: tuple[tools.Wish, ...]) -> None:
     """Write the wishes anew. The version read goes along, so that nobody's wish is lost."""
-    job = client.decode(kinds.JOBS, client.job(namespace, name))
-    wanted = change(tools.wishes(job))
     metadata: dict[str, Any] = {
-        "name": name,
-        "namespace": namespace,
+        "name": job.metadata.name,
+        "namespace": job.metadata.namespace,
         "uid": job.metadata.uid,
         "resourceVersion": job.metadata.resource_version,
         "annotations": {keys.TOOLS: tools.written(wanted)},
@@ -131,7 +137,6 @@ def _change(
         "metadata": metadata,
     }
     client.apply([document])
-    return job
 
 
 def _await(

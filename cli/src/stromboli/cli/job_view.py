@@ -7,7 +7,7 @@ import msgspec
 
 from stromboli.cli import explain, output, waiting
 from stromboli.client import answers
-from stromboli.shared import devices, keys
+from stromboli.shared import devices, indexes, keys, tools
 from stromboli.shared.api import batch, core
 
 HEADERS: tuple[str, ...] = (
@@ -17,6 +17,8 @@ HEADERS: tuple[str, ...] = (
 WIDE_HEADERS: tuple[str, ...] = ("USER", "PRIORITY", "RAN", "REASON")
 """What ``-o wide`` has besides."""
 POD_HEADERS = ("POD", "TASK", "PHASE", "NODE", "AGE", "DEVICES")
+MOST_INDEXES = 60
+"""Characters of an array's failed indexes that are shown; the status has them all."""
 TASK_HEADERS = ("TASK", "REPLICAS", "MIN", "IMAGE", "REQUESTS")
 
 
@@ -70,6 +72,7 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
         ("job", job.metadata.key),
         ("phase", phase + (f" ({reason})" if reason else "")),
         ("pods", progress(job).partition(" (")[2].rstrip(")") or "none"),
+        *_array(job),
         ("queue", spec.queue),
         ("gang", f"{spec.min_available} of {total} pods start together"),
         ("retries", f"{job.status.retry_count} of {spec.max_retry}"),
@@ -79,7 +82,28 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
         lines.append(("priority", spec.priority_class_name))
     if spec.plugins:
         lines.append(("plugins", ", ".join(spec.plugins)))
+    if beside := [wish.tool for wish in tools.wishes(job)]:
+        lines.append(("tools", ", ".join(beside)))
     return [f"{label:<9} {text}" for label, text in lines]
+
+
+def _array(job: batch.Job) -> list[tuple[str, str]]:
+    """How many of an array's indexes are through, and which have failed."""
+    if job.spec.array is None:
+        return []
+    found = job.status.array or batch.ArrayStatus()
+    try:
+        asked, done, failed = map(
+            indexes.parse, (job.spec.array.indexes, found.succeeded, found.failed)
+        )
+    except ValueError:
+        return []  # it came past the door, and its Events say what is wrong
+    text = f"{len(done)} of {len(asked)} indexes have succeeded"
+    if failed:
+        which = str(failed)
+        shown = which if len(which) <= MOST_INDEXES else f"{which[:MOST_INDEXES]}..."
+        text += f", {len(failed)} failed: {shown}"
+    return [("array", text)]
 
 
 def task_rows(job: batch.Job) -> list[tuple[str, ...]]:

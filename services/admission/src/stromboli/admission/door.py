@@ -338,12 +338,12 @@ class Door:
             known = review.Known(queues=queues | together, tiers=network.tiers(hyper_nodes))
             return review.violations(kind, operation, document, before, known, self.policy)
 
-        # Changes of queues are rare and concern others: nothing old is good enough for them.
-        found = () if kind == kinds.QUEUES else judged()
+        needs_queues = review.is_about_queues(kind, document)
+        found = () if needs_queues else judged()
         if review.network_in_doubt(found):
             hyper_nodes.extend(await self._listed(kinds.HYPER_NODES))
             found = judged()
-        if kind != kinds.QUEUES and not review.queues_in_doubt(found):
+        if not (needs_queues or review.queues_in_doubt(found)):
             return found
         queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
         return judged()

@@ -55,7 +55,8 @@ def deleted(name: str, queues: Queues, *, with_pods: bool = True) -> Iterator[Vi
             yield Violation(
                 path="metadata.name",
                 reason=f"queue {name!r} has {pods} pods",
-                expected="let them finish first, or close it: strom queue close " + name,
+                expected="let them finish first, or close it: "
+                f"strom queue operate {name} --action close",
             )
     if name in PROTECTED:
         yield Violation(

@@ -142,6 +142,17 @@ def queues_in_doubt(found: tuple[Violation, ...]) -> bool:
     return any(violation.path in ("spec.queue", "spec.parent") for violation in found)
 
 
+def is_about_queues(kind: Kind[Any], document: Document) -> bool:
+    """Whether it is a change of a queue: rare and of concern to others, so that nothing old of
+    queues is good enough for it."""
+    target = document.get("target")
+    return kind == kinds.QUEUES or (
+        kind == kinds.COMMANDS
+        and isinstance(target, dict)
+        and target.get("kind") == kinds.QUEUES.kind
+    )
+
+
 def network_in_doubt(found: tuple[Violation, ...]) -> bool:
     """Whether a newer picture of the HyperNodes could change the verdict."""
     return any(violation.path.endswith("networkTopology") for violation in found)
@@ -175,7 +186,7 @@ def _of_ours(
         case topology_api.HyperNode():
             yield from topology.of_hyper_node(read)
         case batch.Command() if not old:
-            yield from user_commands.violations(read)
+            yield from user_commands.violations(read, known.queues)
         case core.Pod() if not old:
             yield from pods.violations(document, policy.scheduler_names)
 

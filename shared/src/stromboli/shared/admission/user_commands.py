@@ -5,7 +5,7 @@ No webhook of the reference looks at these; one that nobody obeys would just lie
 
 from collections.abc import Iterator
 
-from stromboli.shared.admission import policies
+from stromboli.shared.admission import policies, queues
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Command
 from stromboli.shared.messages.admission import Violation
@@ -17,8 +17,8 @@ VERSIONS = {kind.kind: kind.api_version for kind in (kinds.JOBS, kinds.QUEUES)}
 """Kubernetes has Jobs, too, which are not meant."""
 
 
-def violations(made: Command) -> Iterator[Violation]:
-    """Everything wrong with a new command."""
+def violations(made: Command, known_queues: queues.Queues) -> Iterator[Violation]:
+    """Everything wrong with a new command; a queue that is not known may be there all the same."""
     target = made.target
     if target is None or not target.name:
         yield Violation(path="target", reason="no target", expected="a reference to a job or queue")
@@ -42,3 +42,24 @@ def violations(made: Command) -> Iterator[Violation]:
             reason=f"{made.action!r} is not an action on a {target.kind}",
             expected=f"one of {', '.join(known)}",
         )
+    elif target.kind == kinds.QUEUES.kind:
+        yield from _for_queue(made.action, target.name, known_queues)
+
+
+def _for_queue(action: str, name: str, known: queues.Queues) -> Iterator[Violation]:
+    """What a queue would not obey: the controller could say so later only, in an Event."""
+    if action == "CloseQueue" and name == queues.ROOT:
+        yield Violation(
+            path="target.name",
+            reason="the root is never closed",
+            expected="close the queues below it",
+        )
+    above = known.get(known[name].spec.parent) if name in known else None
+    if action == "OpenQueue" and above is not None and above.metadata.name != queues.ROOT:
+        parent, state = above.metadata.name, above.status.state
+        if state in ("Closed", "Closing"):
+            yield Violation(
+                path="target.name",
+                reason=f"queue {parent!r} above it is {state}",
+                expected=f"open that one first: strom queue operate {parent} --action open",
+            )

@@ -1,7 +1,7 @@
 """Plugin ``ray``: a Ray cluster from a head task and a worker task."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
@@ -59,7 +59,7 @@ class Ray(base.Plugin):
             role = (task.name, container.get("name"))
             if role == (asked["head"], asked["headContainer"]):
                 for flag, name in PORTS.items():
-                    base.open_port(container, name, asked[flag])
+                    _expose(container, name, asked[flag])
                 start = (
                     "ray start --head --block --dashboard-host=0.0.0.0"
                     f" --port={asked['port']} --dashboard-port={asked['dashboardPort']}"
@@ -69,3 +69,11 @@ class Ray(base.Plugin):
             elif role == (asked["worker"], asked["workerContainer"]):
                 where = f"{hosts.address(job, head, 0)}:{asked['port']}"
                 container["command"] = ["sh", "-c", f"ray start --block --address={where}"]
+
+
+def _expose(container: dict[str, Any], name: str, port: int) -> None:
+    """Give the port this name, which the Service looks for, whatever other names it has."""
+    wanted = {"name": name, "containerPort": port}
+    others = [it for it in container.get("ports") or () if it.get("name") != name]
+    found = [it for it in container.get("ports") or () if wanted.items() <= it.items()]
+    container["ports"] = [*others, *(found or [wanted])]

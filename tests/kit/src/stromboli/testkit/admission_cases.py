@@ -57,6 +57,8 @@ WORLD: tuple[tuple[Document, str], ...] = (
     (queue("root"), "Open"),
     (queue("default"), "Open"),
     (queue("closed"), "Closed"),
+    (queue("shut"), "Closed"),
+    (queue("below-shut", parent="shut"), "Closed"),
     (queue("parent", capability={"cpu": 8}, deserved={"cpu": 4}), "Open"),
     (queue("child", parent="parent", deserved={"cpu": 2}), "Open"),
     (queue("level2", parent="parent"), "Open"),
@@ -359,9 +361,9 @@ def member(**selector: Any) -> Document:
     return {"type": "Node", "selector": selector}
 
 
-def command(action: str, kind: Kind[Any] = kinds.JOBS) -> Document:
+def command(action: str, kind: Kind[Any] = kinds.JOBS, name: str = "train") -> Document:
     """A wish."""
-    target = {"apiVersion": kind.api_version, "kind": kind.kind, "name": "train", "uid": "u"}
+    target = {"apiVersion": kind.api_version, "kind": kind.kind, "name": name, "uid": "u"}
     return made(kinds.COMMANDS, "wish", action=action, target=target)
 
 
@@ -419,6 +421,7 @@ OTHERS: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
     kinds.COMMANDS: {
         "for-a-job": ("", command("AbortJob")),
         "for-a-queue": ("", command("CloseQueue", kinds.QUEUES)),
+        "open-what-is-closed": ("", command("OpenQueue", kinds.QUEUES, "closed")),
         "for-nobody": ("target", made(kinds.COMMANDS, "wish", action="AbortJob")),
         "for-a-node": ("target.kind", command("AbortJob", kinds.NODES)),
         "for-a-podgroup": ("target.kind", command("AbortJob", kinds.POD_GROUPS)),
@@ -437,6 +440,13 @@ OTHERS_AROUND: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
         ),
         "an-unknown-queue": ("spec.queue", pod_group(queue="nowhere")),
         "a-closed-queue": ("spec.queue", pod_group(queue="closed")),
+    },
+    kinds.COMMANDS: {
+        "close-the-root": ("target.name", command("CloseQueue", kinds.QUEUES, "root")),
+        "open-below-a-closed-one": (
+            "target.name",
+            command("OpenQueue", kinds.QUEUES, "below-shut"),
+        ),
     },
     kinds.JOB_FLOWS: {"in-a-circle": ("spec.flows", flow(a=["b"], b=["a"]))},
     kinds.HYPER_NODES: {
