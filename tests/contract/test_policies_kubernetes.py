@@ -14,7 +14,7 @@ from stromboli.shared import errors, policies, runtime
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
-from stromboli.testkit import admission_cases, crds, records
+from stromboli.testkit import admission_cases, admission_documents, crds, records
 from stromboli.testkit.admission_cases import Case
 from stromboli.testkit.parts import real
 
@@ -112,7 +112,7 @@ async def test_an_api_server_judges_the_case_by_itself(judged: port.Cluster, cas
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_all_violations_come_in_one_answer(judged: port.Cluster) -> None:
-    wrong = admission_cases.job(
+    wrong = admission_documents.job(
         minAvailable=9, plugins={"magic": []}, policies=[admission_cases.ABORT]
     )
     said = await refusal(judged, Case(name="wrong", kind=kinds.JOBS, document=wrong))

@@ -8,7 +8,7 @@ import pytest
 
 from stromboli.local.cluster import EmbeddedCluster
 from stromboli.shared.api import kinds
-from stromboli.testkit.admission_cases import cron, flow
+from stromboli.testkit.admission_documents import cron, flow
 
 POD = {"containers": [{"name": "c", "image": "busybox"}]}
 TEMPLATE = {

@@ -19,7 +19,7 @@ from stromboli.admission.settings import DoorSettings
 from stromboli.local.cluster import EmbeddedCluster
 from stromboli.shared import keys, runtime
 from stromboli.shared.api import core, kinds, meta
-from stromboli.testkit import admission_cases, builders
+from stromboli.testkit import admission_cases, admission_documents, builders
 from stromboli.testkit.admission_cases import Case
 
 SETTINGS = DoorSettings()
@@ -166,7 +166,7 @@ async def test_a_body_over_three_mebibytes_is_refused(ways: Ways) -> None:
 
 
 async def test_a_question_about_another_kind_than_the_paths_is_refused(ways: Ways) -> None:
-    case = Case(name="", kind=kinds.JOBS, document=admission_cases.job())
+    case = Case(name="", kind=kinds.JOBS, document=admission_documents.job())
     answer = await ways.webhooks.post("/queues/validate", json=request(case, case.document))
     assert not answer.json()["response"]["allowed"]
 
@@ -182,7 +182,7 @@ async def test_resource_groups_send_pods_where_the_operator_wants_them(tmp_path:
     chosen = msgspec.structs.replace(SETTINGS, resource_groups_file=str(file))
     async with opened(tmp_path) as made:
         door = Door(chosen, made.cluster, runtime.utc_now)
-        case = Case(name="", kind=kinds.PODS, document=admission_cases.pod("default-scheduler"))
+        case = Case(name="", kind=kinds.PODS, document=admission_documents.pod("default-scheduler"))
 
         async def patched() -> dict[str, Any]:
             body = msgspec.json.encode(request(case, case.document))
@@ -208,7 +208,7 @@ async def test_a_job_may_wait_for_one_that_is_there_or_comes_in_with_it(ways: Wa
     body = msgspec.json.encode(request(case, waiting))
     before = msgspec.json.decode(await ways.door.answer("/jobs/validate", body))
     assert "there is no job first" in before["response"]["status"]["message"]
-    both = {"objects": [waiting, admission_cases.job(name="first")]}
+    both = {"objects": [waiting, admission_documents.job(name="first")]}
     assert (await ways.rest.post("/v1/apply", json=both)).status_code == 200
     after = msgspec.json.decode(await ways.door.answer("/jobs/validate", body))
     assert after["response"]["allowed"]
@@ -218,7 +218,7 @@ async def test_a_namespace_may_say_the_queue_of_what_names_none(ways: Ways) -> N
     annotations = {keys.NAMESPACE_QUEUE: "child"}
     namespace = core.Namespace(metadata=meta.ObjectMeta(name="default", annotations=annotations))
     ways.door.fold(builders.make_record(builders.observed(namespace)))
-    stored = await ways.rest.post("/v1/apply", json={"objects": [admission_cases.job()]})
+    stored = await ways.rest.post("/v1/apply", json={"objects": [admission_documents.job()]})
     assert stored.json()[0]["object"]["spec"]["queue"] == "child"
 
 

@@ -15,8 +15,21 @@ from stromboli.shared import keys
 from stromboli.shared.admission.review import Operation
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
+from stromboli.testkit.admission_documents import (
+    Document,
+    command,
+    cron,
+    flow,
+    hyper_node,
+    job,
+    made,
+    member,
+    pod,
+    pod_group,
+    queue,
+    task,
+)
 
-Document = dict[str, Any]
 JDB_MIN = keys.JDB_MIN_AVAILABLE
 JDB_MAX = keys.JDB_MAX_UNAVAILABLE
 
@@ -39,20 +52,6 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind.plural}-{self.name}"
 
 
-def made(kind: Kind[Any], name: str, **rest: Any) -> Document:
-    """A bare object."""
-    metadata: Document = {"name": name, **rest.pop("metadata", {})}
-    if kind.namespaced:
-        metadata["namespace"] = "default"
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **rest}
-
-
-def queue(name: str, *, annotations: Document | None = None, **spec: Any) -> Document:
-    """A queue."""
-    metadata = {"annotations": annotations} if annotations else {}
-    return made(kinds.QUEUES, name, metadata=metadata, spec={"weight": 1, **spec})
-
-
 WORLD: tuple[tuple[Document, str], ...] = (
     (queue("root"), "Open"),
     (queue("default"), "Open"),
@@ -68,25 +67,6 @@ WORLD: tuple[tuple[Document, str], ...] = (
     (queue("below", annotations={keys.HIERARCHY: "root/a/b"}), "Open"),
 )
 """Queues with their states."""
-
-
-def task(**changes: Any) -> Document:
-    """A task of two pods."""
-    container = {"name": "c", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
-    return {
-        "name": "work",
-        "replicas": 2,
-        "minAvailable": 2,
-        "maxRetry": 3,
-        "template": {"spec": {"containers": [container]}},
-        **changes,
-    }
-
-
-def job(*, name: str = "train", **spec: Any) -> Document:
-    """A job of that task."""
-    whole = {"schedulerName": "volcano", "minAvailable": 2, "queue": "default", "tasks": [task()]}
-    return made(kinds.JOBS, name, spec={**whole, **spec})
 
 
 def job_after(text: str) -> Document:
@@ -326,45 +306,6 @@ QUEUES_WRONG_AROUND: dict[str, tuple[str, Document]] = {
         queue("team", annotations={keys.HIERARCHY: "root/a", keys.HIERARCHY_WEIGHTS: "1/1"}),
     ),
 }
-
-
-def pod_group(**spec: Any) -> Document:
-    """A PodGroup of its own."""
-    return made(kinds.POD_GROUPS, "gang", spec={"minMember": 1, **spec})
-
-
-def pod(scheduler: str = "volcano", **annotations: str) -> Document:
-    """A pod with annotations."""
-    spec = {"schedulerName": scheduler, "containers": [{"name": "c", "image": "busybox"}]}
-    return made(kinds.PODS, "worker", metadata={"annotations": annotations}, spec=spec)
-
-
-def flow(**needs: list[str]) -> Document:
-    """A JobFlow: name -> targets."""
-    flows = [{"name": name, "dependsOn": {"targets": targets}} for name, targets in needs.items()]
-    return made(kinds.JOB_FLOWS, "pipeline", spec={"jobRetainPolicy": "retain", "flows": flows})
-
-
-def cron(schedule: str = "*/5 * * * *", *, name: str = "nightly", **spec: Any) -> Document:
-    """A CronJob."""
-    template = {"spec": job()["spec"]}
-    return made(kinds.CRON_JOBS, name, spec={"schedule": schedule, "jobTemplate": template, **spec})
-
-
-def hyper_node(*members: Document, name: str = "rack-1", **spec: Any) -> Document:
-    """A HyperNode."""
-    return made(kinds.HYPER_NODES, name, spec={"tier": 1, "members": list(members), **spec})
-
-
-def member(**selector: Any) -> Document:
-    """A member of one."""
-    return {"type": "Node", "selector": selector}
-
-
-def command(action: str, kind: Kind[Any] = kinds.JOBS, name: str = "train") -> Document:
-    """A wish."""
-    target = {"apiVersion": kind.api_version, "kind": kind.kind, "name": name, "uid": "u"}
-    return made(kinds.COMMANDS, "wish", action=action, target=target)
 
 
 RACK = hyper_node(member(exactMatch={"name": "n1"}), name="rack-0", tierName="rack")
