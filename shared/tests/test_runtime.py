@@ -1,5 +1,7 @@
 """Health, retries and the end of a process."""
 
+import asyncio
+import errno
 import os
 import signal
 import socket
@@ -7,6 +9,8 @@ import subprocess
 import sys
 
 import httpx
+import pytest
+import uvloop
 
 from stromboli.shared import errors, http, runtime
 
@@ -66,6 +70,23 @@ async def test_ready_and_metrics_are_served_over_http() -> None:
     assert waiting.json() == {"monitor": {"monitor": "starting"}}
     assert ready.status_code == 200
     assert b"python_info" in metrics.content
+
+
+def test_a_port_on_which_another_listens_by_now_is_an_error() -> None:
+    """Both were bound before one listened. uvloop swallows this: it would serve nobody and say that
+    it does."""
+
+    async def serve() -> None:
+        first = http.listen("127.0.0.1", 0)
+        with first, http.listen("127.0.0.1", first.getsockname()[1]) as second:
+            first.listen()
+            async with http.serving(http.health_app(runtime.Health("monitor")), second):
+                pass
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with pytest.raises(OSError, match="listen on port") as caught:
+            runner.run(serve())
+    assert caught.value.errno == errno.EADDRINUSE
 
 
 def test_answers_do_not_wait_for_the_peers_acknowledgement() -> None:

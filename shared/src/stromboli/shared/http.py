@@ -85,7 +85,10 @@ async def serving(
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[int]:
     """Serve ``app`` on a bound socket while inside; yields the port. HTTPS with a certificate, or
-    with ``tls``, whose certificate may be changed meanwhile."""
+    with ``tls``, whose certificate may be changed meanwhile.
+
+    Raises OSError when somebody else listens on the port by now: two sockets may be bound to one.
+    """
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -97,7 +100,14 @@ async def serving(
         ssl_context_factory=None if tls is None else (lambda _config, _default: tls),
     )
     server = _Server(config)
-    port = bound.getsockname()[1]
+    port: int = bound.getsockname()[1]
+    try:
+        # Not left to the server: uvloop closes a socket that cannot listen, says nothing of it, and
+        # the process would go on without anybody reaching it.
+        bound.listen(config.backlog)
+    except OSError as error:
+        bound.close()
+        raise OSError(error.errno, f"listen on port {port}: {error.strerror}") from None
     task = asyncio.create_task(server.serve(sockets=[bound]))
     try:
         while not server.started:
