@@ -1,5 +1,6 @@
 """A change that meets others' changes begins anew from what is there, and ends some time."""
 
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -39,21 +40,60 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Restless]:
         yield made
 
 
-async def changed(cluster: Restless, changes: int) -> None:
+async def changed(own: door.Door, cluster: Restless, changes: int) -> None:
     """A job is made and then scaled while others write its status."""
-    own = door.Door(DoorSettings(), cluster, runtime.utc_now)
     await own.submit([job(minAvailable=1)], ASKER)
     cluster.changes = changes
     await own.submit([job(minAvailable=2)], ASKER)
 
 
-async def test_a_change_is_made_although_others_wrote_meanwhile(cluster: Restless) -> None:
-    await changed(cluster, door.CONFLICTS)
+def recorded(own: door.Door) -> list[tuple[str, str]]:
+    """What was asked for with which object, of reviews on their way to the log."""
+    found: list[Any] = [own.reviewed.get_nowait().message for _ in range(own.reviewed.qsize())]
+    return [(message.operation, message.object) for message in found]
+
+
+@pytest.fixture
+def own(cluster: Restless) -> door.Door:
+    return door.Door(DoorSettings(), cluster, runtime.utc_now)
+
+
+async def test_a_change_is_made_although_others_wrote_meanwhile(
+    own: door.Door, cluster: Restless
+) -> None:
+    await changed(own, cluster, door.CONFLICTS)
     stored = kinds.JOBS.decode(await cluster.get(kinds.JOBS, "default", "train"))
     assert stored.spec.min_available == 2
     assert stored.status.retry_count == 0  # what they wrote last stays
 
 
-async def test_a_change_against_endless_others_is_given_up(cluster: Restless) -> None:
+async def test_a_change_against_endless_others_is_given_up(
+    own: door.Door, cluster: Restless
+) -> None:
     with pytest.raises(errors.ConflictError):
-        await changed(cluster, 1_000)
+        await changed(own, cluster, 1_000)
+
+
+@pytest.mark.parametrize("changes", [0, door.CONFLICTS, 1_000])
+async def test_one_request_is_one_review_however_often_it_began_anew(
+    own: door.Door, cluster: Restless, changes: int
+) -> None:
+    with contextlib.suppress(errors.ConflictError):
+        await changed(own, cluster, changes)
+    assert recorded(own) == [("CREATE", "default/train"), ("UPDATE", "default/train")]
+
+
+async def test_what_was_written_before_the_conflict_stays_as_it_was_told(
+    own: door.Door, cluster: Restless
+) -> None:
+    """The new job is made once, and neither its review nor its answer becomes that of a change."""
+    await own.submit([job(minAvailable=1)], ASKER)
+    cluster.changes = 2
+    fresh = job()
+    fresh["metadata"] = {**fresh["metadata"], "name": "fresh"}
+    told = await own.submit([fresh, job(minAvailable=2)], ASKER)
+    assert [(each.name, each.result) for each in told] == [
+        ("fresh", "created"),
+        ("train", "configured"),
+    ]
+    assert recorded(own)[1:] == [("CREATE", "default/fresh"), ("UPDATE", "default/train")]

@@ -173,26 +173,42 @@ class Door:
         the time; OutsideError if the API server fails in the middle (repeating is safe: what stands
         already is unchanged).
         """
-        for _ in range(CONFLICTS if not only_new and incoming.may_repeat(documents) else 0):
-            with contextlib.suppress(errors.ConflictError):  # somebody was faster: judge it anew
-                return await self._submitted(documents, asker, way, only_new)
-        return await self._submitted(documents, asker, way, only_new)
+        tries = CONFLICTS if not only_new and incoming.may_repeat(documents) else 0
+        request = incoming.Request()
+        try:
+            for _ in range(tries):
+                with contextlib.suppress(errors.ConflictError):  # somebody was faster: begin anew
+                    return await self._submitted(documents, asker, only_new, request)
+            return await self._submitted(documents, asker, only_new, request)
+        finally:
+            for submission, found in request.reviews.values():
+                self._record(
+                    submission.kind,
+                    submission.document,
+                    submission.operation,
+                    asker.name,
+                    way,
+                    found,
+                )
 
     async def _submitted(
-        self, documents: list[Document], asker: asking.Asker, way: Way, only_new: bool
+        self,
+        documents: list[Document],
+        asker: asking.Asker,
+        only_new: bool,
+        request: incoming.Request,
     ) -> list[incoming.Applied]:
         with telemetry.span("submit", objects=len(documents)) as traceparent:
             submissions = await self._prepared(documents, traceparent, asker, only_new=only_new)
             missing = await incoming.missing(submissions, asker)
             refused = missing if any(missing) else await self._refused(submissions)
-            for submission, found in zip(submissions, refused, strict=True):
-                operation: review.Operation = "UPDATE" if submission.before else "CREATE"
-                self._record(
-                    submission.kind, submission.document, operation, asker.name, way, found
-                )
+            request.judged(submissions, refused)
             incoming.raise_if_missing(missing)
             incoming.raise_if_any(refused)
-            return [await self._written(submission) for submission in submissions]
+            for place, submission in enumerate(submissions):
+                if place not in request.written:
+                    request.written[place] = await self._written(submission)
+            return [request.written[place] for place in range(len(submissions))]
 
     async def check(self, documents: list[Document], asker: asking.Asker) -> list[incoming.Applied]:
         """What ``submit`` would make of objects: ``accepted``, as they would be stored. Nothing is
@@ -230,11 +246,14 @@ class Door:
         }
         refused = []
         for submission in submissions:
-            operation: review.Operation = "UPDATE" if submission.before else "CREATE"
             found = await self._violations(
-                submission.kind, operation, submission.document, submission.before, together
+                submission.kind,
+                submission.operation,
+                submission.document,
+                submission.before,
+                together,
             )
-            if submission.kind == kinds.JOBS and operation == "CREATE":
+            if submission.kind == kinds.JOBS and submission.operation == "CREATE":
                 coming = {it.name for it in submissions if it.kind == kinds.JOBS}
                 found += await self._absent(submission.namespace, submission.document, coming)
             refused.append(found + self._foreign(submission))

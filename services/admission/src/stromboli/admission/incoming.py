@@ -10,6 +10,7 @@ from stromboli.admission import asking
 from stromboli.shared import errors
 from stromboli.shared.admission import patch
 from stromboli.shared.admission.patch import Document
+from stromboli.shared.admission.review import Operation
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.cluster.accounts import right
 from stromboli.shared.messages.admission import Violation
@@ -40,6 +41,11 @@ class Submission(msgspec.Struct, frozen=True):
         name: str = self.document["metadata"]["name"]
         return name
 
+    @property
+    def operation(self) -> Operation:
+        """What it is for the rules."""
+        return "UPDATE" if self.before else "CREATE"
+
 
 class Applied(msgspec.Struct, frozen=True):
     """What became of a submitted object."""
@@ -49,6 +55,23 @@ class Applied(msgspec.Struct, frozen=True):
     name: str
     result: str
     object: msgspec.Raw
+
+
+class Request:
+    """What one request has come to, however often it had to begin anew: its objects by their place
+    in it, each with the review that counts, and those that are written."""
+
+    def __init__(self) -> None:
+        self.reviews: dict[int, tuple[Submission, tuple[Violation, ...]]] = {}
+        self.written: dict[int, Applied] = {}
+
+    def judged(
+        self, submissions: Sequence[Submission], refused: Sequence[tuple[Violation, ...]]
+    ) -> None:
+        """The newest verdict counts, except on what was written by an earlier one."""
+        for place, review in enumerate(zip(submissions, refused, strict=True)):
+            if place not in self.written:
+                self.reviews[place] = review
 
 
 def named(kind: Kind[Any], document: Document) -> tuple[str, Document]:
