@@ -83,9 +83,11 @@ def test_a_port_on_which_another_listens_by_now_is_an_error() -> None:
             async with http.serving(http.health_app(runtime.Health("monitor")), second):
                 pass
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        with pytest.raises(OSError, match="listen on port") as caught:
-            runner.run(serve())
+    with (
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        pytest.raises(OSError, match="listen on port") as caught,
+    ):
+        runner.run(serve())
     assert caught.value.errno == errno.EADDRINUSE
 
 

@@ -56,6 +56,44 @@ def test_what_is_no_quantity_says_so_and_what_would_be(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e999999999", 2**63 - 1),
+        ("-1e999999999", -(2**63 - 1)),
+        ("9" * 99, 2**63 - 1),
+        (1e308, 2**63 - 1),
+        ("8Ei", 2**63 - 1),
+        ("1e-999999999", Decimal("1e-9")),
+        ("-1e-10", Decimal("-1e-9")),
+        ("0e999999999", 0),
+    ],
+)
+def test_what_nobody_has_counts_as_much_as_kubernetes_counts(
+    text: str | float, value: Decimal | int
+) -> None:
+    """And costs no more than any other quantity."""
+    assert units.quantity(text) == value
+    assert abs(units.amount("cpu", text)) in (units.MOST, 1, 0)
+
+
+@pytest.mark.parametrize("text", ["1\n", "\uff11", "1" * 101, 10**400])
+def test_a_quantity_is_short_and_in_plain_digits(text: str | int) -> None:
+    with pytest.raises(ValueError, match="is not a quantity"):
+        units.quantity(text)
+
+
+@given(
+    st.from_regex(r"[+-]?[0-9]{1,20}(\.[0-9]{0,20})?([eE][+-]?[0-9]{1,12}|[numkMGTPE]|[KMGTPE]i)?")
+)
+def test_every_quantity_has_an_amount_that_fits_64_bits(text: str) -> None:
+    try:
+        amount = units.amount("cpu", text)
+    except ValueError:
+        return
+    assert abs(amount) <= units.MOST
+
+
+@pytest.mark.parametrize(
     ("name", "text", "amount"),
     [
         ("cpu", "2", 2000),

@@ -4,11 +4,21 @@ from collections.abc import Collection, Mapping
 
 
 def in_a_cycle(needs: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Names that wait for themselves, in the end, or for such a name. O(names + needs) rounds.
+    """Names that wait for themselves, in the end, or for such a name. O(names + needs).
 
     ``needs``: name -> names that come first; names that are not keys are left out of account.
     """
-    waiting = {name: {it for it in wanted if it in needs} for name, wanted in needs.items()}
-    while free := {name for name, wanted in waiting.items() if not wanted}:
-        waiting = {name: wanted - free for name, wanted in waiting.items() if name not in free}
-    return frozenset(waiting)
+    missing = {name: {it for it in wanted if it in needs} for name, wanted in needs.items()}
+    waiting_for: dict[str, list[str]] = {}
+    for name, wanted in missing.items():
+        for first in wanted:
+            waiting_for.setdefault(first, []).append(name)
+    free = [name for name, wanted in missing.items() if not wanted]
+    while free:
+        done = free.pop()
+        del missing[done]
+        for name in waiting_for.get(done, ()):
+            missing[name].discard(done)
+            if not missing[name]:
+                free.append(name)
+    return frozenset(missing)

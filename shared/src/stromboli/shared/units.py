@@ -8,14 +8,23 @@ scheduling reference has it (spec "Resource"). Integers make sums exact whatever
 import functools
 import re
 from collections.abc import Mapping
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Decimal
 
 Amounts = dict[str, int]
 """Resource name -> amount in the resource's unit. A name that is absent means zero."""
 
 _QUANTITY = re.compile(
-    r"^([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i))?$"
+    r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:[eE]([+-]?[0-9]+)|([numkMGTPE]|[KMGTPE]i))?"
 )
+LARGEST = 2**63 - 1
+"""Where Kubernetes stops counting: what is more counts as this much."""
+MOST = 2**62
+"""The largest amount in a resource's unit, which is as good as no limit: two still fit 64 bits."""
+_LARGEST = Decimal(LARGEST)
+_SMALLEST = Decimal("1e-9")
+"""What is less, and not nothing, counts as this much there."""
+_MOST_CHARACTERS = 100
+"""Nobody needs as many; each distinct text is kept."""
 _FACTOR: Mapping[str, Decimal] = {
     "n": Decimal("1e-9"),
     "u": Decimal("1e-6"),
@@ -35,33 +44,46 @@ _FACTOR: Mapping[str, Decimal] = {
 }
 
 
-@functools.lru_cache(maxsize=4096)
 def quantity(text: str | int | float) -> Decimal:
-    """The value of a Kubernetes quantity such as ``500m``, ``1.5Gi`` or ``2e3``.
+    """The value of a Kubernetes quantity such as ``500m``, ``1.5Gi`` or ``2e3``; as there at most
+    2^63-1, and if not 0, at least a billionth, whatever the sign.
 
     Raises ValueError that names the text and the accepted suffixes. Cached: a cluster has few
     distinct quantities.
     """
-    match = _QUANTITY.match(str(text))
+    written = text if isinstance(text, str) else repr(text)
+    if len(written) > _MOST_CHARACTERS:
+        raise ValueError(
+            f"{written[:20]!r}... is not a quantity: it has {len(written)} characters, "
+            f"write at most {_MOST_CHARACTERS}"
+        )
+    return _quantity(written)
+
+
+@functools.lru_cache(maxsize=4096)
+def _quantity(text: str) -> Decimal:
+    match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(
             f"{text!r} is not a quantity: write a number with one of the suffixes "
             f"{' '.join(_FACTOR)} or an exponent, such as 500m or 1Gi"
         )
     number, exponent, suffix = match.groups()
-    try:
-        value = Decimal(number + (exponent or ""))
-    except InvalidOperation as error:
-        raise ValueError(f"{text!r} is not a quantity: {error}") from None
-    return value * _FACTOR[suffix] if suffix else value
+    # No exponent within these bounds changes what is counted; beyond, arithmetic takes for ever.
+    power = max(-200, min(200, int(exponent or 0)))
+    value = Decimal(number).scaleb(power) * _FACTOR.get(suffix, 1)
+    if value and abs(value) < _SMALLEST:
+        return _SMALLEST.copy_sign(value)
+    return max(-_LARGEST, min(_LARGEST, value))
 
 
 def amount(name: str, text: str | int | float) -> int:
-    """A quantity of resource ``name`` in its unit, rounded up as Kubernetes does."""
+    """A quantity of resource ``name`` in its unit, rounded up as Kubernetes does; ``MOST`` at
+    most."""
     value = quantity(text)
     if name != "memory" and name != "pods" and not name.startswith("count/"):
         value *= 1000
-    return int(value.to_integral_value(ROUND_CEILING))
+    return max(-MOST, min(MOST, int(value.to_integral_value(ROUND_CEILING))))
 
 
 def amounts(quantities: Mapping[str, str | int | float]) -> Amounts:

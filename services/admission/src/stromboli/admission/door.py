@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from stromboli.admission import asking, feeds, incoming, once, resource_groups
-from stromboli.admission.core import task_history, wire
+from stromboli.admission.core import reviews, task_history, wire
 from stromboli.admission.settings import DoorSettings
 from stromboli.shared import (
     envelope,
@@ -33,7 +33,7 @@ from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.cluster.accounts import right
-from stromboli.shared.messages.admission import Reviewed, Violation, Way
+from stromboli.shared.messages.admission import Violation, Way
 from stromboli.shared.messages.node_topology import TopologyObserved
 from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered, queue_order_key
 
@@ -288,6 +288,9 @@ class Door:
         named: list[tuple[Kind[Any], str, Document]] = []
         for index, document in enumerate(documents):
             where = f"objects[{index}]." if len(documents) > 1 else ""
+            if patch.is_too_deep(document):
+                refused.append(msgspec.structs.replace(review.TOO_DEEP, path=where.rstrip(".")))
+                continue
             kind = kinds.BY_NAME.get((str(document.get("apiVersion")), str(document.get("kind"))))
             if kind not in kinds.SUBMITTED:
                 what = f"{document.get('apiVersion')} {document.get('kind')}"
@@ -434,24 +437,19 @@ class Door:
         found: tuple[Violation, ...],
     ) -> None:
         _reviews.add(1, {"kind": kind.kind, "way": way, "allowed": not found})
-        names = (patch.text_of(document, name) for name in ("namespace", "name"))
-        key = "/".join(filter(None, names))
-        message = Reviewed(
-            kind=kind.kind,
-            object=key,
-            operation=operation,
-            user=user,
-            way=way,
-            allowed=not found,
-            violations=found,
-        )
+        message = reviews.record(kind.kind, document, operation, user, way, found)
         draft = envelope.Draft(
-            topic=topics.REVIEWS, key=key or kind.kind, message=message, time=self._clock()
+            topic=topics.REVIEWS,
+            key=message.object or kind.kind,
+            message=message,
+            time=self._clock(),
         )
         try:
             self.reviewed.put_nowait(draft)
         except asyncio.QueueFull:
-            telemetry.log.warning("review not recorded: too many wait for the log", object=key)
+            telemetry.log.warning(
+                "review not recorded: too many wait for the log", object=draft.key
+            )
 
 
 def _not_now(uid: str, error: errors.OutsideError) -> bytes:

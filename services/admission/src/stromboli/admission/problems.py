@@ -9,16 +9,20 @@ from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 
 from stromboli.admission.asking import MissingRightsError, UnknownAskerError
+from stromboli.admission.core import reviews
 from stromboli.admission.incoming import RefusedError
 from stromboli.admission.once import HEADER, KeyReusedError
 from stromboli.shared import errors, telemetry
 from stromboli.shared.messages.admission import Violation
 
+LONGEST_DETAIL = 8 * 1024
+"""Characters: a job with a thousand mistakes is still told in one screenful."""
 MEDIA_TYPE = "application/problem+json"
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """RFC 9457. ``violations``: every mistake in what was sent, each with its path."""
+    """RFC 9457. ``violations``: every mistake in what was sent, each with its path; of more than a
+    thousand the first thousand."""
 
     title: str
     status: int
@@ -54,7 +58,14 @@ def refusal(path: str, reason: str, expected: str = "") -> RefusedError:
 def _answer(
     status: HTTPStatus, detail: str, violations: tuple[Violation, ...] = ()
 ) -> Response[Problem]:
-    body = Problem(title=status.phrase, status=status.value, detail=detail, violations=violations)
+    if len(detail) > LONGEST_DETAIL:
+        detail = f"{detail[:LONGEST_DETAIL]} ... ({len(violations)} violations in all)"
+    body = Problem(
+        title=status.phrase,
+        status=status.value,
+        detail=detail,
+        violations=reviews.told(violations),
+    )
     return Response(body, status_code=status.value, media_type=MEDIA_TYPE)
 
 
@@ -97,6 +108,13 @@ def _of_http(_: Request[Any, Any, Any], error: HTTPException) -> Response[Proble
     return _answer(status, detail, violations)
 
 
+def _of_unreadable_body(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+    """What decoders raise beside their own errors, for bodies that are no JSON all the same."""
+    is_deep = isinstance(error, RecursionError)
+    why = "it is nested too deeply" if is_deep else "it is not UTF-8"
+    return _answer(HTTPStatus.BAD_REQUEST, f"the body cannot be read: {why}")
+
+
 def _of_bug(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     telemetry.log.error("unexpected", error=repr(error), exc_info=error)
     return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "this is a bug in Stromboli; its log has more")
@@ -109,6 +127,8 @@ HANDLERS: ExceptionHandlersMap = {
     errors.OutsideError: _of_outside,
     KeyReusedError: _of_reused_key,
     HTTPException: _of_http,
+    RecursionError: _of_unreadable_body,
+    UnicodeDecodeError: _of_unreadable_body,
     Exception: _of_bug,
 }
 """For the application: whatever goes wrong is answered as a problem."""

@@ -11,7 +11,7 @@ from stromboli.shared.messages.admission import Violation
 
 LONGEST_NAME = 52
 """Its jobs are called ``<name>-<minute>``, eleven characters more, and their pods after them."""
-_ZONE_PART = re.compile(r"^[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}$")
+_ZONE_PART = re.compile(r"[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}")
 SCHEDULE_EXPECTED = 'five fields such as "*/5 * * * *", or one of @hourly, @daily, @every 1h30m'
 ZONE_EXPECTED = "a name of the time zone database such as Europe/Berlin, or leave it out"
 
@@ -43,7 +43,7 @@ def zone_problem(text: str) -> str | None:
         return "is empty"
     if text.lower() == "local":
         return "Local is another time on every machine"
-    if any(part in (".", "..") or not _ZONE_PART.match(part) for part in text.split("/")):
+    if any(part in (".", "..") or not _ZONE_PART.fullmatch(part) for part in text.split("/")):
         return f"{text!r} is not a time zone's name"
     try:
         zoneinfo.ZoneInfo(text)

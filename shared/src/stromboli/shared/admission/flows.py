@@ -6,6 +6,7 @@ A name may stand twice: as in the reference, the last of them counts.
 from collections.abc import Iterator
 
 from stromboli.shared import dependencies
+from stromboli.shared.admission import naming
 from stromboli.shared.api.flow import JobFlow
 from stromboli.shared.messages.admission import Violation
 
@@ -16,18 +17,19 @@ def violations(made: JobFlow) -> Iterator[Violation]:
     targets = {
         flow.name: flow.depends_on.targets if flow.depends_on is not None else () for flow in flows
     }
+    known = sorted(targets)
     for index, flow in enumerate(flows):
         for number, target in enumerate(flow.depends_on.targets if flow.depends_on else ()):
             if target not in targets:
                 yield Violation(
                     path=f"spec.flows[{index}].dependsOn.targets[{number}]",
                     reason=f"there is no flow {target!r}",
-                    expected=f"one of {', '.join(sorted(set(targets) - {flow.name})) or 'none'}",
+                    expected=f"one of {naming.listed(known, flow.name) or 'none'}",
                 )
     waiting = dependencies.in_a_cycle(targets)
     if waiting:
         yield Violation(
             path="spec.flows",
-            reason=f"flows wait for each other: {', '.join(sorted(waiting))}",
+            reason=f"flows wait for each other: {naming.listed(sorted(waiting))}",
             expected="targets without a cycle",
         )

@@ -149,13 +149,14 @@ def _of_task(job: batch.Job, task: batch.TaskSpec, path: str) -> Iterator[Violat
             reason=f"{task.name!r} is not a task's name",
             expected=naming.LABEL_EXPECTED,
         )
-    longest = f"{job.metadata.name}-{task.name}-{_highest_index(job, task)}"
-    if len(longest) > 63:
-        yield Violation(
-            path=f"{path}.name",
-            reason=f"pods would be called {longest}, which has {len(longest)} characters",
-            expected="a job's and a task's name that make at most 63 characters together",
-        )
+    if naming.is_label(job.metadata.name) and naming.is_label(task.name):  # others are said
+        longest = f"{job.metadata.name}-{task.name}-{_highest_index(job, task)}"
+        if len(longest) > 63:
+            yield Violation(
+                path=f"{path}.name",
+                reason=f"pods would be called {longest}, which has {len(longest)} characters",
+                expected="a job's and a task's name that make at most 63 characters together",
+            )
     yield from _of_counts(task, path)
     yield from policies.violations(task.policies, f"{path}.policies")
     yield from pod_template.violations(task.template.spec, f"{path}.template.spec")
@@ -256,19 +257,20 @@ def _of_volumes(volumes: tuple[batch.VolumeSpec, ...]) -> Iterator[Violation]:
 def _of_dependencies(tasks: tuple[batch.TaskSpec, ...]) -> Iterator[Violation]:
     needs = {task.name: task.depends_on.name if task.depends_on else () for task in tasks}
     names = {task.name for task in tasks}
+    known = sorted(names)
     for index, task in enumerate(tasks):
         for wanted in needs.get(task.name, ()):
             if wanted not in names:
                 yield Violation(
                     path=f"spec.tasks[{index}].dependsOn.name",
                     reason=f"there is no task {wanted!r}",
-                    expected=f"one of {', '.join(sorted(names - {task.name}))}",
+                    expected=f"one of {naming.listed(known, task.name) or 'none'}",
                 )
     waiting = dependencies.in_a_cycle(needs)
     if waiting:
         yield Violation(
             path="spec.tasks",
-            reason=f"tasks wait for each other: {', '.join(sorted(waiting))}",
+            reason=f"tasks wait for each other: {naming.listed(sorted(waiting))}",
             expected="dependencies without a cycle",
         )
 

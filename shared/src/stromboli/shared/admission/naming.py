@@ -1,14 +1,17 @@
 """Names that Kubernetes takes."""
 
 import re
+from collections.abc import Sequence
 
-_LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-_SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 LABEL_EXPECTED = "at most 63 lower case letters, digits and '-', beginning and ending with one"
 SUBDOMAIN_EXPECTED = "lower case letters, digits, '-' and '.', at most 253 characters"
 
 
+_MOST_LISTED = 10
+"""Names that a refusal lists: one sees what is meant, and a thousand refusals are no novel."""
 _FRACTIONAL = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -19,9 +22,17 @@ def is_counted(resource: str) -> bool:
 
 def is_label(name: str) -> bool:
     """RFC 1123 label: what a container, a task or a pod's hostname may be called."""
-    return len(name) <= 63 and _LABEL.match(name) is not None
+    return len(name) <= 63 and _LABEL.fullmatch(name) is not None
 
 
 def is_subdomain(name: str) -> bool:
     """RFC 1123 subdomain: what most objects may be called."""
-    return len(name) <= 253 and _SUBDOMAIN.match(name) is not None
+    return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
+
+
+def listed(names: Sequence[str], without: str = "") -> str:
+    """Names as a refusal lists them: the first ones, and how many more. ``without``: one of them
+    that is not meant."""
+    first = [name for name in names[: _MOST_LISTED + 1] if name != without][:_MOST_LISTED]
+    more = len(names) - len(first) - (without in names[: _MOST_LISTED + 1])
+    return ", ".join(first) + (f" and {more} more" if more > 0 else "")

@@ -15,8 +15,8 @@ from stromboli.shared import keys
 from stromboli.shared.admission.patch import Add, Document, pointer
 from stromboli.shared.messages.admission import Violation
 
-_PERCENT = re.compile(r"^([1-9]|[1-9][0-9])%$")
-_NUMBER = re.compile(r"^[0-9]{1,9}$")
+_PERCENT = re.compile(r"([1-9]|[1-9][0-9])%")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class GroupObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,8 +96,8 @@ def violations(document: Document, scheduler_names: Sequence[str]) -> Iterator[V
     ]
     for key in given:
         value = annotations[key]
-        is_number = _NUMBER.match(value) is not None and int(value) > 0
-        if not is_number and not _PERCENT.match(value):
+        is_number = _NUMBER.fullmatch(value) is not None and int(value) > 0
+        if not is_number and not _PERCENT.fullmatch(value):
             yield Violation(
                 path=f"metadata.annotations[{key}]",
                 reason=f"{value!r} is no number of pods",

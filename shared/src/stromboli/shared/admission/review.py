@@ -29,6 +29,11 @@ from stromboli.shared.api.kinds import Kind
 from stromboli.shared.messages.admission import Violation
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
+TOO_DEEP = Violation(
+    path="",
+    reason="is nested too deeply to be read",
+    expected=f"at most {patch.MOST_LEVELS} objects and lists within each other",
+)
 OUR_GROUPS = frozenset(document["spec"]["group"] for document in crds.documents())
 
 
@@ -76,6 +81,8 @@ def completed(
     ``traceparent`` (may be empty) marks a job, so that its trace goes on in other services;
     ``user`` (may be empty) is who submits it.
     """
+    if patch.is_too_deep(document):
+        return ()
     if not all(isinstance(document.get(part), dict | None) for part in ("metadata", "spec")):
         return ()
     try:
@@ -112,6 +119,8 @@ def violations(
             return ()
         name = patch.text_of(document, "name")
         return tuple(queues.deleted(name, known.queues, with_pods=policy.queues_with_pods_go))
+    if patch.is_too_deep(document):
+        return (TOO_DEEP,)
     found: tuple[Violation, ...] = ()
     if kind.group in OUR_GROUPS:
         found = crds.violations(kind.group, kind.kind, document)

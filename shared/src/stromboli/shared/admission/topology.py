@@ -12,6 +12,8 @@ from stromboli.shared.api.topology import HyperNode
 from stromboli.shared.messages.admission import Violation
 
 HARD = "hard"
+LONGEST_PATTERN = 4096
+"""Characters: a pattern of megabytes takes seconds to compile, wherever it is read."""
 
 
 def violations(wanted: NetworkTopology | None, path: str) -> Iterator[Violation]:
@@ -58,11 +60,19 @@ def of_hyper_node(made: HyperNode) -> Iterator[Violation]:
         matched = member.selector.regex_match
         if matched is None:
             continue
+        path = f"spec.members[{index}].selector.regexMatch.pattern"
+        if len(matched.pattern) > LONGEST_PATTERN:
+            yield Violation(
+                path=path,
+                reason=f"has {len(matched.pattern)} characters",
+                expected=f"at most {LONGEST_PATTERN}: names of nodes have 253",
+            )
+            continue
         try:
             re.compile(matched.pattern)
         except (re.error, RecursionError, OverflowError) as error:
             yield Violation(
-                path=f"spec.members[{index}].selector.regexMatch.pattern",
+                path=path,
                 reason=f"{matched.pattern!r} is not a regular expression: {error}",
                 expected="a pattern such as ^rack-1-.*",
             )

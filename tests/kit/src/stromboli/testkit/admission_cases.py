@@ -395,6 +395,10 @@ OTHERS_AROUND: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
             "spec.members[0].selector.regexMatch.pattern",
             hyper_node(member(regexMatch={"pattern": "n["})),
         ),
+        "a-pattern-of-a-page": (
+            "spec.members[0].selector.regexMatch.pattern",
+            hyper_node(member(regexMatch={"pattern": "n" * 5000})),
+        ),
     },
     kinds.CRON_JOBS: {
         "a-minute-that-is-none": ("spec.schedule", cron("60 * * * *")),
