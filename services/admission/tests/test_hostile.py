@@ -11,7 +11,7 @@ from services.admission.tests.test_ways_in import JSON, Ways, opened, request
 from stromboli.admission.core import reviews
 from stromboli.shared.admission import patch
 from stromboli.shared.api import kinds
-from stromboli.testkit import admission_cases
+from stromboli.testkit import admission_documents
 from stromboli.testkit.admission_cases import Case
 
 DEPTHS = (patch.MOST_LEVELS, 900, 20_000)
@@ -57,7 +57,7 @@ async def test_what_is_nested_too_deeply_is_refused_and_never_followed(
     ways: Ways, depth: int, place: str
 ) -> None:
     nest = b'{"a":' * depth + b"1" + b"}" * depth
-    whole = msgspec.json.encode(admission_cases.job())
+    whole = msgspec.json.encode(admission_documents.job())
     added = place.encode() + (b'"x":' if place.endswith("{") else b',"x":') + nest
     document = whole.replace(place.encode(), added + (b"," if place.endswith("{") else b""), 1)
     for path, status, text in await asked(ways, document):
@@ -71,7 +71,7 @@ async def test_what_is_nested_too_deeply_is_refused_and_never_followed(
 
 async def test_bytes_that_are_no_utf_8_are_refused(ways: Ways) -> None:
     for wrong in (b"tr\xff\xfein", b"tr\xc3\x28in"):
-        document = msgspec.json.encode(admission_cases.job()).replace(b"train", wrong)
+        document = msgspec.json.encode(admission_documents.job()).replace(b"train", wrong)
         for path, status, text in await asked(ways, document):
             assert status == 400, (path, text)
 
@@ -80,11 +80,11 @@ async def test_bytes_that_are_no_utf_8_are_refused(ways: Ways) -> None:
 async def test_no_quantity_keeps_the_door_busy(ways: Ways, quantity: str) -> None:
     """Some count as as much as Kubernetes counts, others are refused."""
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": quantity}}}
-    task = admission_cases.task(template={"spec": {"containers": [container]}})
-    document = admission_cases.job(tasks=[task])
+    task = admission_documents.task(template={"spec": {"containers": [container]}})
+    document = admission_documents.job(tasks=[task])
     for path, status, text in await asked(ways, msgspec.json.encode(document)):
         assert status in (200, 201, 409, 422), (path, text)
-    queue = admission_cases.queue("team", capability={"cpu": quantity})
+    queue = admission_documents.queue("team", capability={"cpu": quantity})
     answer = await ways.rest.post("/v1/check", json={"objects": [queue]})
     assert answer.status_code in (200, 422), answer.text
 
@@ -93,7 +93,7 @@ async def test_a_thousand_mistakes_are_told_and_kept_in_bounded_space(ways: Ways
     """All of the first thousand, and how many more; the record fits the log whatever came."""
     name = "X" * 2_000_000
     tasks = [{"name": "t", "dependsOn": {"name": [name[:10]]}} for _ in range(2_000)]
-    document: Any = admission_cases.job(name=name, tasks=tasks)
+    document: Any = admission_documents.job(name=name, tasks=tasks)
     answer = await ways.rest.post("/v1/check", json={"objects": [document]})
     told = answer.json()["violations"]
     assert answer.status_code == 422
@@ -107,9 +107,10 @@ async def test_a_thousand_mistakes_are_told_and_kept_in_bounded_space(ways: Ways
 
 async def test_a_manifest_lists_names_without_repeating_all_of_them(ways: Ways) -> None:
     tasks = [
-        admission_cases.task(name=f"t{number}", dependsOn={"name": ["x"]}) for number in range(500)
+        admission_documents.task(name=f"t{number}", dependsOn={"name": ["x"]})
+        for number in range(500)
     ]
-    document = admission_cases.job(tasks=tasks, minAvailable=0)
+    document = admission_documents.job(tasks=tasks, minAvailable=0)
     answer = await ways.rest.post("/v1/check", json={"objects": [document]})
     wrong = answer.json()["violations"]
     assert {item["path"] for item in wrong} == {
