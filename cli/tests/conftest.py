@@ -252,6 +252,7 @@ def house(tmp_path: Path) -> Iterator[House]:
             app.asgi_handler = one.watching(app.asgi_handler)
             serving = http.serving(app, http.listen("127.0.0.1", 0))
             one.url = f"http://127.0.0.1:{await stack.enter_async_context(serving)}"
+            await stack.enter_async_context(doors[0].feeds)
             one.health.set("picture", None)
             started.set_result(one)
             await stop.wait()

@@ -1,10 +1,11 @@
 """Rules of ``strom job suspend``, ``resume``, ``restart`` and ``scale``."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stromboli.cli import changes
 from stromboli.shared.api import kinds
 
 
@@ -54,21 +55,28 @@ def test_scale_keeps_a_whole_gang_whole(house: Any, strom: Any) -> None:
     assert (spec.tasks[0].replicas, spec.min_available) == (1, 1)
 
 
-def test_scale_wants_to_know_which_task_of_several() -> None:
-    metadata = {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7"}
+def test_scale_wants_to_know_which_task_of_several(house: Any, strom: Any, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    template = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}
     tasks = [
-        {"name": "ps", "replicas": 1, "minAvailable": 1},
-        {"name": "worker", "replicas": 4, "minAvailable": 2},
+        {"name": "ps", "replicas": 1, "template": template},
+        {"name": "worker", "replicas": 4, "minAvailable": 2, "template": template},
     ]
-    job = {"metadata": metadata, "spec": {"minAvailable": 5, "tasks": tasks}}
-    with pytest.raises(ValueError, match="name one of ps, worker"):
-        changes.scaled(job, None, 2, None)
-    with pytest.raises(ValueError, match="there is no task 'x'; there are ps, worker"):
-        changes.scaled(job, "x", 2, None)
-    changed = changes.scaled(job, "worker", 1, None)
-    assert changed["spec"]["tasks"][1] == {"name": "worker", "replicas": 1, "minAvailable": 1}
-    assert changed["spec"]["minAvailable"] == 2
-    assert changed["metadata"] == metadata
+    metadata, kind = {"name": "a"}, {"apiVersion": kinds.JOBS.api_version, "kind": "Job"}
+    spec = {"minAvailable": 5, "tasks": tasks}
+    file.write_text(json.dumps({**kind, "metadata": metadata, "spec": spec}))
+    assert strom("apply", "-f", str(file)).exit_code == 0
+    for task, why in (((), "the job has several tasks"), (("-t", "x"), "there is no task 'x'")):
+        refused = strom("job", "scale", "a", "-r", "2", *task)
+        assert refused.exit_code == 1
+        assert refused.stderr.splitlines()[:2] == [
+            "strom: job default/a: refused, 1 thing to correct",
+            f"  task: {why}; one of ps, worker",
+        ]
+    assert strom("job", "scale", "a", "-r", "1", "-t", "worker").exit_code == 0
+    scaled = house.job("a").spec
+    assert (scaled.tasks[1].replicas, scaled.tasks[1].min_available) == (1, 1)
+    assert scaled.min_available == 2
 
 
 def test_scale_tells_what_the_door_refuses(strom: Any) -> None:

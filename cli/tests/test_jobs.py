@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from stromboli.shared import keys
@@ -230,8 +231,21 @@ def test_wait_ends_with_0_only_for_a_job_that_completed(house: Any, strom: Any) 
     waited = strom("job", "wait", "a")
     assert (waited.exit_code, waited.stdout) == (0, "default/a: Completed (1 succeeded)\n")
     house.set_status("a", "Failed", succeeded=0, failed=1)
-    waited = strom("job", "wait", "a", "--for", "Completed,Failed")
+    waited = strom("job", "wait", "a")
     assert (waited.exit_code, waited.stdout) == (1, "default/a: Failed (1 failed)\n")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"), [("Aborted", 0), ("Failed,Aborted", 0), ("Running", 1)]
+)
+def test_wait_for_a_phase_ends_with_0_in_that_phase_alone(
+    house: Any, strom: Any, wanted: str, code: int
+) -> None:
+    """Also if it is an end: whoever suspends a job waits for Aborted."""
+    strom("job", "run", "a")
+    house.set_status("a", "Aborted")
+    waited = strom("job", "wait", "a", "--for", wanted)
+    assert (waited.exit_code, waited.stdout) == (code, "default/a: Aborted\n")
 
 
 def test_wait_is_over_when_the_phase_comes(house: Any, strom: Any) -> None:
@@ -239,7 +253,7 @@ def test_wait_is_over_when_the_phase_comes(house: Any, strom: Any) -> None:
     house.once_answered(A, lambda: house.write_status("a", "Running", running=1))
     waited = strom("job", "wait", "a", "--for", "Running", "--timeout", "30s")
     assert (waited.exit_code, waited.stdout) == (0, "default/a: Running (1 running)\n")
-    assert waited.stderr.startswith("default/a: Pending\n")
+    assert waited.stderr == "default/a: Pending\n"
 
 
 def test_wait_gives_up_with_124(strom: Any) -> None:

@@ -1,8 +1,88 @@
 """Both clients against a running system: the same calls, typed answers, errors as a tree."""
 
+import inspect
+from typing import Any
+
+import msgspec
 import pytest
 
 from stromboli.client import AsyncClient, Client, errors, job
+from stromboli.shared.api import core, flow, kinds, meta, scheduling
+
+TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}
+SPEC = {"minAvailable": 1, "tasks": [{"name": "t", "replicas": 1, "template": TEMPLATE}]}
+
+
+def flow_of(name: str) -> list[meta.Object]:
+    """A template and a flow of one job that is made from it."""
+    metadata = meta.ObjectMeta(name=name)
+    return [
+        flow.JobTemplate(metadata=metadata, spec=msgspec.Raw(msgspec.json.encode(SPEC))),
+        flow.JobFlow(metadata=metadata, spec=flow.JobFlowSpec(flows=(flow.Flow(name=name),))),
+    ]
+
+
+def test_both_clients_have_the_same_calls_with_the_same_arguments() -> None:
+    def calls_of(client: type) -> dict[str, list[str]]:
+        return {
+            name: list(inspect.signature(each).parameters)
+            for name, each in vars(client).items()
+            if not name.startswith("_")
+        }
+
+    assert calls_of(Client) == calls_of(AsyncClient)
+
+
+def test_flows_templates_and_crons_are_made_read_and_deleted_typed(url: str) -> None:
+    cron = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "CronJob",
+        "metadata": {"name": "typed-cron"},
+        "spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": SPEC}},
+    }
+    with Client(url) as client:
+        checked = client.check(flow_of("typed-flow"))
+        assert [each.result for each in checked] == ["accepted", "accepted"]
+        assert list(client.makers(kinds.JOB_FLOWS, "default")) == []
+        made = client.apply([*flow_of("typed-flow"), cron])
+        assert [each.result for each in made] == ["created"] * 3
+        found = client.maker(kinds.JOB_FLOWS, "typed-flow")
+        assert found.spec.flows[0].name == "typed-flow"
+        assert client.maker(kinds.CRON_JOBS, "typed-cron").spec.schedule == "0 3 * * *"
+        there: tuple[tuple[kinds.Kind[Any], str], ...] = (
+            (kinds.JOB_FLOWS, "typed-flow"),
+            (kinds.JOB_TEMPLATES, "typed-flow"),
+            (kinds.CRON_JOBS, "typed-cron"),
+        )
+        for kind, name in there:
+            assert [each.metadata.name for each in client.makers(kind)] == [name]
+            client.delete_maker(kind, name)
+            with pytest.raises(errors.NotFoundError):
+                client.delete_maker(kind, name)
+
+
+async def test_the_async_client_has_flows_queues_and_scaling_too(url: str) -> None:
+    async with AsyncClient(url) as client:
+        await client.apply(flow_of("awaited-flow"))
+        names = [each.metadata.name async for each in client.makers(kinds.JOB_TEMPLATES, "default")]
+        assert names == ["awaited-flow"]
+        await client.maker(kinds.JOB_FLOWS, "awaited-flow")
+        await client.delete_maker(kinds.JOB_FLOWS, "awaited-flow")
+        await client.delete_maker(kinds.JOB_TEMPLATES, "awaited-flow")
+        queue = scheduling.Queue(metadata=meta.ObjectMeta(name="awaited"))
+        assert (await client.create_queue(queue)).metadata.name == "awaited"
+        await client.submit(job("scaled", image="busybox", replicas=2, queue="awaited"))
+        scaled = await client.scale("scaled", 3)
+        assert (scaled.spec.tasks[0].replicas, scaled.spec.min_available) == (3, 3)
+        with pytest.raises(errors.RefusedError, match="there is no task"):
+            await client.scale("scaled", 1, task="x")
+        await client.delete("scaled")
+        await client.delete_queue("awaited")
+
+
+def test_what_may_not_be_handed_in_is_said_before_anything_is_sent(url: str) -> None:
+    with Client(url) as client, pytest.raises(TypeError, match=r"there are .*Job"):
+        client.apply([core.Node()])
 
 
 def test_a_job_goes_in_typed_and_comes_back_complete(url: str) -> None:

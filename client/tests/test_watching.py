@@ -106,6 +106,31 @@ async def test_a_watch_goes_on_over_a_restart_of_the_server(tmp_path: Path) -> N
                 assert told <= {"modified", "deleted"}
 
 
+def test_waiting_tells_of_every_change_and_of_a_server_that_is_away() -> None:
+    """And goes on as soon as it is back."""
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        if len(asked) == 2:
+            raise httpx.ConnectError("refused")
+        phase = "Running" if len(asked) == 1 else "Completed"
+        document = {"metadata": {"name": "a", "uid": "u"}, "status": {"state": {"phase": phase}}}
+        if not asked[-1].startswith("/v1/watch"):
+            return httpx.Response(200, json=document)
+        body = f"event: modified\ndata: {httpx.Response(200, json=document).text}\n\n"
+        return httpx.Response(200, text=body, headers={"content-type": "text/event-stream"})
+
+    seen: list[str] = []
+    with Client("http://s", transport=httpx.MockTransport(answer)) as client:
+        done = client.wait(
+            "a",
+            on_change=lambda job: seen.append(job.status.state.phase),
+            on_break=lambda error: seen.append(error.reason),
+        )
+    assert (done.status.state.phase, seen) == ("Completed", ["Running", "refused", "Completed"])
+
+
 async def _until(changes: AsyncGenerator[Change[T], None], last: str) -> AsyncIterator[Change[T]]:
     async for change in changes:
         yield change

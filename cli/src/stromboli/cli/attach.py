@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stromboli.cli import options, output, pod_status, waiting
+from stromboli.cli import options, output, pod_status
 from stromboli.cli.errors import CommandError, TimedOutError
+from stromboli.client import phases
 from stromboli.shared import keys, tools
 from stromboli.shared.api import batch, kinds
 
@@ -58,10 +59,10 @@ def attach(
     timeout_s = options.duration_s(timeout, "--timeout") or 0.0
     with options.client(server) as client:
         job = client.decode(kinds.JOBS, client.job(namespace, name))
-        if waiting.phase_of(job) in waiting.ENDS:
+        if phases.phase_of(job) in phases.ENDS:
             raise CommandError(
                 f"job {namespace}/{name}",
-                f"it is {waiting.phase_of(job)}, and tools run beside running jobs",
+                f"it is {phases.phase_of(job)}, and tools run beside running jobs",
                 "submit it again",
             )
         _change(client, job, added(tools.wishes(job), wish))

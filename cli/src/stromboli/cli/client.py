@@ -5,18 +5,19 @@ Objects come back as Kubernetes' own JSON, undecoded: commands read what they ne
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
 
-from stromboli.cli.errors import CommandError, NotFoundError, UnreachableError
+from stromboli.cli import output
+from stromboli.cli.errors import CommandError, NotFoundError, TimedOutError, UnreachableError
 from stromboli.cli.server import Address
 from stromboli.client import blocking, calls
 from stromboli.client import errors as client_errors
 from stromboli.client.answers import Applied, Explanation, SchedulingInput
-from stromboli.shared.api import meta
+from stromboli.shared.api import batch, meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
 from stromboli.shared.messages.admission import Violation
@@ -103,6 +104,41 @@ class Client:
     def explanation(self, namespace: str, name: str) -> Explanation:
         """Why a job waits. Raises NotFoundError."""
         return self.send(calls.explanation(namespace, name))
+
+    def wait(
+        self,
+        namespace: str,
+        name: str,
+        phases: frozenset[str],
+        timeout_s: float | None,
+        report: Callable[[batch.Job], object],
+    ) -> batch.Job:
+        """The job once it is in one of these phases or at an end. A server that goes away is waited
+        for, which a note says. Raises NotFoundError, TimedOutError, CommandError if it is gone."""
+        what = f"job {namespace}/{name}"
+        try:
+            with self._told():
+                return self._client.wait(
+                    name,
+                    namespace,
+                    phases=phases,
+                    timeout_s=timeout_s,
+                    on_change=report,
+                    on_break=lambda error: output.show_note(
+                        f"strom: {self._server}: {error.reason}; waiting for it to come back"
+                    ),
+                )
+        except client_errors.GoneError:
+            raise CommandError(what, "it was deleted meanwhile", "submit it again") from None
+        except client_errors.TimedOutError as error:
+            next_step = f"wait longer, or see why: strom explain {name} -n {namespace}"
+            raise TimedOutError(what, error.reason, next_step) from None
+
+    def scale(
+        self, namespace: str, name: str, replicas: int, task: str, minimum: int | None
+    ) -> Applied:
+        """More or fewer pods for a task. Raises NotFoundError, RefusedError."""
+        return self.send(calls.scale(namespace, name, replicas, task, minimum))
 
     def tasks(self, namespace: str, name: str) -> TaskHistory:
         """Every attempt of a job's tasks, also of one that is gone. Raises NotFoundError."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stromboli.cli import log_lines, options, output, pod_status, waiting
+from stromboli.cli import log_lines, options, output, pod_status
 from stromboli.cli.errors import CommandError, NotFoundError
-from stromboli.client import calls
+from stromboli.client import calls, phases
 from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
@@ -193,4 +193,4 @@ def _has_ended(client: "Client", namespace: str, name: str) -> bool:
         job = client.decode(kinds.JOBS, client.job(namespace, name))
     except NotFoundError:
         return True
-    return waiting.phase_of(job) in waiting.ENDS
+    return phases.phase_of(job) in phases.ENDS

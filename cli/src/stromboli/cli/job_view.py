@@ -5,8 +5,8 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.cli import explain, output, waiting
-from stromboli.client import answers
+from stromboli.cli import explain, output
+from stromboli.client import answers, phases
 from stromboli.shared import devices, indexes, keys, tools
 from stromboli.shared.api import batch, core
 
@@ -29,7 +29,7 @@ def row(job: batch.Job, now: datetime) -> tuple[str, ...]:
     return (
         job.metadata.name,
         job.spec.queue,
-        waiting.phase_of(job),
+        phases.phase_of(job),
         str(sum(task.replicas for task in job.spec.tasks)),
         str(job.spec.min_available),
         *map(str, counts),
@@ -58,7 +58,7 @@ def progress(job: batch.Job) -> str:
         "failed": status.failed,
     }
     shown = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    return f"{job.metadata.key}: {waiting.phase_of(job)}" + (f" ({shown})" if shown else "")
+    return f"{job.metadata.key}: {phases.phase_of(job)}" + (f" ({shown})" if shown else "")
 
 
 def facts(job: batch.Job, now: datetime) -> list[str]:
@@ -66,7 +66,7 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
     spec, state = job.spec, job.status.state
     since = state.last_transition_time or job.metadata.creation_timestamp
     reason = ": ".join(part for part in (state.reason, state.message) if part)
-    phase = f"{waiting.phase_of(job)} for {output.age(since, now)}"
+    phase = f"{phases.phase_of(job)} for {output.age(since, now)}"
     total = sum(task.replicas for task in spec.tasks)
     lines = [
         ("job", job.metadata.key),

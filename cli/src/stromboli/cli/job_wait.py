@@ -2,26 +2,32 @@
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stromboli.cli import job_view, options, output, waiting
-from stromboli.cli.errors import CommandError, NotFoundError, TimedOutError
-from stromboli.shared.api import batch, kinds
+from stromboli.cli import job_view, options, output
+from stromboli.client.phases import ENDS, phase_of
+from stromboli.shared.api import batch
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
+
+ONWARD = "the job goes on; wait again: strom job wait {name} -n {namespace}"
 
 
 def wait(
     name: options.JobName,
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     wanted: Annotated[
-        str, typer.Option("--for", help="Phases to wait for: Running,Completed.", metavar="PHASES")
-    ] = ",".join(sorted(waiting.ENDS)),
+        str | None,
+        typer.Option(
+            "--for",
+            help="Phases to wait for, such as Running,Completed; without it until it has ended.",
+            metavar="PHASES",
+        ),
+    ] = None,
     timeout: Annotated[
         str | None, typer.Option("--timeout", help="Give up after this long: 90s, 5m, 1.5h.")
     ] = None,
@@ -29,62 +35,41 @@ def wait(
 ) -> None:
     """Wait until a job is in a phase or has ended.
 
-    Exit code 0: it is in that phase or Completed. 1: it ended as Failed, Aborted or Terminated,
-    or is gone. 124: the time is up.
+    Exit code 0: it is in a phase of --for, or Completed. 1: it ended otherwise, or is gone. 124:
+    the time is up.
     """
-    phases = options.phases(wanted, "--for")
+    phases = None if wanted is None else options.phases(wanted, "--for")
     timeout_s = options.duration_s(timeout, "--timeout")
     with options.client(server) as client:
         until(client, namespace, name, phases, timeout_s)
 
 
 def until(
-    client: "Client", namespace: str, name: str, phases: frozenset[str], timeout_s: float | None
+    client: "Client",
+    namespace: str,
+    name: str,
+    phases: frozenset[str] | None,
+    timeout_s: float | None,
 ) -> None:
-    """Wait, and show the last state. Raises Exit with 1 if it ended otherwise than Completed,
-    CommandError if the job is gone, TimedOutError."""
-    with _progress() as report:
-        look = _look(client, namespace, name)
+    """Wait for one of these phases or an end, and show the last state. Raises Exit with 1 if it
+    ended otherwise than asked for, or than Completed; CommandError if the job is gone,
+    TimedOutError."""
+    wanted = ENDS if phases is None else phases
+    with _progress(wanted) as report:
         try:
-            job = waiting.until(
-                look, phases, timeout_s, clock=time.monotonic, sleep=time.sleep, report=report
-            )
-        except waiting.GoneError:
-            raise CommandError(
-                f"job {namespace}/{name}", "it was deleted meanwhile", "submit it again"
-            ) from None
-        except TimeoutError as error:
-            raise TimedOutError(
-                f"job {namespace}/{name}",
-                f"still {error} after {timeout_s:g} s",
-                f"wait longer, or see why: strom explain {name} -n {namespace}",
-            ) from None
+            job = client.wait(namespace, name, wanted, timeout_s, report)
+        except KeyboardInterrupt:
+            output.show_note(f"next: {ONWARD.format(name=name, namespace=namespace)}")
+            raise
     output.show_lines([job_view.progress(job)])
-    if waiting.phase_of(job) in waiting.ENDS - {"Completed"}:
+    if phase_of(job) not in {"Completed", *(phases or ())}:
         raise typer.Exit(1)
 
 
-def _look(client: "Client", namespace: str, name: str) -> Callable[[], batch.Job | None]:
-    """Reads the job; that it is absent is an error the first time only."""
-    seen = False
-
-    def look() -> batch.Job | None:
-        nonlocal seen
-        try:
-            job = client.decode(kinds.JOBS, client.job(namespace, name))
-        except NotFoundError:
-            if not seen:
-                raise
-            return None
-        seen = True
-        return job
-
-    return look
-
-
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[batch.Job], None]]:
-    """A line that changes in place on a terminal; a line per change elsewhere, both on stderr."""
+def _progress(wanted: frozenset[str]) -> Iterator[Callable[[batch.Job], None]]:
+    """A line that changes in place on a terminal; a line per change elsewhere, both on stderr. The
+    last one is not among them."""
     if sys.stderr.isatty():
         from rich.console import Console
 
@@ -96,7 +81,7 @@ def _progress() -> Iterator[Callable[[batch.Job], None]]:
     def report(job: batch.Job) -> None:
         nonlocal last
         line = job_view.progress(job)
-        if line != last and waiting.phase_of(job) not in waiting.ENDS:
+        if line != last and phase_of(job) not in wanted | ENDS:
             output.show_note(line)
         last = line
 

@@ -18,8 +18,8 @@ from stromboli.cli import (
     output,
     run,
     selectors,
-    waiting,
 )
+from stromboli.client.phases import PHASES, phase_of
 from stromboli.shared.api import kinds
 
 app = typer.Typer(cls=options.Group, help="Run jobs, look at them, and change them.")
@@ -39,7 +39,7 @@ def list_jobs(
     server: options.Server = None,
 ) -> None:
     """List jobs."""
-    phases = options.phases(phase, "--phase") if phase else frozenset(waiting.PHASES)
+    phases = options.phases(phase, "--phase") if phase else frozenset(PHASES)
     wanted = options.selector(selector)
     with options.client(server) as client:
         raws = client.jobs(None if all_namespaces else namespace)
@@ -47,7 +47,7 @@ def list_jobs(
     found = [
         (job, raw)
         for job, raw in sorted(found, key=lambda pair: pair[0].metadata.key)
-        if waiting.phase_of(job) in phases
+        if phase_of(job) in phases
         and queue in (None, job.spec.queue)
         and selectors.matches(wanted, job.metadata.labels)
     ]

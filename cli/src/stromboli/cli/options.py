@@ -11,7 +11,7 @@ import msgspec
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import output, selectors, waiting
+from stromboli.cli import output, selectors, words
 from stromboli.cli import server as server_address
 from stromboli.cli.errors import CommandError
 from stromboli.shared import units
@@ -179,7 +179,7 @@ def selector(text: str) -> selectors.Selector:
 def phases(text: str, option: str) -> frozenset[str]:
     """Phases of jobs, with commas between them. Raises BadParameter."""
     try:
-        return waiting.phases(text)
+        return words.phases(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
 
@@ -187,7 +187,7 @@ def phases(text: str, option: str) -> frozenset[str]:
 def duration_s(text: str | None, option: str) -> float | None:
     """A duration in seconds, None if there is none. Raises BadParameter."""
     try:
-        return None if text is None else waiting.duration_s(text)
+        return None if text is None else words.duration_s(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from stromboli.cli import apply, job_check, job_spec, job_wait, options, output, script, waiting
+from stromboli.cli import apply, job_check, job_spec, job_wait, options, output, script
 from stromboli.cli.errors import CommandError, UsageError
 from stromboli.shared import durations, job_order
 from stromboli.shared.api import kinds
@@ -287,7 +287,7 @@ def run(
         else:
             output.show_objects(output_format, kinds.JOBS, [stored])
         if wait:
-            job_wait.until(client, created.namespace, created.name, waiting.ENDS, timeout_s)
+            job_wait.until(client, created.namespace, created.name, None, timeout_s)
 
 
 def _read_script(path: str) -> script.Script:

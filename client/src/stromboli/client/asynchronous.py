@@ -2,21 +2,25 @@
 
 import asyncio
 import contextlib
+import functools
+import math
 import time
-from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
 
-from stromboli.client import calls, server, watching
-from stromboli.client.answers import Applied, BulkAnswer, Explanation
+from stromboli.client import calls, errors, server, watching
+from stromboli.client.answers import Applied, BulkAnswer, Explanation, Page
 from stromboli.client.events import Change
-from stromboli.shared.api import batch, core, kinds, scheduling
+from stromboli.shared.api import batch, core, kinds, meta, scheduling
+from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
 
 T = TypeVar("T")
+M = TypeVar("M", bound=meta.Object)
 
 
 class AsyncClient:
@@ -76,6 +80,24 @@ class AsyncClient:
         except server.TROUBLE as error:
             raise server.unreachable(self.url, error, within_s) from None
 
+    @contextlib.asynccontextmanager
+    async def stream(self, call: calls.Call[Any]) -> AsyncGenerator[AsyncIterator[bytes], None]:
+        """The answer in chunks, for as long as it goes on; a break just ends it.
+
+        Entering raises ClientError.
+        """
+        timeout = httpx.Timeout(self.answer_within_s, read=None)
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                opened = self._http.stream(**server.request(call), timeout=timeout)
+                response = await stack.enter_async_context(opened)
+                if not response.is_success:
+                    kind = response.headers.get("content-type", "")
+                    calls.answer(call, response.status_code, kind, await response.aread())
+            except server.TROUBLE as error:
+                raise server.unreachable(self.url, error, self.answer_within_s) from None
+            yield _chunks(response)
+
     # --- jobs ------------------------------------------------------------------------------
 
     async def submit(
@@ -94,9 +116,18 @@ class AsyncClient:
             await self.send(call.keyed(idempotency_key) if idempotency_key else call)
         )
 
-    async def apply(self, documents: Sequence[calls.Document]) -> list[Applied]:
-        """Create or change objects, all or none. Raises RefusedError."""
-        return await self.send(calls.apply(documents))
+    async def apply(
+        self, objects: Sequence[calls.Submitted], namespace: str = "default"
+    ) -> list[Applied]:
+        """Create or change objects of any kind, as manifests or Structs, all or none. Structs
+        without a namespace belong to this one. Raises RefusedError."""
+        return await self.send(calls.apply(objects, namespace))
+
+    async def check(
+        self, objects: Sequence[calls.Submitted], namespace: str = "default"
+    ) -> list[Applied]:
+        """What ``apply`` would make of objects; writes nothing. Raises RefusedError."""
+        return await self.send(calls.check(objects, namespace))
 
     async def submit_many(
         self,
@@ -116,16 +147,9 @@ class AsyncClient:
         """One job. Raises NotFoundError."""
         return kinds.JOBS.decode(await self.send(calls.job(namespace, name)))
 
-    async def jobs(self, namespace: str = "") -> AsyncGenerator[batch.Job, None]:
+    def jobs(self, namespace: str = "") -> AsyncGenerator[batch.Job, None]:
         """The jobs of a namespace, or all, page by page."""
-        token = ""
-        while True:
-            page = await self.send(calls.jobs(namespace, limit=calls.PAGE_ITEMS, continue_=token))
-            for item in page.items:
-                yield kinds.JOBS.decode(item)
-            token = page.continue_
-            if not token:
-                return
+        return self._all(kinds.JOBS, functools.partial(calls.jobs, namespace))
 
     async def pods(self, name: str, namespace: str = "default") -> list[core.Pod]:
         """A job's pods. Raises NotFoundError."""
@@ -144,11 +168,51 @@ class AsyncClient:
         """Ask for an action on a job, such as ``AbortJob``. Raises NotFoundError, RefusedError."""
         return kinds.COMMANDS.decode(await self.send(calls.command(namespace, name, action)))
 
+    async def scale(
+        self,
+        name: str,
+        replicas: int,
+        namespace: str = "default",
+        *,
+        task: str = "",
+        min_available: int | None = None,
+    ) -> batch.Job:
+        """The job with more pods for a task, or fewer. ``task`` may be left out if it has one
+        alone; without ``min_available`` a gang that needed all its pods goes on needing all.
+
+        Raises NotFoundError, RefusedError, ConflictError if somebody else was faster.
+        """
+        call = calls.scale(namespace, name, replicas, task, min_available)
+        return kinds.JOBS.decode((await self.send(call)).object)
+
     async def delete(self, name: str, namespace: str = "default") -> None:
         """Delete a job and all that is its own. Raises NotFoundError."""
         await self.send(calls.delete_job(namespace, name))
 
+    # --- flows, templates and crons: ``kinds.JOB_FLOWS``, ``JOB_TEMPLATES``, ``CRON_JOBS``; made
+    # and changed with ``apply`` -----------------------------------------------------------------
+
+    def makers(self, kind: Kind[M], namespace: str = "") -> AsyncGenerator[M, None]:
+        """Those of a namespace, or all, page by page."""
+        return self._all(kind, functools.partial(calls.makers, kind, namespace))
+
+    async def maker(self, kind: Kind[M], name: str, namespace: str = "default") -> M:
+        """One of them. Raises NotFoundError."""
+        return kind.decode(await self.send(calls.maker(kind, namespace, name)))
+
+    async def delete_maker(self, kind: Kind[M], name: str, namespace: str = "default") -> None:
+        """Delete one with all that is its own. Raises NotFoundError."""
+        await self.send(calls.delete_maker(kind, namespace, name))
+
     # --- queues ----------------------------------------------------------------------------
+
+    async def create_queue(self, queue: scheduling.Queue | calls.Document) -> scheduling.Queue:
+        """A new queue as stored. Raises RefusedError, ConflictError if the name is taken."""
+        return kinds.QUEUES.decode(await self.send(calls.create_queue(queue)))
+
+    async def delete_queue(self, name: str) -> None:
+        """Delete a queue. Raises NotFoundError, RefusedError while it is in use."""
+        await self.send(calls.delete_queue(name))
 
     async def queues(self) -> list[scheduling.Queue]:
         """All queues."""
@@ -161,15 +225,20 @@ class AsyncClient:
     # --- watching --------------------------------------------------------------------------
 
     async def watch(
-        self, call: calls.Call[T], timeout_s: float | None = None
+        self,
+        call: calls.Call[T],
+        timeout_s: float | None = None,
+        *,
+        on_break: Callable[[errors.ClientError], object] | None = None,
     ) -> AsyncGenerator[Change[T], None]:
         """The changes that a ``calls.watch_...`` asks for: everything that is, ``synced``, what
         happens then.
 
-        Comes back after every break, from where it was; ends after ``timeout_s`` seconds. Raises
-        ClientError if the server cannot be reached at first, or says no.
+        Comes back after every break, from where it was, and tells ``on_break`` of its first try
+        that fails; ends after ``timeout_s`` seconds. Raises ClientError if the server cannot be
+        reached at first, or says no.
         """
-        resuming = watching.Resuming(call, self.url)
+        resuming = watching.Resuming(call, self.url, on_break)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = None if deadline is None else deadline - time.monotonic()
@@ -197,16 +266,61 @@ class AsyncClient:
         *,
         phases: Collection[str] = (),
         timeout_s: float | None = None,
+        on_change: Callable[[batch.Job], object] | None = None,
+        on_break: Callable[[errors.ClientError], object] | None = None,
     ) -> batch.Job:
-        """The job once it is in one of these phases, or at an end.
+        """The job once it is in one of these phases, or at an end. ``on_change`` is told of it
+        whenever it has changed, ``on_break`` once the server cannot be reached, which is waited
+        for.
 
         Raises NotFoundError; GoneError if it is deleted meanwhile, TimedOutError after
         ``timeout_s`` seconds.
         """
         call = calls.watch_job(namespace, name)
-        awaited = watching.Awaited(call.what, frozenset(phases))
-        async with contextlib.aclosing(self.watch(call, timeout_s)) as changes:
-            async for change in changes:
-                if (job := awaited.seen(change)) is not None:
+        awaited = watching.Awaited(call.what, frozenset(phases), on_change)
+        until = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        is_told, pause_s = False, watching.FIRST_PAUSE_S
+        while True:
+            try:
+                job = await self.job(name, namespace)
+                if awaited.seen(Change("added", job)) is not None:
                     return job
-        raise awaited.late(timeout_s or 0.0)
+                awaited.seen(Change("reset"))  # the watch begins with all that is then
+                is_told = False
+                left_s = None if timeout_s is None else max(until - time.monotonic(), 0.0)
+                async with contextlib.aclosing(
+                    self.watch(call, left_s, on_break=on_break)
+                ) as changes:
+                    async for change in changes:
+                        if (found := awaited.seen(change)) is not None:
+                            return found
+            except errors.NotFoundError:
+                raise awaited.absent() from None
+            except (errors.UnavailableError, errors.UnreachableError) as error:
+                if not awaited.is_known:
+                    raise
+                if on_break is not None and not is_told:
+                    on_break(error)
+                is_told = True
+            if time.monotonic() >= until:
+                raise awaited.late(timeout_s or 0.0)
+            await asyncio.sleep(min(pause_s, until - time.monotonic()))
+            pause_s = min(2 * pause_s, watching.LONGEST_PAUSE_S)
+
+    async def _all(
+        self, kind: Kind[M], page_of: Callable[..., calls.Call[Page]]
+    ) -> AsyncGenerator[M, None]:
+        token = ""
+        while True:
+            page = await self.send(page_of(limit=calls.PAGE_ITEMS, continue_=token))
+            for item in page.items:
+                yield kind.decode(item)
+            token = page.continue_
+            if not token:
+                return
+
+
+async def _chunks(response: httpx.Response) -> AsyncIterator[bytes]:
+    with contextlib.suppress(*server.TROUBLE):
+        async for chunk in response.aiter_raw():
+            yield chunk

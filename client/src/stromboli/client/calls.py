@@ -19,13 +19,15 @@ from stromboli.client.answers import (
     Problem,
     SchedulingInput,
 )
-from stromboli.shared.api import batch, core, kinds, scheduling
+from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
 from stromboli.shared.messages.node_topology import TopologyObserved
 
 T = TypeVar("T")
 Document = Mapping[str, Any]
+Submitted = Document | meta.Object
+"""A manifest, or one of our Structs of a kind that may be handed in."""
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 PAGE_ITEMS = 500
@@ -76,31 +78,50 @@ def _refusal(call: Call[Any], status: int, problem: Problem) -> errors.AnsweredE
 # --- any object ----------------------------------------------------------------------------
 
 
-def apply(documents: Sequence[Document]) -> Call[list[Applied]]:
-    """Create or change objects, all or none."""
+def document(submitted: Submitted, namespace: str) -> Document:
+    """An object as a manifest; a Struct without a namespace is put into this one. Raises TypeError
+    for a Struct of no kind that may be handed in."""
+    if not isinstance(submitted, meta.Object):
+        return submitted
+    kind = _KINDS.get(type(submitted))
+    if kind is None:
+        known = ", ".join(sorted(each.__name__ for each in _KINDS))
+        raise TypeError(f"{type(submitted).__name__} is no kind to hand in; there are {known}")
+    made = msgspec.json.decode(msgspec.json.encode(submitted), type=dict[str, Any])
+    place = {"namespace": namespace} if kind.namespaced else {}
+    metadata = {**place, **made.get("metadata", {})}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **made, "metadata": metadata}
+
+
+_KINDS: Mapping[type[meta.Object], Kind[Any]] = {
+    kind.struct: kind for kind in kinds.SUBMITTED if kind.struct is not meta.Object
+}
+
+
+def _named(documents: Sequence[Document]) -> str:
+    """One object by kind and name, several together."""
+    if len(documents) != 1 or not isinstance(metadata := documents[0].get("metadata"), dict):
+        return "manifests"
+    name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
+    return f"{str(documents[0].get('kind', 'object')).lower()} {name}"
+
+
+def apply(objects: Sequence[Submitted], namespace: str = "default") -> Call[list[Applied]]:
+    """Create or change objects, all or none. Structs that name no namespace belong to this one."""
+    documents = [document(each, namespace) for each in objects]
     return Call(
         method="POST",
         path="/v1/apply",
-        what="manifests",
+        what=_named(documents),
         read=msgspec.json.Decoder(list[Applied]).decode,
         body=msgspec.json.encode({"objects": documents}),
         is_creation=True,
     )
 
 
-def check(documents: Sequence[Document]) -> Call[list[Applied]]:
+def check(objects: Sequence[Submitted], namespace: str = "default") -> Call[list[Applied]]:
     """What ``apply`` would make of objects, as they would be stored; writes nothing."""
-    metadata = documents[0]["metadata"]
-    named = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
-    single = f"{documents[0]['kind'].lower()} {named}"
-    return Call(
-        method="POST",
-        path="/v1/check",
-        what=single if len(documents) == 1 else "manifests",
-        read=msgspec.json.Decoder(list[Applied]).decode,
-        body=msgspec.json.encode({"objects": documents}),
-        is_creation=True,
-    )
+    return msgspec.structs.replace(apply(objects, namespace), path="/v1/check")
 
 
 def bulk(documents: Iterable[Document]) -> Call[BulkAnswer]:
@@ -117,14 +138,6 @@ def bulk(documents: Iterable[Document]) -> Call[BulkAnswer]:
 
 
 # --- jobs ----------------------------------------------------------------------------------
-
-
-def document(job: batch.Job, namespace: str) -> Document:
-    """A job as a manifest, in a namespace."""
-    made = msgspec.json.decode(msgspec.json.encode(job), type=dict[str, Any])
-    metadata = {"namespace": namespace, **made["metadata"]}
-    kind = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.kind}
-    return {**kind, **made, "metadata": metadata}
 
 
 def create_job(namespace: str, job: batch.Job | Document) -> Call[bytes]:
@@ -188,6 +201,18 @@ def command(namespace: str, name: str, action: str) -> Call[bytes]:
     return _of_job("POST", namespace, name, "/commands", bytes, body)
 
 
+def scale(
+    namespace: str, name: str, replicas: int, task: str = "", min_available: int | None = None
+) -> Call[Applied]:
+    """Give a task of a job more pods, or fewer. ``task`` may be left out if the job has one alone;
+    without ``min_available`` a gang that needed all its pods goes on needing all."""
+    asked: dict[str, object] = {"replicas": replicas}
+    asked |= {"task": task} if task else {}
+    asked |= {} if min_available is None else {"minAvailable": min_available}
+    read = msgspec.json.Decoder(Applied).decode
+    return _of_job("POST", namespace, name, "/scale", read, msgspec.json.encode(asked))
+
+
 def log(
     namespace: str,
     pod: str,
@@ -221,10 +246,12 @@ MAKERS: Mapping[Kind[Any], str] = {
 """Kinds of objects that make jobs, with the word for one. They are created with ``apply``."""
 
 
-def makers(kind: Kind[Any], namespace: str = "") -> Call[Page]:
+def makers(
+    kind: Kind[Any], namespace: str = "", *, limit: int = 0, continue_: str = ""
+) -> Call[Page]:
     """The flows, templates or crons of a namespace, or all."""
     path = _makers(kind, namespace) if namespace else f"/v1/{kind.plural}"
-    return _listed(path, f"{MAKERS[kind]}s", {})
+    return _page(path, f"{MAKERS[kind]}s", limit, continue_)
 
 
 def maker(kind: Kind[Any], namespace: str, name: str) -> Call[bytes]:
@@ -245,14 +272,15 @@ def delete_maker(kind: Kind[Any], namespace: str, name: str) -> Call[None]:
 # --- queues and the cluster ----------------------------------------------------------------
 
 
-def create_queue(document: Document) -> Call[bytes]:
+def create_queue(queue: scheduling.Queue | Document) -> Call[bytes]:
     """A new queue; the answer is the queue as stored."""
+    made = document(queue, "")
     return Call(
         method="POST",
         path="/v1/queues",
-        what=f"queue {document['metadata']['name']}",
+        what=f"queue {made['metadata']['name']}",
         read=bytes,
-        body=msgspec.json.encode(document),
+        body=msgspec.json.encode(made),
         is_creation=True,
     )
 

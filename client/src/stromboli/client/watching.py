@@ -1,5 +1,6 @@
 """What sync and async watches have in common: when to come back, and what an event means."""
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import httpx
@@ -7,6 +8,7 @@ import msgspec
 
 from stromboli.client import calls, errors, server
 from stromboli.client.events import Change, Event, Parser
+from stromboli.client.phases import ENDS, phase_of
 from stromboli.shared.api import batch
 
 T = TypeVar("T")
@@ -18,17 +20,21 @@ GRACE_S = 5.0
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 """Pauses before coming back double from the first to the longest."""
-ENDS = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
-"""Phases that a job does not leave by itself."""
 
 
 class Resuming(Generic[T]):
     """One watch over as many connections as it takes. A server that was never reached is an
-    error; one that was, is waited for."""
+    error; one that was, is waited for, and ``on_break`` is told of the first failure."""
 
-    def __init__(self, call: calls.Call[T], url: str) -> None:
+    def __init__(
+        self,
+        call: calls.Call[T],
+        url: str,
+        on_break: Callable[[errors.ClientError], object] | None = None,
+    ) -> None:
         self.call = call
         self._url = url
+        self._on_break = on_break
         self._was_reached = False
         self._parser = Parser()
         self._failures = 0
@@ -61,18 +67,19 @@ class Resuming(Generic[T]):
         kind = response.headers.get("content-type", "")
         try:
             calls.answer(self.call, response.status_code, kind, body)
-        except errors.UnavailableError:
+        except errors.UnavailableError as error:
             if not self._was_reached:
                 raise
-            self._failures += 1
+            self._failed(error)
         else:
             raise errors.UnreadableError(self.call.what, f"{self.call.path} is no event stream")
 
     def broke(self, error: Exception) -> None:
         """The connection broke or was not to be had. Raises UnreachableError the first time."""
+        told = server.unreachable(self._url, error, CONNECT_WITHIN_S)
         if not self._was_reached:
-            raise server.unreachable(self._url, error, CONNECT_WITHIN_S) from None
-        self._failures += 1
+            raise told from None
+        self._failed(told)
 
     def feed(self, line: str) -> Change[T] | None:
         """The change that a line completes. Raises UnreadableError."""
@@ -85,6 +92,11 @@ class Resuming(Generic[T]):
         self._parser.broken()
         doubled = FIRST_PAUSE_S * 2.0 ** min(self._failures, 10)
         return min(doubled, LONGEST_PAUSE_S)
+
+    def _failed(self, error: errors.ClientError) -> None:
+        self._failures += 1
+        if self._failures == 1 and self._on_break is not None:
+            self._on_break(error)
 
     def _change(self, event: Event) -> Change[T] | None:
         if event.type in ("added", "modified", "deleted"):
@@ -102,8 +114,14 @@ class Awaited:
     """Whether a job is where it is wanted. One job, by its uid: another that takes its name later
     is not the one."""
 
-    def __init__(self, what: str, wanted: frozenset[str]) -> None:
+    def __init__(
+        self,
+        what: str,
+        wanted: frozenset[str],
+        on_change: Callable[[batch.Job], object] | None = None,
+    ) -> None:
         self._what = what
+        self._on_change = on_change
         self._wanted = wanted
         self._uid = ""
         self._is_there = False
@@ -115,17 +133,28 @@ class Awaited:
         if change.type == "reset":
             self._is_there = False
         elif change.type == "synced" and not self._is_there:
-            if self._uid:
-                raise errors.GoneError(self._what, "it was deleted while it was awaited")
-            raise errors.NotFoundError(self._what, "there is none of this name", 404)
+            raise self.absent()
         elif job is not None:
             if change.type == "deleted" or job.metadata.uid != (self._uid or job.metadata.uid):
                 raise errors.GoneError(self._what, "it was deleted while it was awaited")
             self._uid, self._is_there = job.metadata.uid, True
-            self.phase = job.status.state.phase or "Pending"
+            self.phase = phase_of(job)
+            if self._on_change is not None:
+                self._on_change(job)
             if self.phase in self._wanted | ENDS:
                 return job
         return None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it was seen, so that trouble is waited out."""
+        return bool(self._uid)
+
+    def absent(self) -> errors.ClientError:
+        """What to raise when there is no job of this name."""
+        if self._uid:
+            return errors.GoneError(self._what, "it was deleted while it was awaited")
+        return errors.NotFoundError(self._what, "there is none of this name", 404)
 
     def late(self, timeout_s: float) -> errors.TimedOutError:
         """What to raise when time is up."""

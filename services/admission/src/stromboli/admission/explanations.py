@@ -23,6 +23,11 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     in_front: tuple[str, ...] | None = None
 
 
+def nothing_of(job: str, uid: str) -> Explanation:
+    """What is left to say of a job that went while nobody looked."""
+    return Explanation(job, "", f"{job}-{uid}", None)
+
+
 async def of(door: Door, job: batch.Job, asker: asking.Asker) -> Explanation:
     """What is known of the job now. Of what is in front of it the asker is told the names that
     they may list; the others just count. Raises TransientError if nobody can say what that is."""

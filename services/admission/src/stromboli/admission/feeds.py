@@ -50,11 +50,13 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What a reader is told. ``version`` is what to resume from afterwards; 0: as before."""
+    """What a reader is told. ``version`` is what to resume from afterwards, or ``mark`` where that
+    is no version; neither: as before."""
 
     type: ToldType
     version: int = 0
     object: bytes = b""
+    mark: str = ""
 
 
 class Bell:

@@ -1,7 +1,8 @@
 """REST for watching: server-sent events (WHATWG HTML, section 9.2) of jobs, queues, pods, reasons.
 
-A stream begins with everything that is, as ``added``, then says ``synced``. Events have the version
-that a client sends back as ``Last-Event-ID`` to go on from there; browsers do so by themselves.
+A stream begins with everything that is, as ``added``, then says ``synced``. Events have an id that
+a client sends back as ``Last-Event-ID`` to go on from there; browsers do so by themselves. It is
+the version of an object, or says whose explanation it was and which.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
 
-from stromboli.admission import asking, explanations
+from stromboli.admission import asking, explanations, once
 from stromboli.admission.creating import Asked
 from stromboli.admission.door import Door
 from stromboli.admission.feeds import Selection, Told
@@ -25,6 +26,8 @@ from stromboli.shared.cluster import port as cluster_port
 
 EVENT_STREAM = "text/event-stream"
 LONGEST_S = 24 * 3600
+GONE = ".gone"
+"""Ends the id of an explanation's last event."""
 SEEN = one("get", kinds.JOBS)
 FOLLOWED = needs(many("list", kinds.JOBS), many("watch", kinds.JOBS))
 LastSeen = Annotated[
@@ -40,8 +43,9 @@ LastsS = Annotated[
 
 
 def encoded(told: Told) -> bytes:
-    """An event as bytes. ``alive`` carries a version and no data, so that no client sees it."""
-    lines = [f"id: {told.version}".encode()] if told.version else []
+    """An event as bytes. ``alive`` carries an id and no data, so that no client sees it."""
+    mark = told.mark or (str(told.version) if told.version else "")
+    lines = [f"id: {mark}".encode()] if mark else []
     if told.type == "alive":
         lines.append(b": alive")
     else:
@@ -132,12 +136,17 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         summary="Why a job waits, anew whenever that changes; ends when the job is gone",
     )
     async def explanation(
-        request: Asked, namespace: FromPath[str], name: FromPath[str], lasts_s: LastsS = None
+        request: Asked,
+        namespace: FromPath[str],
+        name: FromPath[str],
+        last_seen: LastSeen = None,
+        lasts_s: LastsS = None,
     ) -> Stream:
-        await cluster.get(kinds.JOBS, namespace, name)
-        return await _streamed(
-            _reasons(door, namespace, name, _at_most(request, lasts_s), request.user)
-        )
+        seen = last_seen or ""
+        if not _is_of_one(seen):
+            await cluster.get(kinds.JOBS, namespace, name)
+        lasts_s = _at_most(request, lasts_s)
+        return await _streamed(_reasons(door, namespace, name, seen, lasts_s, request.user))
 
     @get(
         "/v1/watch/queues",
@@ -155,26 +164,43 @@ def _at_most(request: Asked, lasts_s: float | None) -> float:
     return min(lasts_s or LONGEST_S, request.user.streams_last_s)
 
 
+def _is_of_one(seen: str) -> bool:
+    """Whether a reader was told of a job, and not yet that it is gone."""
+    return seen.find(".") > 0 and not seen.endswith(GONE)
+
+
 async def _reasons(
-    door: Door, namespace: str, name: str, lasts_s: float, asker: asking.Asker
+    door: Door, namespace: str, name: str, seen: str, lasts_s: float, asker: asking.Asker
 ) -> AsyncGenerator[Told, None]:
-    """The state of one explanation: all of it comes again after a break."""
+    """The state of one explanation. An id is a job's uid and the digest of what was said, so that
+    after a break it comes again only if it is another, and of another job not at all: that the one
+    asked about is gone is told first."""
     chosen = Selection(namespace=namespace, name=name)
+    is_again = _is_of_one(seen)
+    uid, said = (seen.partition(".")[0], seen) if is_again else ("", "")
+    body = msgspec.json.encode(explanations.nothing_of(f"{namespace}/{name}", uid))
     job: Any = None
-    said = b""
     follow = door.feeds.follow(kinds.JOBS, chosen, lasts_s=lasts_s, news=door.feeds.news)
     async for told in follow:
-        if told.type == "deleted":
-            yield Told("deleted", object=said)
-            return
+        if told.type == "reset":
+            job = None  # it comes again, or is gone
+            continue
         if told.object:
             job = kinds.JOBS.decode(told.object)
+            uid = uid or job.metadata.uid
+        if uid and (job is None or told.type == "deleted" or job.metadata.uid != uid):
+            yield Told("deleted", object=body, mark=uid + GONE)
+            return
         if job is not None:
-            now = msgspec.json.encode(await explanations.of(door, job, asker))
-            if now != said:
-                yield Told("modified" if said else "added", object=now)
-                said = now
-        if told.type in ("synced", "alive"):
+            body = msgspec.json.encode(await explanations.of(door, job, asker))
+            mark = f"{uid}.{once.digest(body)}"
+            if mark != said:
+                yield Told("modified" if said else "added", object=body, mark=mark)
+                said = mark
+        if told.type == "synced" and is_again:
+            is_again = False
+            yield Told("alive")
+        elif told.type in ("synced", "alive"):
             yield Told(told.type)
 
 

@@ -1,0 +1,127 @@
+"""Watching explanations over REST: what is told at first, after a break, and at the end."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from stromboli.admission import rest
+from stromboli.admission.door import Door
+from stromboli.admission.settings import DoorSettings
+from stromboli.local.cluster import EmbeddedCluster
+from stromboli.shared import envelope, http, runtime, topics
+from stromboli.shared.messages.scheduling import PodGroupExplained
+from stromboli.testkit import builders
+
+JOBS = "/v1/namespaces/default/jobs"
+WATCH = "/v1/watch/namespaces/default/jobs/train/explanation?timeoutSeconds=0.2"
+
+
+class Scene:
+    """A door that many streams can be read of, one after the other."""
+
+    def __init__(self, door: Door, client: httpx.AsyncClient) -> None:
+        self.door = door
+        self.client = client
+        self.last_id = ""
+
+    async def make(self) -> str:
+        """A job called train; its uid."""
+        container = {"name": "c", "image": "busybox"}
+        task = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+        job = {"metadata": {"name": "train"}, "spec": {"tasks": [task]}}
+        answer = await self.client.post(JOBS, json=job)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["metadata"]["uid"])
+
+    async def delete(self) -> None:
+        assert (await self.client.delete(f"{JOBS}/train")).status_code == 204
+
+    def explain(self, uid: str, message: str) -> None:
+        """What the scheduler says of the job."""
+        group = f"default/train-{uid}"
+        explained = PodGroupExplained(
+            pod_group=group,
+            pod_group_uid="u",
+            queue="default",
+            phase="Pending",
+            tier="enqueue",
+            message=message,
+            min_member=1,
+            members=1,
+            running=0,
+            pending=1,
+            placeable=0,
+        )
+        draft = envelope.Draft(
+            topic=topics.EXPLANATIONS, key=group, message=explained, time=builders.NOON
+        )
+        self.door.fold(builders.make_record(draft))
+
+    async def read(self) -> list[str]:
+        """The types of the events of one stream, behind what was seen last."""
+        headers = {"last-event-id": self.last_id} if self.last_id else {}
+        answer = await self.client.get(WATCH, headers=headers)
+        assert answer.status_code == 200, answer.text
+        lines = answer.text.splitlines()
+        for line in lines:
+            if line.startswith("id: "):
+                self.last_id = line.removeprefix("id: ")
+        return [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
+        door = Door(DoorSettings(), cluster, runtime.utc_now)
+        health: Any = runtime.Health("admission")
+        app = rest.app([*http.health_routes([health]), *rest.routes(door, cluster)])
+        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI
+        async with (
+            httpx.AsyncClient(transport=transport, base_url="http://door") as client,
+            door.feeds,
+        ):
+            await client.post("/v1/queues", json={"metadata": {"name": "default"}})
+            yield Scene(door, client)
+
+
+async def test_what_was_told_before_a_break_is_not_told_again(scene: Scene) -> None:
+    """But what changed meanwhile is, and as a change."""
+    uid = await scene.make()
+    scene.explain(uid, "too little")
+    assert await scene.read() == ["added", "synced"]
+    assert await scene.read() == []
+    scene.explain(uid, "still too little")
+    assert await scene.read() == ["modified"]
+    assert await scene.read() == []
+
+
+@pytest.mark.parametrize("is_made_again", [False, True], ids=["gone", "another of its name"])
+async def test_that_a_job_went_during_a_break_is_told_once(
+    scene: Scene, is_made_again: bool
+) -> None:
+    uid = await scene.make()
+    scene.explain(uid, "too little")
+    await scene.read()
+    await scene.delete()
+    if is_made_again:
+        await scene.make()
+    assert await scene.read() == ["deleted"]
+    if is_made_again:
+        assert await scene.read() == ["added", "synced"]
+    else:
+        again = await scene.client.get(WATCH, headers={"last-event-id": scene.last_id})
+        assert again.status_code == 404
+
+
+@pytest.mark.parametrize("strange", ["7", "x", ".", "ü.1"])
+async def test_an_id_of_something_else_begins_anew_or_is_told_gone(
+    scene: Scene, strange: str
+) -> None:
+    """Never an error: a proxy or a browser may send any."""
+    await scene.make()
+    answer = await scene.client.get(WATCH, headers={b"last-event-id": strange.encode()})
+    assert answer.status_code == 200
+    assert ("event: added" in answer.text) != ("event: deleted" in answer.text)
