@@ -389,3 +389,26 @@ async def test_a_gang_that_was_sent_back_is_let_in_again_whatever_was_seen_of_it
             assert answer.enqueue == "executed"
             raw = await stage.cluster.get(kinds.POD_GROUPS, namespace, name)
             assert kinds.POD_GROUPS.decode(raw).status.phase == "Inqueue"
+
+
+async def test_a_replaced_scheduler_is_not_obeyed_by_a_controller_that_was_away(
+    stage: Stage,
+) -> None:
+    """Nobody else guards nodes against what it did not know when it was paused."""
+    paused = await stage.bus.open_writer("scheduler", "paused")
+    async with stage.controller():
+        await enqueued(stage)
+        await stage.submit(make_job("j2"))
+        other = await stage.group("default/j2")
+    late = scheduling.StatementDecided(
+        session=1, pod_group=other.metadata.key, pod_group_uid=other.metadata.uid, enqueue=True
+    )
+    draft = envelope.Draft(
+        topic=topics.DECISIONS, key=late.pod_group, message=late, time=runtime.utc_now()
+    )
+    (zombie,) = await paused.append(draft)
+    async with stage.controller():
+        await stage.answer(await stage.enqueue(await stage.group(J)))
+    answered = stage.all_told(topics.OUTCOMES, scheduling.DecisionAnswered)
+    assert zombie.id not in {answer.decision for answer in answered}
+    assert (await stage.group("default/j2")).status.phase == "Pending"

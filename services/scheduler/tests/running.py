@@ -34,7 +34,12 @@ class Outside:
     def __init__(self, bus: port.Bus, monitor: port.Writer, controller: port.Writer) -> None:
         self.bus = bus
         self._monitor = monitor
-        self._controller = controller
+        self.controller = controller
+
+    async def replace_monitor(self) -> port.Writer:
+        """Another monitor takes over; the writer of the one before."""
+        replaced, self._monitor = self._monitor, await self.bus.open_writer("monitor", "other")
+        return replaced
 
     async def see(self, *objects: meta.Object) -> None:
         await self._monitor.append(*(builders.observed(made) for made in objects))
@@ -72,7 +77,7 @@ class Outside:
                 for bind in statement.binds
             ),
         )
-        await self._controller.append(
+        await self.controller.append(
             envelope.Draft(
                 topic=topics.OUTCOMES, key=decision.id, message=answer, time=builders.NOON
             )

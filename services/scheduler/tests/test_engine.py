@@ -36,7 +36,7 @@ def synced_engine(
 
 def batch(*records: envelope.Record, unheard: tuple[envelope.Record, ...] = ()) -> port.Batch:
     positions = {record.topic.name: record.offset + 1 for record in records}
-    return port.Batch(records, positions, caught_up=True, unheard=unheard)
+    return port.Batch(records, port.Place(positions), caught_up=True, unheard=unheard)
 
 
 def said(step: engine.Step) -> dict[str, object]:
@@ -79,7 +79,7 @@ def test_a_standby_decides_nothing_until_its_own_beginning_is_folded() -> None:
     assert not any(standby.facts.values())
     made.lead(EPOCH)
     assert made.step([], builders.NOON, may_decide=True).publication is None
-    reached = port.Batch((), {topics.DECISIONS.name: EPOCH + 1}, caught_up=True)
+    reached = port.Batch((), port.Place({topics.DECISIONS.name: EPOCH + 1}), caught_up=True)
     assert made.step([reached], builders.NOON, may_decide=True).publication is not None
 
 

@@ -17,7 +17,7 @@ from services.scheduler.tests.running import (
     is_ready,
     serving,
 )
-from stromboli.scheduler import configured, service
+from stromboli.scheduler import configured, restart, service
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.framework import configuration as framework
 from stromboli.scheduler.settings import SchedulerSettings
@@ -25,7 +25,7 @@ from stromboli.shared import envelope, errors, runtime, topics
 from stromboli.shared.bus import port
 from stromboli.shared.messages import log
 from stromboli.shared.messages import scheduling as messages
-from stromboli.testkit import builders
+from stromboli.testkit import breaking, builders, records
 
 
 async def test_a_gang_is_decided_in_one_statement_and_the_session_recorded(
@@ -217,3 +217,54 @@ class Decider:
 
     async def reconfigure(self, loaded: configured.Loaded) -> None:
         self.configured.append(loaded.configuration)
+
+
+# --- replaced writers ----------------------------------------------------------------------------
+
+
+async def test_a_replaced_monitor_is_not_believed_after_the_log_was_away(
+    outside: Outside,
+) -> None:
+    """It wakes up while the scheduler cannot read, and tells of a node that is gone."""
+    bus, replaced = breaking.BreakingBus(outside.bus), await outside.replace_monitor()
+    await outside.see(builders.make_queue(), builders.make_node("full", cpu="0"), *gang(1))
+    await outside.sync()
+    async with serving(bus) as health:
+        await is_ready(health)
+        async with bus.cut(folds=1):
+            await replaced.append(builders.observed(builders.make_node("a", cpu="4")))
+        await outside.see(builders.make_node("b", cpu="4"))
+        decisions = await outside.until(topics.DECISIONS, lambda found: bool(bound(found)))
+    statement = envelope.decode(decisions[0])
+    assert isinstance(statement, messages.StatementDecided)
+    assert [bind.node for bind in statement.binds] == ["b"]
+
+
+async def test_a_restart_hears_no_replaced_writer(outside: Outside) -> None:
+    """Who was heard before the place where it begins stands in the last session's record."""
+    bus, names = outside.bus, (topics.DECISIONS.name, topics.OUTCOMES.name)
+    paused = await bus.open_writer("scheduler", "paused")
+    await outside.see(builders.make_queue(), NODE, *gang(1))
+    await outside.sync()
+    async with serving(bus):
+        found = await outside.until(topics.DECISIONS, at_least(2))
+    session = envelope.decode(found[1])
+    assert isinstance(session, messages.SessionRecorded)
+    assert session.unconfirmed_from == found[0].offset
+    assert session.heard == {names[0]: found[0].epoch, names[1]: outside.controller.epoch}
+    statement = messages.StatementDecided(pod_group="default/g9", pod_group_uid="g9", session=9)
+    draft = envelope.Draft(
+        topic=topics.DECISIONS, key="default/g9", message=statement, time=builders.NOON
+    )
+    (zombie,) = await paused.append(draft)
+    begins = msgspec.structs.replace(session, unconfirmed_from=zombie.offset)
+    successor = await bus.open_writer("scheduler", "successor")
+    await successor.append(
+        envelope.Draft(
+            topic=topics.DECISIONS, key=messages.SESSION_KEY, message=begins, time=builders.NOON
+        )
+    )
+    place = await restart.place(bus)
+    assert place.positions[topics.DECISIONS.name] == zombie.offset
+    read, _ = await records.read(bus, topics.DECISIONS, start=place)
+    assert records.keys(read) == [messages.SESSION_KEY]

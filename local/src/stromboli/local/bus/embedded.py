@@ -79,13 +79,16 @@ class EmbeddedBus:
         return offset
 
     async def fold(
-        self, wanted: Sequence[topics.Topic], start: Mapping[str, int] | None = None
+        self, wanted: Sequence[topics.Topic], start: port.Place = port.START
     ) -> AsyncGenerator[port.Batch, None]:
         """State. A start behind the end, as of another log, means the beginning."""
         barrier = {topic.name: self._log.ends[topic.name] for topic in wanted}
-        given = {name: (start or {}).get(name, 0) for name in barrier}
-        positions = {name: at if at <= barrier[name] else 0 for name, at in given.items()}
-        fence = port.Fence()
+        positions = {name: start.positions.get(name, 0) for name in barrier}
+        fence = port.Fence(start.epochs)
+        for topic in wanted:
+            if positions[topic.name] > barrier[topic.name]:
+                positions[topic.name] = 0
+                fence.forget(topic)
         is_caught_up = False
         while True:
             read: list[envelope.Record] = []
@@ -135,4 +138,5 @@ def _batch(
     unheard: list[envelope.Record] = []
     for record in read:
         (heard if fence.passes(record) else unheard).append(record)
-    return port.Batch(tuple(heard), dict(positions), is_caught_up, tuple(unheard))
+    place = port.Place(dict(positions), fence.heard)
+    return port.Batch(tuple(heard), place, is_caught_up, tuple(unheard))

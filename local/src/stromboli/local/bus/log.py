@@ -24,6 +24,8 @@ _SCHEMA = (
     " PRIMARY KEY (topic, offset)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS work"
     " (name TEXT, topic INTEGER, next INTEGER NOT NULL, PRIMARY KEY (name, topic)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS heard"
+    " (name TEXT, topic INTEGER, epoch INTEGER NOT NULL, PRIMARY KEY (name, topic)) WITHOUT ROWID",
 )
 _PAGE_RECORDS = 1000
 _PAGE_BYTES = 16 * 1024 * 1024
@@ -118,26 +120,35 @@ class Log:
         )
         return None if row is None else _record(topic, *row)
 
-    async def position(self, topic: topics.Topic, group: str) -> int:
-        """What a group has committed, 0 at first."""
+    async def committed(self, topic: topics.Topic, group: str) -> tuple[int, int]:
+        """The offset and epoch that a group has committed, 0 and -1 at first."""
         row = await self._store.read(
             lambda database: database.execute(
-                "SELECT next FROM work WHERE name = ? AND topic = ?",
+                "SELECT next, epoch FROM work LEFT JOIN heard USING (name, topic)"
+                " WHERE name = ? AND topic = ?",
                 (group, self._ids[topic.name]),
             ).fetchone()
         )
-        return 0 if row is None else int(row[0])
+        if row is None:
+            return 0, -1
+        return row[0], -1 if row[1] is None else row[1]
 
     def commit(
-        self, topic: topics.Topic, group: str, position: int, then: Callable[[None], None]
+        self,
+        topic: topics.Topic,
+        group: str,
+        position: int,
+        epoch: int,
+        then: Callable[[None], None],
     ) -> asyncio.Future[None]:
-        """Remember where a group begins again."""
+        """Remember where a group begins again, and the highest epoch it has heard before that."""
 
         def change(database: Connection) -> None:
-            database.execute(
-                "INSERT OR REPLACE INTO work VALUES (?, ?, ?)",
-                (group, self._ids[topic.name], position),
-            )
+            for table, value in (("work", position), ("heard", epoch)):
+                database.execute(
+                    f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)",
+                    (group, self._ids[topic.name], value),
+                )
 
         return self._store.write(change, then)
 

@@ -19,19 +19,22 @@ class EmbeddedWork:
         self._read: deque[envelope.Record] = deque()
         self._read_to = 0
         self._position = 0
-        self._in_hand: dict[int, None] = {}  # offsets, lowest first
+        self._in_hand: dict[int, int] = {}  # offset -> epoch heard by then, lowest first
         self._committed = 0
         self._is_committing = False
 
     async def begin(self) -> None:
         """Find where the group stands."""
-        at = await self._log.position(self._topic, self._group)
+        at, epoch = await self._log.committed(self._topic, self._group)
         self._position = self._read_to = self._committed = at
+        self._fence = port.Fence({self._topic.name: epoch})
 
     async def end(self) -> None:
         """Commit what is finished."""
         if self.lowest_unfinished != self._committed:
-            await self._log.commit(self._topic, self._group, self.lowest_unfinished, lambda _: None)
+            await self._log.commit(
+                self._topic, self._group, self.lowest_unfinished, self._heard, lambda _: None
+            )
 
     def __aiter__(self) -> AsyncIterator[envelope.Record]:
         """Records in order."""
@@ -44,7 +47,7 @@ class EmbeddedWork:
                 record = self._read.popleft()
                 self._position = record.offset + 1
                 if self._fence.passes(record):
-                    self._in_hand[record.offset] = None
+                    self._in_hand[record.offset] = self._fence.heard[self._topic.name]
                     return record
             self._position = self._read_to
             positions = {self._topic.name: self._position}
@@ -65,6 +68,12 @@ class EmbeddedWork:
         """Where a restart of this group would begin, once committed."""
         return next(iter(self._in_hand), self._position)
 
+    @property
+    def _heard(self) -> int:
+        """The epoch that goes with ``lowest_unfinished``."""
+        read_to = self._fence.heard[self._topic.name]
+        return next(iter(self._in_hand.values()), read_to)
+
     def _commit(self) -> None:
         """One commit on its way at a time: the next one says what came together meanwhile."""
         reached = self.lowest_unfinished
@@ -77,4 +86,4 @@ class EmbeddedWork:
             self._committed = reached
             self._commit()
 
-        self._log.commit(self._topic, self._group, reached, then)
+        self._log.commit(self._topic, self._group, reached, self._heard, then)

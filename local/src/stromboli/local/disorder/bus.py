@@ -61,12 +61,12 @@ class DisorderedBus:
         return await self._bus.is_reachable()
 
     async def fold(
-        self, wanted: Sequence[topics.Topic], start: Mapping[str, int] | None = None
+        self, wanted: Sequence[topics.Topic], start: port.Place = port.START
     ) -> AsyncGenerator[port.Batch, None]:
         """State: each topic at its own pace."""
         names = " ".join(topic.name for topic in wanted)
         chance = self._dice.throw(f"fold {names}")
-        held = _Held(chance, self._dice.trouble.repeat)
+        held = _Held(chance, self._dice.trouble.repeat, start)
         inner = self._bus.fold(wanted, start)
         pull = asyncio.ensure_future(anext(inner))
         try:
@@ -106,9 +106,10 @@ class DisorderedBus:
 class _Held:
     """What was read but not released yet, by topic, and what was released lately."""
 
-    def __init__(self, chance: Random, repeat: float) -> None:
+    def __init__(self, chance: Random, repeat: float, start: port.Place) -> None:
         self._chance = chance
         self._repeat = repeat
+        self._fence = port.Fence(start.epochs)  # of what was released, which is less than was read
         self._waiting: dict[str, deque[tuple[envelope.Record, bool]]] = {}
         self._released: dict[str, deque[envelope.Record]] = {}
         self._read_to: dict[str, int] = {}
@@ -140,6 +141,7 @@ class _Held:
             for _ in range(self._chance.randint(1, len(waiting))):
                 record, is_heard = waiting.popleft()
                 if is_heard:
+                    self._fence.passes(record)
                     released.append(record)
                     self._released.setdefault(name, deque(maxlen=LONGEST_REPEAT)).append(record)
                 else:
@@ -148,7 +150,7 @@ class _Held:
         barrier = self._barrier
         return port.Batch(
             records=tuple(_interleave(heard, self._chance)),
-            positions=positions,
+            place=port.Place(positions, self._fence.heard),
             caught_up=barrier is not None
             and all(positions[name] >= end for name, end in barrier.items()),
             unheard=tuple(unheard),

@@ -70,17 +70,17 @@ async def serve(
 
 async def _read_history(door: Door, bus: bus_port.Bus) -> None:
     """Follow what is told of tasks, beside all else: two weeks of it may take a while."""
-    positions: dict[str, int] = {}
+    place = bus_port.START
     backoff = runtime.Backoff()
     while True:
         try:
-            async with contextlib.aclosing(bus.fold((topics.BATCH_EVENTS,), positions)) as batches:
+            async with contextlib.aclosing(bus.fold((topics.BATCH_EVENTS,), place)) as batches:
                 async for batch in batches:
                     for record in batch.records:
                         # The controller, whose topic it is, says what cannot be read of it.
                         with contextlib.suppress(errors.UndecodableError):
                             door.histories.fold(record)
-                    positions = dict(batch.positions)
+                    place = batch.place
                     door.histories.is_complete |= batch.caught_up
                     backoff.reset()
                     await asyncio.sleep(0)

@@ -107,8 +107,7 @@ class Told:
     def __init__(self, bus: bus_port.Bus) -> None:
         self.published = history.Published()
         self._bus = bus
-        self._positions: dict[str, int] = {}
-        self._fence = bus_port.Fence()  # ours, since it lasts from one reading to the next
+        self._place = bus_port.START
 
     async def follow(self) -> None:
         """For ever."""
@@ -124,14 +123,14 @@ class Told:
         await self._read(to_the_end=True)
 
     async def _read(self, *, to_the_end: bool) -> None:
-        fold = self._bus.fold((topics.BATCH_EVENTS,), self._positions)
+        fold = self._bus.fold((topics.BATCH_EVENTS,), self._place)
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
-                for record in filter(self._fence.passes, batch.records):
+                for record in batch.records:
                     reason = self.published.fold(record)
                     if reason is not None:
                         _log.warning("event not readable", offset=record.offset, reason=reason)
-                self._positions = dict(batch.positions)
+                self._place = batch.place
                 if to_the_end and batch.caught_up:
                     return
 
@@ -249,15 +248,15 @@ class Controller:
     # Reading
 
     async def _fold(self) -> None:
-        positions: dict[str, int] = {}
+        place = bus_port.START
         backoff = runtime.Backoff()
         while True:
             try:
-                async with contextlib.aclosing(self._bus.fold(view.FOLDED, positions)) as batches:
+                async with contextlib.aclosing(self._bus.fold(view.FOLDED, place)) as batches:
                     async for batch in batches:
                         for record in batch.records:
                             await self._take_in(record)
-                        positions = dict(batch.positions)
+                        place = batch.place
                         self._caught_up = self._caught_up or batch.caught_up
                         self._look_at_sync()
                         self._health.set("log", None)

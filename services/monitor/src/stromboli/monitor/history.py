@@ -64,7 +64,7 @@ class History:
 
     async def _follow(self, kept: cluster.ChangesKept | None) -> None:
         """Until an image is due. ``kept``: up to where all is there; None: make an image."""
-        start = None if kept is None else kept.positions
+        start = port.START if kept is None else port.Place(kept.positions, kept.epochs)
         image_from = -1 if kept is None else kept.image_from
         imaged_at = self._clock() if kept is None else kept.imaged_at
         is_whole = kept is not None
@@ -77,7 +77,10 @@ class History:
                 is_whole = is_whole or batch.caught_up
                 if is_whole and drafts:
                     kept = cluster.ChangesKept(
-                        positions=dict(batch.positions), image_from=image_from, imaged_at=imaged_at
+                        positions=dict(batch.positions),
+                        epochs=dict(batch.place.epochs),
+                        image_from=image_from,
+                        imaged_at=imaged_at,
                     )
                     await self._append([_draft(KEPT, kept, self._clock())])
                     if self._is_due(kept):

@@ -33,15 +33,14 @@ class OwnLog:
             picture.topic.name: picture for picture in self._by_plural.values()
         }
         self._by_topic[reports.topic.name] = reports
-        self._positions: dict[str, int] = {}
-        self._fence = port.Fence()  # ours, since it lasts from one reading to the next
+        self._place = port.START
         self._moved = asyncio.Condition()
         self._batches: AsyncGenerator[port.Batch, None]
 
     async def stand_by(self, caught_up: asyncio.Event) -> None:
         """Take in what there is, say so, and go on with what the active monitor says, for ever.
         Raises LogLostError."""
-        async with contextlib.aclosing(self._bus.fold(OWN, self._positions)) as batches:
+        async with contextlib.aclosing(self._bus.fold(OWN, self._place)) as batches:
             async for batch in batches:
                 self._fold(batch)
                 if batch.caught_up:
@@ -52,14 +51,14 @@ class OwnLog:
         """While inside, ``follow`` may go on behind what stood there when this began, which has
         been taken in; topic name -> next offset. Raises ReplacedError, LogLostError."""
         self._epoch = epoch
-        async with contextlib.aclosing(self._bus.fold(OWN, self._positions)) as self._batches:
+        async with contextlib.aclosing(self._bus.fold(OWN, self._place)) as self._batches:
             async for batch in self._batches:
                 for record in batch.records:
                     self._check(record)
                 self._fold(batch)
                 if batch.caught_up:
                     break
-            yield dict(self._positions)
+            yield dict(self._place.positions)
 
     async def follow(self) -> None:
         """Go on for ever: mark what others hide. Raises ReplacedError, LogLostError."""
@@ -73,7 +72,7 @@ class OwnLog:
     async def reached(self, topic: topics.Topic, position: int) -> None:
         """Return when everything before ``position`` of a topic has been looked at."""
         async with self._moved:
-            await self._moved.wait_for(lambda: self._positions[topic.name] >= position)
+            await self._moved.wait_for(lambda: self._place.positions[topic.name] >= position)
 
     def _fold(self, batch: port.Batch) -> None:
         for record, is_heard in self._news(batch):
@@ -88,10 +87,10 @@ class OwnLog:
 
     def _move(self, batch: port.Batch) -> None:
         for name, position in batch.positions.items():
-            before = self._positions.get(name, 0)
+            before = self._place.positions.get(name, 0)
             if position < before:
                 raise LogLostError(f"{name}: read up to {before}, now {position}")
-        self._positions = dict(batch.positions)
+        self._place = batch.place
 
     def _news(self, batch: port.Batch) -> list[tuple[envelope.Record, bool]]:
         """Records as they stand in their topics, each with whether it is heard.
@@ -103,9 +102,9 @@ class OwnLog:
         if batch.unheard:
             either.sort(key=lambda pair: pair[0].offset)
         return [
-            (record, is_heard and self._fence.passes(record))
+            (record, is_heard)
             for record, is_heard in either
-            if record.offset >= self._positions.get(record.topic.name, 0)
+            if record.offset >= self._place.positions.get(record.topic.name, 0)
         ]
 
     def _look_at(self, record: envelope.Record) -> None:

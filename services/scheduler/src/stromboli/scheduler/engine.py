@@ -187,7 +187,7 @@ class Engine:
                 if self.picture.world.job(record.key) is not None:
                     self.picture.world.changed.add(record.key)  # also if it was left aside
                 self.picture.wake(record.id)
-        self.picture.advance(batch.positions)
+        self.picture.advance(batch.place.positions, batch.place.epochs)
         if batch.caught_up and not self._is_caught_up:
             self._is_caught_up = True
             self.picture.wake(self._own_id)

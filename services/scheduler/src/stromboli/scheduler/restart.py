@@ -16,8 +16,8 @@ _FARTHER = 16
 """By how much farther back each next look goes: few looks, and little read twice."""
 
 
-async def offsets(bus: port.Bus) -> dict[str, int]:
-    """Topic -> offset to fold from, for topics not folded from their start.
+async def place(bus: port.Bus) -> port.Place:
+    """Where to fold from; topics that it does not name, from their start.
 
     Raises TransientError.
     """
@@ -28,19 +28,20 @@ async def offsets(bus: port.Bus) -> dict[str, int]:
         first = max(end - back, 0)
         session = await _newest_session(bus, first)
         if session is not None:
-            return {
+            positions = {
                 topics.DECISIONS.name: session.unconfirmed_from,
                 topics.OUTCOMES.name: session.outcomes_from,
             }
+            return port.Place(positions, session.heard)
         if first == 0:
             break
         back *= _FARTHER
-    return {}
+    return port.START
 
 
 async def _newest_session(bus: port.Bus, first: int) -> messages.SessionRecorded | None:
     found: messages.SessionRecorded | None = None
-    fold = bus.fold((topics.DECISIONS,), {topics.DECISIONS.name: first})
+    fold = bus.fold((topics.DECISIONS,), port.Place({topics.DECISIONS.name: first}))
     async with contextlib.aclosing(fold) as batches:
         async for batch in batches:
             for record in batch.records:

@@ -29,7 +29,7 @@ BATCHES_AHEAD = 8
 log does not pile up in memory."""
 DRAFTS_AT_ONCE = 1000
 """Explanations in one append: larger ones would stand in the way of decisions."""
-NO_RECORDS = port.Batch(records=(), positions={}, caught_up=False)
+NO_RECORDS = port.Batch(records=(), place=port.START, caught_up=False)
 """Makes the engine take a step."""
 
 _refused = telemetry.meter.create_counter(
@@ -92,7 +92,7 @@ async def _term(
     )
     loaded = configured.default(registry) if file is None else await _usable(file, settings, health)
     _tell(loaded, health)
-    start = await runtime.persist(lambda: restart.offsets(bus), "log", health)
+    start = await runtime.persist(lambda: restart.place(bus), "log", health)
     with (
         extenders.Caller() as ask,
         watch.Watch(settings.plugin_deadline_s) as watched,  # stops what the thread's end waits for
@@ -189,7 +189,7 @@ class Scheduler:
         self,
         settings: SchedulerSettings,
         bus: port.Bus,
-        start: dict[str, int],
+        start: port.Place,
         core_thread: ThreadPoolExecutor,
         decider: engine.Engine,
         health: runtime.Health,
@@ -241,15 +241,15 @@ class Scheduler:
             tasks.create_task(self._decide())
 
     async def _read(self) -> None:
-        positions = self._start
+        place = self._start
         backoff = runtime.Backoff()
         while True:
             try:
-                fold = self._bus.fold(engine.FOLDED, positions)
+                fold = self._bus.fold(engine.FOLDED, place)
                 async with contextlib.aclosing(fold) as batches:
                     async for batch in batches:
                         await self._inbox.put(batch)
-                        positions = dict(batch.positions)
+                        place = batch.place
                         self._health.set("log", None)
                         backoff.reset()
             except errors.TransientError as error:

@@ -7,11 +7,13 @@ Promises of every adapter, held by the contract suite ``stromboli.testkit.contra
 * ``open_writer`` appends ``opened`` to the service's main topic; its offset is the *epoch* and
   stands in the id of every record of that writer. Readers drop a record whose epoch is lower than
   one they already saw on the same topic, so a paused writer that wakes up is not heard.
-* ``fold`` reads from the start (or given offsets) to the end offsets noted when it began, says so
+* ``fold`` reads from the start (or a given place) to the end offsets noted when it began, says so
   by ``caught_up``, and goes on for ever. ``caught_up`` is decided by position, never by a record:
   compaction may have removed the last one.
 * ``work`` gives every record of a topic at least once to a group; what was finished without a gap
   is committed, so a restart begins at the lowest unfinished offset.
+* Whoever goes on somewhere knows who had been heard there: a place and a commit carry the epochs
+  with the offsets, so a replaced writer is not believed because its reader was away.
 * What others append to a topic of theirs is read as it stands, whatever its headers say.
 * Order across topics is not promised.
 """
@@ -33,18 +35,35 @@ class Appended(msgspec.Struct, frozen=True):
     id: str
 
 
-class Batch(msgspec.Struct, frozen=True):
-    """Records in order of their topics' offsets. ``positions``: topic name -> next offset.
+class Place(msgspec.Struct, frozen=True):
+    """Where a fold stands or is to begin, by topic name. ``positions``: the next offset; a topic
+    that is not named begins at its start. ``epochs``: the highest that was heard before it."""
 
-    A batch may be empty: it then reports positions or ``caught_up`` only. ``unheard``: records of
+    positions: Mapping[str, int] = msgspec.field(default_factory=dict)
+    epochs: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+
+START = Place()
+"""Everything from the start."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Records in order of their topics' offsets. ``place``: where to go on behind them.
+
+    A batch may be empty: it then reports its place or ``caught_up`` only. ``unheard``: records of
     replaced writers, dropped from ``records``. Only the topic's writer looks at them: compaction
     keeps a key's last record, so it has to say again what they hide.
     """
 
     records: tuple[envelope.Record, ...]
-    positions: Mapping[str, int]
+    place: Place
     caught_up: bool
     unheard: tuple[envelope.Record, ...] = ()
+
+    @property
+    def positions(self) -> Mapping[str, int]:
+        """Topic name -> next offset."""
+        return self.place.positions
 
 
 class Writer(Protocol):
@@ -95,9 +114,9 @@ class Bus(Protocol):
         """Begin a new epoch of ``service``. ``instance`` names this process for people."""
 
     def fold(
-        self, wanted: Sequence[topics.Topic], start: Mapping[str, int] | None = None
+        self, wanted: Sequence[topics.Topic], start: Place = START
     ) -> AsyncGenerator[Batch, None]:
-        """State: everything from the start, or from ``start`` (topic name -> offset), and on."""
+        """State: everything from ``start``, and on."""
 
     def work(self, topic: topics.Topic, group: str) -> AbstractAsyncContextManager[Work]:
         """Things to do once."""
@@ -110,10 +129,22 @@ class Bus(Protocol):
 
 
 class Fence:
-    """Drops records of writers that a later one has replaced. O(1) a record."""
+    """Drops records of writers that a later one has replaced. O(1) a record.
 
-    def __init__(self) -> None:
-        self._highest: dict[str, int] = {}
+    ``heard``: topic name -> the highest epoch heard already.
+    """
+
+    def __init__(self, heard: Mapping[str, int] | None = None) -> None:
+        self._highest = dict(heard or {})
+
+    @property
+    def heard(self) -> dict[str, int]:
+        """Topic name -> the highest epoch heard so far."""
+        return dict(self._highest)
+
+    def forget(self, topic: topics.Topic) -> None:
+        """The topic has lost its tail: epochs are offsets, and begin again below what was heard."""
+        self._highest.pop(topic.name, None)
 
     def passes(self, record: envelope.Record) -> bool:
         """Whether the record counts. A record without an epoch of ours passes: it will not decode

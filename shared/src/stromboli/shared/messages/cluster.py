@@ -7,6 +7,8 @@ value whose uid and resourceVersion stand in its headers.
 from datetime import datetime
 from typing import Literal
 
+import msgspec
+
 from stromboli.shared.api import (
     batch,
     core,
@@ -63,7 +65,8 @@ class Unreadable(Message, frozen=True, kw_only=True):
 class ChangesKept(Message, frozen=True, kw_only=True):
     """How far ``cluster.changes`` holds what stood on the snapshot topics.
 
-    ``positions``: topic -> first offset that is not there yet. ``image_from``: from this offset of
+    ``positions``: topic -> first offset that is not there yet; ``epochs``: topic -> the highest
+    epoch heard before it. ``image_from``: from this offset of
     ``cluster.changes`` on the picture is whole: first what the snapshot topics held at
     ``imaged_at``, then all that came. The header ``ce_position`` of a copy says at which offset of
     its snapshot topic it stood, its ``ce_cause`` under which id.
@@ -72,6 +75,7 @@ class ChangesKept(Message, frozen=True, kw_only=True):
     positions: dict[str, int]
     image_from: int
     imaged_at: datetime
+    epochs: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 @register("stromboli.cluster.kind_synced.v1")

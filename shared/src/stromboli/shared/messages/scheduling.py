@@ -86,6 +86,8 @@ class SessionRecorded(Message, frozen=True, kw_only=True):
     ``unconfirmed_from``: every decision below this offset is over: answered, and seen in the pods'
     snapshot if it was carried out. ``outcomes_from``: all answers to decisions from there on stand
     at or after this offset. A restart that folds from these two knows all that is in flight.
+    ``heard``: topic -> the highest epoch heard before the one of these two offsets that is of it;
+    without an entry the record that stands there was heard, and says it itself.
     ``memory``: what plugins want to know at the next session.
     """
 
@@ -98,6 +100,7 @@ class SessionRecorded(Message, frozen=True, kw_only=True):
     outcomes_from: int = 0
     answers: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
     memory: dict[str, str] = msgspec.field(default_factory=dict)
+    heard: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 Result = Literal["executed", "refused", "expired"]

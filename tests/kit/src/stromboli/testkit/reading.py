@@ -19,11 +19,12 @@ async def take(work: port.Work, count: int) -> list[envelope.Record]:
     return taken
 
 
-async def until_caught_up(fold: AsyncIterator[port.Batch]) -> None:
-    """Reads up to the barrier."""
+async def until_caught_up(fold: AsyncIterator[port.Batch]) -> port.Place:
+    """Reads up to the barrier, and says where that is."""
     async with asyncio.timeout(records.DEADLINE_S):
-        while not (await anext(fold)).caught_up:
+        while not (read := await anext(fold)).caught_up:
             pass
+    return read.place
 
 
 async def fold_on(fold: AsyncIterator[port.Batch], count: int) -> list[envelope.Record]:

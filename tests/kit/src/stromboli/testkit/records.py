@@ -3,7 +3,7 @@ drafts of objects."""
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from stromboli.shared import envelope, topics
 from stromboli.shared.bus import port
@@ -39,7 +39,7 @@ def dead_letter(topic: topics.Topic, parked_by: str = "test") -> envelope.Draft:
 
 
 async def read(
-    bus: port.Bus, *wanted: topics.Topic, start: Mapping[str, int] | None = None
+    bus: port.Bus, *wanted: topics.Topic, start: port.Place = port.START
 ) -> tuple[list[envelope.Record], dict[str, int]]:
     """Records and positions of a fold up to its barrier."""
     records: list[envelope.Record] = []

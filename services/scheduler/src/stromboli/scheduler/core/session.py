@@ -158,6 +158,7 @@ def _decided(
             seed=closed.seed,
             unconfirmed_from=unconfirmed_from,
             outcomes_from=outcomes_from,
+            heard=picture.heard_before(unconfirmed_from, outcomes_from),
             answers=kept,
             memory=memory,
         )

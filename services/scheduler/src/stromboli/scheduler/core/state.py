@@ -69,6 +69,7 @@ class State:
         self.measured_at: datetime | None = None
         """Of when the newest measurements are that stand in a session's record."""
         self.offsets: dict[str, int] = {}
+        self._heard: dict[str, int] = {}
         self.sessions = 0
         self.due = ""
         self.waiting: set[str] = set()
@@ -108,9 +109,10 @@ class State:
             return change.after.reason
         return ""
 
-    def advance(self, positions: Mapping[str, int]) -> None:
-        """The folds stand here, records or not."""
+    def advance(self, positions: Mapping[str, int], heard: Mapping[str, int] | None = None) -> None:
+        """The folds stand here, records or not. ``heard``: topic -> highest epoch before that."""
         self.offsets.update(positions)
+        self._heard.update(heard or {})
 
     def assume(self, id_: str, offset: int, statement: messages.StatementDecided) -> None:
         """Take in a decision of ours; its record, when it comes back, changes nothing.
@@ -172,6 +174,15 @@ class State:
         return self.decided.restart_from(
             self.offsets.get(topics.DECISIONS.name, 0), self.offsets.get(topics.OUTCOMES.name, 0)
         )
+
+    def heard_before(self, decisions: int, outcomes: int) -> dict[str, int]:
+        """What a restart from these offsets has to know (see ``SessionRecorded.heard``)."""
+        starts = {topics.DECISIONS.name: decisions, topics.OUTCOMES.name: outcomes}
+        return {
+            name: self._heard[name]
+            for name, start in starts.items()
+            if name in self._heard and start >= self.offsets.get(name, 0)
+        }
 
     def unplaced_unknown_pods(self) -> tuple[str, ...]:
         """Unreadable pods of which we never knew the node: nothing can be excluded for them."""

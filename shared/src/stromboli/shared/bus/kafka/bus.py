@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self
@@ -66,26 +66,27 @@ class KafkaBus:
         return opened
 
     async def fold(
-        self, wanted: Sequence[topics.Topic], start: Mapping[str, int] | None = None
+        self, wanted: Sequence[topics.Topic], start: port.Place = port.START
     ) -> AsyncGenerator[port.Batch, None]:
         """See ``port.Bus.fold``. Waits while the broker is away; close it with ``aclosing``."""
         async with reader.reading(self._given, wanted) as source:
-            await source.seek(start or {})
+            await source.seek(start)
             read = reader.NOTHING
             caught_up = False
             while True:
-                positions = await source.positions()
+                place = await source.place()
                 is_first = not caught_up and all(
-                    positions[name] >= end for name, end in source.ends.items()
+                    place.positions[name] >= end for name, end in source.ends.items()
                 )
                 caught_up = caught_up or is_first
                 if is_first or read != reader.NOTHING:
-                    yield port.Batch(read.heard, positions, caught_up, read.unheard)
+                    yield port.Batch(read.heard, place, caught_up, read.unheard)
                 read = await source.read()
 
     def work(self, topic: topics.Topic, group: str) -> AbstractAsyncContextManager[port.Work]:
         """See ``port.Bus.work``. Waits while the broker is away."""
-        return work.working(self._given, topic, group)
+        assert self._admin is not None, "work within the bus"
+        return work.working(self._given, self._admin, topic, group)
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:
         """See ``port.Bus.last``. Raises UnavailableError."""

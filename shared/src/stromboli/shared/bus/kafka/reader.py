@@ -4,7 +4,7 @@ Positions, not records, say how far a reader is: compaction leaves holes, also a
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import aiokafka
 import aiokafka.errors as kafka_errors
@@ -52,21 +52,24 @@ class Reader:
             structs.TopicPartition(topic.full_name(cell), clients.PARTITION): topic
             for topic in wanted
         }
-        self._fences = {topic.name: port.Fence() for topic in wanted}
+        self._fence = port.Fence()
         self.ends: dict[str, int] = {}
         self._behind: dict[str, int] = {}
 
-    async def seek(self, start: Mapping[str, int]) -> None:
-        """Note the ends, and go to ``start`` (topic name -> offset) or the beginning.
+    async def seek(self, start: port.Place) -> None:
+        """Note the ends, and go to ``start`` or the beginning.
 
         An offset that is no longer there, or not yet, is replaced by the beginning, and said.
         """
+        self._fence = port.Fence(start.epochs)
         ends, begins = await clients.patiently("find the end of the log", self._bounds)
         for partition, topic in self.partitions.items():
             begin, end = begins[partition], ends[partition]
-            at = start.get(topic.name, begin)
+            at = start.positions.get(topic.name, begin)
             if not begin <= at <= end:
                 _log.warning("log is not there", topic=topic.name, at=at, begin=begin, end=end)
+                if at > end:
+                    self._fence.forget(topic)
                 at = begin
             self.consumer.seek(partition, at)
             self.ends[topic.name] = end
@@ -91,9 +94,8 @@ class Reader:
         unheard: list[envelope.Record] = []
         for partition, raw in fetched.items():
             topic = self.partitions[partition]
-            fence = self._fences[topic.name]
             for record in (record_of(topic, one) for one in raw):
-                (heard if fence.passes(record) else unheard).append(record)
+                (heard if self._fence.passes(record) else unheard).append(record)
         await self._tell_how_far()
         return Read(tuple(heard), tuple(unheard))
 
@@ -115,17 +117,17 @@ class Reader:
         begin, end = begins[partition], ends[partition]
         _log.warning("log is not there", topic=topic.name, at=at, begin=begin, end=end)
         if at > end:
-            # Epochs are offsets: those of a shorter log begin again below what we have seen.
-            self._fences[topic.name] = port.Fence()
+            self._fence.forget(topic)
         self.ends[topic.name] = min(self.ends[topic.name], end)
         self.consumer.seek(partition, begin)
 
-    async def positions(self) -> dict[str, int]:
-        """Topic name -> offset of what comes next."""
-        return {
+    async def place(self) -> port.Place:
+        """Behind what was read."""
+        positions = {
             topic.name: await self.consumer.position(partition)
             for partition, topic in self.partitions.items()
         }
+        return port.Place(positions, self._fence.heard)
 
 
 def record_of(topic: topics.Topic, read: structs.ConsumerRecord) -> envelope.Record:
@@ -162,7 +164,7 @@ async def newest(given: settings.KafkaSettings, topic: topics.Topic) -> envelope
     """The last record of a topic. Raises UnavailableError after ``append_timeout_s``."""
     async with reading(given, (topic,)) as reader:
         (partition,) = reader.partitions
-        await reader.seek({})
+        await reader.seek(port.START)
         begin, end = await reader.consumer.position(partition), reader.ends[topic.name]
         step = 1
         while begin < end:

@@ -11,9 +11,10 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 
 import structlog
-from aiokafka import structs
+from aiokafka import admin, structs
 
 from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import port
 from stromboli.shared.bus.kafka import clients, reader, settings
 
 _log = structlog.get_logger(__name__)
@@ -22,11 +23,12 @@ _log = structlog.get_logger(__name__)
 class KafkaWork:
     """See ``port.Work``. Made by ``working``."""
 
-    def __init__(self, source: reader.Reader, at: int) -> None:
+    def __init__(self, source: reader.Reader, at: int, epoch: int) -> None:
         self._source = source
-        (self._partition,) = source.partitions
+        ((self._partition, self._topic),) = source.partitions.items()
+        self._fence = port.Fence({self._topic.name: epoch})
         self._ready: deque[envelope.Record] = deque()
-        self._unfinished: OrderedDict[int, None] = OrderedDict()
+        self._unfinished: OrderedDict[int, int] = OrderedDict()  # offset -> epoch heard by then
         self._next = at
         self._committed = at
         self._moved = asyncio.Event()
@@ -48,10 +50,12 @@ class KafkaWork:
         if position < self._next:  # the log began anew: what was in hand is of another time
             self._unfinished.clear()
             self._ready.clear()
+            self._fence = port.Fence({self._topic.name: -1})
         self._next = position
         self._ready.extend(records)
         for record in records:
-            self._unfinished[record.offset] = None
+            self._fence.passes(record)
+            self._unfinished[record.offset] = self._fence.heard[self._topic.name]
         self._moved.set()
 
     def done(self, record: envelope.Record) -> None:
@@ -81,8 +85,9 @@ class KafkaWork:
         offset = self.lowest_unfinished
         if offset == self._committed:
             return
+        epoch = next(iter(self._unfinished.values()), self._fence.heard[self._topic.name])
         try:
-            await self._source.consumer.commit({self._partition: offset})
+            await self._source.consumer.commit({self._partition: (offset, str(epoch))})
         except clients.TROUBLE as error:
             raise clients.translated(f"commit {self._partition.topic}", error) from error
         self._committed = offset
@@ -90,16 +95,22 @@ class KafkaWork:
 
 @contextlib.asynccontextmanager
 async def working(
-    given: settings.KafkaSettings, topic: topics.Topic, group: str
+    given: settings.KafkaSettings,
+    client: admin.AIOKafkaAdminClient,
+    topic: topics.Topic,
+    group: str,
 ) -> AsyncIterator[KafkaWork]:
     """A group's work on ``topic``, from its last commit; from the beginning for a new group."""
-    async with reader.reading(given, (topic,), f"{given.cell}.{group}") as source:
+    name = f"{given.cell}.{group}"
+    async with reader.reading(given, (topic,), name) as source:
         (partition,) = source.partitions
         committed = await clients.patiently(
-            f"find the place of {group}", lambda: _committed(source, partition)
+            f"find the place of {group}", lambda: _committed(client, name, partition, topic)
         )
-        await source.seek({} if committed is None else {topic.name: committed})
-        work = KafkaWork(source, await source.consumer.position(partition))
+        await source.seek(committed)
+        place = await source.place()
+        epoch = place.epochs.get(topic.name, -1)
+        work = KafkaWork(source, place.positions[topic.name], epoch)
         work.committer = asyncio.create_task(work.commit_for_ever(given.commit_every_s))
         try:
             yield work
@@ -107,9 +118,19 @@ async def working(
             await _finish(work, given)
 
 
-async def _committed(source: reader.Reader, partition: structs.TopicPartition) -> int | None:
-    offset: int | None = await source.consumer.committed(partition)
-    return offset
+async def _committed(
+    client: admin.AIOKafkaAdminClient,
+    group: str,
+    partition: structs.TopicPartition,
+    topic: topics.Topic,
+) -> port.Place:
+    """The epoch stands beside the offset, in what Kafka calls metadata: a consumer has no public
+    way to it."""
+    found = (await client.list_consumer_group_offsets(group, partitions=[partition])).get(partition)
+    if found is None or found.offset < 0:
+        return port.START
+    epochs = {topic.name: int(found.metadata)} if found.metadata else {}
+    return port.Place({topic.name: found.offset}, epochs)
 
 
 async def _finish(work: KafkaWork, given: settings.KafkaSettings) -> None:

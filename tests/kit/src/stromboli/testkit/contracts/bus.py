@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Protocol
 
 import pytest
 
@@ -25,6 +24,10 @@ from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
 from stromboli.shared.messages import log, scheduling
 from stromboli.testkit import builders, reading, records
+from stromboli.testkit.contracts import bus_epochs
+from stromboli.testkit.contracts.bus_epochs import BusFactory
+
+__all__ = ["BusContract", "BusFactory"]
 
 LARGE = topics.RECORD_BYTES * 3 // 4
 TOO_LARGE = topics.RECORD_BYTES + 1
@@ -32,13 +35,7 @@ NODES = [builders.observed(builders.make_node(f"n{number}")) for number in range
 LATER = [builders.observed(builders.make_node(f"later{number}")) for number in range(3)]
 
 
-class BusFactory(Protocol):
-    """Makes connections to the log of a cell; two of one cell see the same records."""
-
-    def __call__(self, cell: str = "a") -> port.Bus: ...
-
-
-class BusContract(abc.ABC):
+class BusContract(bus_epochs.EpochContract, abc.ABC):
     """Promises of ``stromboli.shared.bus.port``, one test each."""
 
     @pytest.fixture
@@ -170,76 +167,6 @@ class BusContract(abc.ABC):
         read, _ = await records.read(open_bus, topics.DEAD_LETTERS)
         assert records.keys(read) == [topics.NODES.name, topics.PODS.name, topics.QUEUES.name]
 
-    # --- epochs ----------------------------------------------------------------------------
-
-    async def test_a_writer_opens_on_its_main_topic(self, open_bus: port.Bus) -> None:
-        """The offset of ``opened`` is its epoch; the record names the process."""
-        writer = await open_bus.open_writer("monitor", "pod-17")
-        ((record,), _) = await records.read(open_bus, topics.SYNC)
-        assert (record.key, record.offset) == (log.OPENED_KEY, writer.epoch)
-        assert envelope.decode(record) == log.Opened(writer="monitor", instance="pod-17")
-
-    async def test_a_later_writer_has_a_higher_epoch(self, bus_factory: BusFactory) -> None:
-        """In the same process and after everything was closed."""
-        async with bus_factory() as first:
-            epochs = [(await first.open_writer("monitor", name)).epoch for name in ("m1", "m2")]
-        async with bus_factory() as second:
-            epochs.append((await second.open_writer("monitor", "m3")).epoch)
-        assert epochs == sorted(set(epochs))
-
-    async def test_a_replaced_writer_is_not_heard(self, open_bus: port.Bus) -> None:
-        """A paused writer that wakes up can append; readers drop it behind its successor."""
-        paused = await open_bus.open_writer("controller", "c1")
-        await paused.append(records.phase_changed("default/before"))
-        successor = await open_bus.open_writer("controller", "c2")
-        await successor.append(records.phase_changed("default/successor"))
-        await paused.append(records.phase_changed("default/zombie"))
-        await successor.append(records.phase_changed("default/end"))
-        heard = ["default/before", "default/successor", "default/end"]
-        read, _ = await records.read(open_bus, topics.BATCH_EVENTS)
-        assert records.keys(read) == heard
-        async with open_bus.work(topics.BATCH_EVENTS, "g") as work:
-            assert records.keys(await reading.take(work, 3)) == heard
-
-    async def test_opening_is_enough_to_replace_on_the_main_topic(self, open_bus: port.Bus) -> None:
-        """The successor's ``opened`` stands there, so it need not have said anything more."""
-        paused = await open_bus.open_writer("controller", "c1")
-        await paused.append(records.answered("before"))
-        successor = await open_bus.open_writer("controller", "c2")
-        await paused.append(records.answered("zombie"))
-        read, _ = await records.read(open_bus, topics.OUTCOMES)
-        assert records.keys(read) == ["before"]
-        await successor.append(records.answered("end"))
-        read, _ = await records.read(open_bus, topics.OUTCOMES)
-        assert records.keys(read) == ["before", "end"]
-
-    async def test_the_topics_writer_can_see_what_was_not_heard(self, open_bus: port.Bus) -> None:
-        """Apart from the records that count: it has to say again what the zombie's hide."""
-        paused = await open_bus.open_writer("monitor", "m1")
-        successor = await open_bus.open_writer("monitor", "m2")
-        await successor.append(NODES[0])
-        await paused.append(NODES[1])
-        unheard: list[envelope.Record] = []
-        fold = open_bus.fold([topics.NODES])
-        async with asyncio.timeout(records.DEADLINE_S), contextlib.aclosing(fold):
-            async for batch in fold:
-                assert NODES[1].key not in records.keys(batch.records)
-                unheard += batch.unheard
-                if batch.caught_up:
-                    break
-        assert records.keys(unheard) == [NODES[1].key]
-
-    async def test_a_running_fold_stops_hearing_a_replaced_writer(self, open_bus: port.Bus) -> None:
-        paused = await open_bus.open_writer("monitor", "m1")
-        await paused.append(NODES[0])
-        async with contextlib.aclosing(open_bus.fold([topics.NODES])) as fold:
-            assert records.keys(await reading.fold_on(fold, 1)) == [NODES[0].key]
-            successor = await open_bus.open_writer("monitor", "m2")
-            await successor.append(NODES[1])
-            await paused.append(NODES[2])
-            await successor.append(NODES[3])
-            assert records.keys(await reading.fold_on(fold, 2)) == [NODES[1].key, NODES[3].key]
-
     # --- folding ---------------------------------------------------------------------------
 
     async def test_a_fold_of_nothing_is_caught_up(self, open_bus: port.Bus) -> None:
@@ -297,7 +224,7 @@ class BusContract(abc.ABC):
         """Topics that ``start`` does not name are read from their beginning."""
         writer = await open_bus.open_writer("monitor", "m1")
         stand = await writer.append(*NODES, builders.observed(builders.make_pod("p1")))
-        start = {topics.NODES.name: stand[4].offset}
+        start = port.Place({topics.NODES.name: stand[4].offset})
         read, _ = await records.read(open_bus, topics.NODES, topics.PODS, start=start)
         assert sorted(records.keys(read)) == ["default/p1", NODES[4].key, NODES[5].key]
 
@@ -306,10 +233,10 @@ class BusContract(abc.ABC):
         writer = await open_bus.open_writer("monitor", "m1")
         await writer.append(*NODES)
         _, positions = await records.read(open_bus, topics.NODES)
-        again, same = await records.read(open_bus, topics.NODES, start=positions)
+        again, same = await records.read(open_bus, topics.NODES, start=port.Place(positions))
         assert (again, same) == ([], positions)
         await writer.append(*LATER)
-        read, _ = await records.read(open_bus, topics.NODES, start=positions)
+        read, _ = await records.read(open_bus, topics.NODES, start=port.Place(positions))
         assert records.keys(read) == [draft.key for draft in LATER]
 
     async def test_compaction_keeps_the_last_record_of_each_key(self, open_bus: port.Bus) -> None:
@@ -327,7 +254,7 @@ class BusContract(abc.ABC):
         assert [record.offset for record in read if record.key == "changing"][-1] == last.offset
         assert all(record.value is None for record in read if record.key == "gone")
         assert positions[topics.NODES.name] > last.offset
-        again, _ = await records.read(open_bus, topics.NODES, start=positions)
+        again, _ = await records.read(open_bus, topics.NODES, start=port.Place(positions))
         assert again == []
 
     # --- durability ------------------------------------------------------------------------

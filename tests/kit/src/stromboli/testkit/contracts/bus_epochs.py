@@ -1,0 +1,142 @@
+"""Whom readers of a ``Bus`` hear when writers are replaced: a part of its contract.
+
+See ``bus``, which has the fixtures.
+"""
+
+import asyncio
+import contextlib
+from typing import Protocol
+
+from stromboli.shared import envelope, topics
+from stromboli.shared.bus import port
+from stromboli.shared.messages import log
+from stromboli.testkit import builders, reading, records
+
+NODES = [builders.observed(builders.make_node(f"n{number}")) for number in range(4)]
+
+
+class BusFactory(Protocol):
+    """Makes connections to the log of a cell; two of one cell see the same records."""
+
+    def __call__(self, cell: str = "a") -> port.Bus: ...
+
+
+class EpochContract:
+    """Promises about epochs, one test each."""
+
+    async def test_a_writer_opens_on_its_main_topic(self, open_bus: port.Bus) -> None:
+        """The offset of ``opened`` is its epoch; the record names the process."""
+        writer = await open_bus.open_writer("monitor", "pod-17")
+        ((record,), _) = await records.read(open_bus, topics.SYNC)
+        assert (record.key, record.offset) == (log.OPENED_KEY, writer.epoch)
+        assert envelope.decode(record) == log.Opened(writer="monitor", instance="pod-17")
+
+    async def test_a_later_writer_has_a_higher_epoch(self, bus_factory: BusFactory) -> None:
+        """In the same process and after everything was closed."""
+        async with bus_factory() as first:
+            epochs = [(await first.open_writer("monitor", name)).epoch for name in ("m1", "m2")]
+        async with bus_factory() as second:
+            epochs.append((await second.open_writer("monitor", "m3")).epoch)
+        assert epochs == sorted(set(epochs))
+
+    async def test_a_replaced_writer_is_not_heard(self, open_bus: port.Bus) -> None:
+        """A paused writer that wakes up can append; readers drop it behind its successor."""
+        paused = await open_bus.open_writer("controller", "c1")
+        await paused.append(records.phase_changed("default/before"))
+        successor = await open_bus.open_writer("controller", "c2")
+        await successor.append(records.phase_changed("default/successor"))
+        await paused.append(records.phase_changed("default/zombie"))
+        await successor.append(records.phase_changed("default/end"))
+        heard = ["default/before", "default/successor", "default/end"]
+        read, _ = await records.read(open_bus, topics.BATCH_EVENTS)
+        assert records.keys(read) == heard
+        async with open_bus.work(topics.BATCH_EVENTS, "g") as work:
+            assert records.keys(await reading.take(work, 3)) == heard
+
+    async def test_opening_is_enough_to_replace_on_the_main_topic(self, open_bus: port.Bus) -> None:
+        """The successor's ``opened`` stands there, so it need not have said anything more."""
+        paused = await open_bus.open_writer("controller", "c1")
+        await paused.append(records.answered("before"))
+        successor = await open_bus.open_writer("controller", "c2")
+        await paused.append(records.answered("zombie"))
+        read, _ = await records.read(open_bus, topics.OUTCOMES)
+        assert records.keys(read) == ["before"]
+        await successor.append(records.answered("end"))
+        read, _ = await records.read(open_bus, topics.OUTCOMES)
+        assert records.keys(read) == ["before", "end"]
+
+    async def test_the_topics_writer_can_see_what_was_not_heard(self, open_bus: port.Bus) -> None:
+        """Apart from the records that count: it has to say again what the zombie's hide."""
+        paused = await open_bus.open_writer("monitor", "m1")
+        successor = await open_bus.open_writer("monitor", "m2")
+        await successor.append(NODES[0])
+        await paused.append(NODES[1])
+        unheard: list[envelope.Record] = []
+        fold = open_bus.fold([topics.NODES])
+        async with asyncio.timeout(records.DEADLINE_S), contextlib.aclosing(fold):
+            async for batch in fold:
+                assert NODES[1].key not in records.keys(batch.records)
+                unheard += batch.unheard
+                if batch.caught_up:
+                    break
+        assert records.keys(unheard) == [NODES[1].key]
+
+    async def test_a_running_fold_stops_hearing_a_replaced_writer(self, open_bus: port.Bus) -> None:
+        paused = await open_bus.open_writer("monitor", "m1")
+        await paused.append(NODES[0])
+        async with contextlib.aclosing(open_bus.fold([topics.NODES])) as fold:
+            assert records.keys(await reading.fold_on(fold, 1)) == [NODES[0].key]
+            successor = await open_bus.open_writer("monitor", "m2")
+            await successor.append(NODES[1])
+            await paused.append(NODES[2])
+            await successor.append(NODES[3])
+            assert records.keys(await reading.fold_on(fold, 2)) == [NODES[1].key, NODES[3].key]
+
+    async def test_a_replaced_writer_is_not_heard_by_a_fold_that_goes_on_elsewhere(
+        self, open_bus: port.Bus
+    ) -> None:
+        """Its reader was away when it woke up: the place of the fold before says who was heard."""
+        paused = await open_bus.open_writer("controller", "c1")
+        await paused.append(records.phase_changed("default/before"))
+        successor = await open_bus.open_writer("controller", "c2")
+        await successor.append(records.phase_changed("default/successor"))
+        wanted = (topics.BATCH_EVENTS, topics.OUTCOMES)
+        async with contextlib.aclosing(open_bus.fold(wanted)) as fold:
+            place = await reading.until_caught_up(fold)
+        await paused.append(records.phase_changed("default/zombie"), records.answered("zombie"))
+        read, _ = await records.read(open_bus, *wanted, start=place)
+        assert records.keys(read) == []
+        await successor.append(records.phase_changed("default/end"))
+        read, _ = await records.read(open_bus, *wanted, start=place)
+        assert records.keys(read) == ["default/end"]
+
+    async def test_a_replaced_writer_is_not_heard_by_work_that_goes_on(
+        self, bus_factory: BusFactory
+    ) -> None:
+        """Whether something was left unfinished or nothing: what it decides late is not done."""
+        async with bus_factory() as before:
+            paused = await before.open_writer("controller", "c1")
+            successor = await before.open_writer("controller", "c2")
+            events = [records.phase_changed(f"default/{name}") for name in ("first", "a")]
+            await successor.append(*events)
+            for group, finished in (("all", 2), ("some", 1)):
+                async with before.work(topics.BATCH_EVENTS, group) as work:
+                    for record in (await reading.take(work, 2))[:finished]:
+                        work.done(record)
+            await paused.append(records.phase_changed("default/zombie"))
+            await successor.append(records.phase_changed("default/b"))
+        async with bus_factory() as after:
+            async with after.work(topics.BATCH_EVENTS, "all") as work:
+                assert records.keys(await reading.take(work, 1)) == ["default/b"]
+            async with after.work(topics.BATCH_EVENTS, "some") as work:
+                heard = records.keys(await reading.take(work, 2))
+                assert heard == ["default/a", "default/b"]
+
+    async def test_a_log_that_begins_anew_has_its_epochs_anew(self, open_bus: port.Bus) -> None:
+        """A place behind the end is of another log: who was heard there says nothing here."""
+        writer = await open_bus.open_writer("monitor", "m1")
+        await writer.append(NODES[0])
+        name = topics.NODES.name
+        elsewhere = port.Place({name: 1000}, {name: 1000})
+        read, _ = await records.read(open_bus, topics.NODES, start=elsewhere)
+        assert records.keys(read) == [NODES[0].key]
