@@ -386,9 +386,13 @@ async def test_a_gang_that_was_sent_back_is_let_in_again_whatever_was_seen_of_it
         for _ in range(5):
             await stage.cluster.patch(kinds.POD_GROUPS, namespace, name, back, patch_type="merge")
             answer = await stage.answer(await stage.enqueue(group))
-            assert answer.enqueue == "executed"
             raw = await stage.cluster.get(kinds.POD_GROUPS, namespace, name)
-            assert kinds.POD_GROUPS.decode(raw).status.phase == "Inqueue"
+            entered = kinds.POD_GROUPS.decode(raw)
+            assert entered.status.phase == "Inqueue"
+            assert (answer.enqueue, answer.entered_version) == (
+                "executed",
+                entered.metadata.version,
+            )
 
 
 async def test_a_replaced_scheduler_is_not_obeyed_by_a_controller_that_was_away(

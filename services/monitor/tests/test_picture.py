@@ -5,6 +5,7 @@ import pytest
 from services.monitor.tests import world
 from stromboli.monitor.core.picture import Picture
 from stromboli.shared import envelope, topics
+from stromboli.shared.api import kinds
 from stromboli.shared.messages import base, cluster
 from stromboli.testkit import builders
 
@@ -82,6 +83,25 @@ def test_a_deletion_while_away_is_a_tombstone(nodes: world.Cluster, log: world.L
     listed = world.Monitor(nodes, log)
     listed.settle()
     assert said(listed) == [("b", False)]
+
+
+def test_a_list_says_what_may_have_been_otherwise_meanwhile(
+    nodes: world.Cluster, log: world.Log
+) -> None:
+    """Whoever knows of a version in between, by a write of its own, learns that it has passed."""
+    for name in ("a", "b"):
+        nodes.put(name, 1)
+    world.Monitor(nodes, log).settle()
+    nodes.put("a", 2)
+    nodes.put("a", 1)
+    nodes.forget()
+    monitor = world.Monitor(nodes, log)
+    monitor.settle()
+    assert said(monitor) == [("a", True)]
+    (*_, last) = log.records[topics.NODES.name]
+    assert (
+        envelope.decode(last) == builders.observed(kinds.NODES.decode(nodes.objects["a"])).message
+    )
 
 
 def test_half_a_list_deletes_nothing(nodes: world.Cluster, log: world.Log) -> None:

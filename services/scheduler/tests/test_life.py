@@ -148,15 +148,22 @@ class Life(RuleBasedStateMachine):
                     namespace=bind.namespace, pod=bind.pod, uid=bind.uid, result=result
                 )
             )
-        if statement.enqueue:
-            self.enter(statement.pod_group)
+        entered_version = self.enter(statement.pod_group) if statement.enqueue else 0
         answer = messages.DecisionAnswered(
             decision=record.id,
             pod_group=statement.pod_group,
             enqueue="executed" if statement.enqueue else None,
+            entered_version=entered_version,
             tasks=tuple(outcomes),
         )
         self.cell.apply(self.cell.log.append(draft(topics.OUTCOMES, record.id, answer)))
+
+    @precondition(lambda self: self.entered())
+    @rule(at=st.integers(0, 2))
+    def gang_is_sent_back(self, at: int) -> None:
+        """Perhaps before anybody has seen that it was let in."""
+        entered = self.entered()
+        self.show(entered[min(at, len(entered) - 1)], "Pending")
 
     @precondition(lambda self: self.unseen)
     @rule()
@@ -198,14 +205,22 @@ class Life(RuleBasedStateMachine):
         self.pods[key] = msgspec.structs.replace(pod, metadata=metadata, spec=spec)
         self.unseen.append(key)
 
-    def enter(self, key: str) -> None:
+    def enter(self, key: str) -> int:
+        """The version in which it is past the door."""
+        return self.show(key, "Inqueue")
+
+    def entered(self) -> list[str]:
+        return [key for key, group in self.groups.items() if group.status.phase == "Inqueue"]
+
+    def show(self, key: str, phase: str) -> int:
         group = self.groups[key]
         metadata = msgspec.structs.replace(
             group.metadata, resource_version=str(self.next_version())
         )
-        status = scheduling.PodGroupStatus(phase="Inqueue")
+        status = scheduling.PodGroupStatus(phase=phase)
         self.groups[key] = msgspec.structs.replace(group, metadata=metadata, status=status)
         self.unseen.append(key)
+        return self.version
 
     def unanswered(self) -> list[envelope.Record]:
         return [record for record in self.cell.statements if record.id not in self.answered]

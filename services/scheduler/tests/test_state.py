@@ -1,5 +1,7 @@
 """The picture: what holds resources, for how long, and what is unknown."""
 
+from typing import Literal
+
 import msgspec
 import pytest
 
@@ -123,6 +125,46 @@ def test_an_unanswered_entry_counts_as_entered() -> None:
     assert [known.enqueue for known in cell.session().decisions] == [True]
     cell.see(*PODS)
     assert [known.enqueue for known in cell.session().decisions] == [False]
+
+
+def _entry_answered(seen: Literal["first", "last"], version: int) -> Cell:
+    """A gang let in, in version 5; it is seen outside in another one, before or after the answer.
+
+    What was seen of it meanwhile, compaction has removed."""
+    cell = Cell()
+    cell.see(*BASE, builders.make_pod_group("g1", 2, phase="Pending"))
+    cell.session()
+    outside = builders.make_pod_group("g1", 2, phase="Pending", version=version)
+    entered = messages.DecisionAnswered(
+        decision=cell.statements[0].id,
+        pod_group="default/g1",
+        enqueue="executed",
+        entered_version=5,
+    )
+    if seen == "first":
+        cell.see(outside)
+    cell.apply(cell.log.append(draft(topics.OUTCOMES, entered.decision, entered)))
+    if seen == "last":
+        cell.see(outside)
+    return cell
+
+
+@pytest.mark.parametrize("seen", ["first", "last"])
+def test_an_entry_that_was_taken_back_unseen_is_decided_again(
+    seen: Literal["first", "last"],
+) -> None:
+    """Its PodGroup stands outside in a version that is later than the entry."""
+    cell = _entry_answered(seen, version=6)
+    assert [known.enqueue for known in cell.session().decisions] == [True]
+    assert cell.picture.restart_from() == (2, 1), "the first entry is over, the second is not"
+
+
+@pytest.mark.parametrize("seen", ["first", "last"])
+def test_an_entry_that_is_on_its_way_is_not_decided_again(seen: Literal["first", "last"]) -> None:
+    """What is seen of the PodGroup is older than the entry."""
+    cell = _entry_answered(seen, version=4)
+    assert cell.session().decisions == ()
+    assert cell.picture.restart_from() == (0, 0)
 
 
 def test_pods_of_other_schedulers_use_what_they_use() -> None:

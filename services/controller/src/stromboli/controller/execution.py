@@ -145,10 +145,12 @@ class Execution:
                 tasks.create_task(self._evict(it, decided, turn)) for it in decided.evictions
             ]
             bound = tasks.create_task(self._bind_all(decided, decision, turn))
+        enqueue, entered_version = (None, 0) if enqueued is None else enqueued.result()
         return messages.DecisionAnswered(
             decision=decision,
             pod_group=decided.pod_group,
-            enqueue=None if enqueued is None else enqueued.result(),
+            enqueue=enqueue,
+            entered_version=entered_version,
             tasks=(*bound.result(), *(task.result() for task in evicted)),
         )
 
@@ -164,6 +166,7 @@ class Execution:
                     decision=answer.decision,
                     pod_group=answer.pod_group,
                     enqueue=answer.enqueue,
+                    entered_version=answer.entered_version,
                     tasks=answer.tasks,
                     unanswered_from=unanswered_from,
                     outcomes_from=self._ledger.outcomes_from(unanswered_from),
@@ -179,8 +182,11 @@ class Execution:
 
     # Enqueue
 
-    async def _enqueue(self, decided: messages.StatementDecided, decision: str) -> messages.Result:
-        """Write the phase and let the job's lane make its pods at the same time."""
+    async def _enqueue(
+        self, decided: messages.StatementDecided, decision: str
+    ) -> tuple[messages.Result, int]:
+        """Write the phase and let the job's lane make its pods at the same time; with a version of
+        the PodGroup in which it is past the door."""
         backoff = runtime.Backoff()
         group = self._view.pod_group(decided.pod_group)
         if group is None or group.status.phase not in ("", "Pending"):
@@ -188,20 +194,19 @@ class Execution:
             group = await self._read_group(decided.pod_group)
         while True:
             if group is None or group.metadata.uid != decided.pod_group_uid:
-                return "refused"
+                return "refused", 0
             if group.status.phase not in ("", "Pending"):
-                return "executed"
+                return "executed", group.metadata.version
             try:
-                await self._write_phase(group, decision)
-                return "executed"
+                return "executed", await self._write_phase(group, decision)
             except (errors.ConflictError, errors.NotFoundError):
                 group = await self._read_group(decided.pod_group)
                 await self._patience.pause(backoff.next_s())
             except errors.PermanentError as error:
                 _log.warning("enqueue refused", pod_group=decided.pod_group, reason=error.reason)
-                return "refused"
+                return "refused", 0
 
-    async def _write_phase(self, group: scheduling.PodGroup, decision: str) -> None:
+    async def _write_phase(self, group: scheduling.PodGroup, decision: str) -> int:
         uid, key = group.metadata.uid, group.metadata.key
         self._view.mark_enqueuing(uid)
         job = view.job_of(group)
@@ -209,7 +214,7 @@ class Execution:
             self._touch(view.Item("job", job), decision)
         try:
             patch = pod_groups.enqueue(group)
-            await self._patience.until_done(lambda: self._hands.patch(patch, key))
+            return await self._patience.until_done(lambda: self._hands.patch(patch, key))
         finally:
             self._view.unmark_enqueuing(uid)
             self._touch(view.Item("podgroup", key), decision)

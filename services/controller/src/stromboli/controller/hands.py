@@ -114,8 +114,9 @@ class Hands:
         self._take_in(self._view.observe(kind, found))
         return found
 
-    async def patch(self, command: commands.Patch, group: str) -> None:
-        """Patch, and take in the result. Raises ConflictError, NotFoundError and the others."""
+    async def patch(self, command: commands.Patch, group: str) -> int:
+        """Patch, and take in the result; its version, 0 if that is not readable. Raises
+        ConflictError, NotFoundError and the others."""
         is_flow = command.kind is kinds.JOB_FLOWS
         known = self._view.state(kinds.JOB_FLOWS, command.key) if is_flow else None
         async with self._slots.hold(group):
@@ -131,6 +132,7 @@ class Hands:
         written = self._observe(command.kind, raw)
         if written is not None:
             instruments.OWN.changed(known, written)
+        return 0 if written is None else written.metadata.version
 
     async def delete(self, command: commands.Delete, group: str) -> None:
         """Delete; an object that is gone, or another one by now, is a success."""

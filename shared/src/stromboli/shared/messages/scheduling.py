@@ -121,6 +121,8 @@ class TaskOutcome(Message, frozen=True, kw_only=True):
 class DecisionAnswered(Message, frozen=True, kw_only=True):
     """The controller's answer to one decision (key: the decision's id), whole.
 
+    ``entered_version``: a resourceVersion of the PodGroup in which it was past its queue's door,
+    if ``enqueue`` was executed: who sees it outside in a later one knows that it was taken back.
     ``unanswered_from``: every decision below this offset is answered. ``outcomes_from``: all
     answers to decisions from there on stand at or after this offset of the outcomes topic. A
     restarting scheduler folds from these two, not from two weeks ago.
@@ -132,6 +134,7 @@ class DecisionAnswered(Message, frozen=True, kw_only=True):
     tasks: tuple[TaskOutcome, ...] = ()
     unanswered_from: int = 0
     outcomes_from: int = 0
+    entered_version: int = 0
 
 
 Tier = Literal[

@@ -12,6 +12,8 @@ says, only where they change what the log says:
 
 * An event not newer than what is known of its key is an echo: a watch resumed from an old version
   repeats itself, and an object that was asked for by name is ahead of the watch.
+* A watch brings every version of an object. A list brings the last one: what was in between may
+  be known to others, from what they wrote, so a newer version is said even if it looks the same.
 * Absence is said only by a DELETED event, by a whole list, or by the API server when asked.
 * A record that nobody hears (its writer was replaced) still hides ours, once compaction has removed
   ours: its key is *overwritten* until we have said it again. So is a key whose record is garbled.
@@ -171,6 +173,8 @@ class Picture:
             if version <= max(entry.version if entry else 0, self._gone.get(key, 0)):
                 return None
         is_said = entry is not None and entry.digest == observed.digest
+        if self.state == "listing":
+            is_said = is_said and entry is not None and entry.version >= version
         if is_said and key not in self._overwritten:
             self._entries[key] = Entry(observed.identity.uid, version, observed.digest)
             return None

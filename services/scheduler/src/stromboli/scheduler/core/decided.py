@@ -3,7 +3,9 @@
 A bind holds its node's resources from the decision on. It ends when an answer refuses it or the
 pod's snapshot shows the pod bound or gone, never by time. An answer ``executed`` does not end it:
 the snapshot that shows the pod bound may still be on its way. An eviction likewise: from the
-decision on the pod counts as going, until an answer refuses it or its snapshot shows it going.
+decision on the pod counts as going, until an answer refuses it or its snapshot shows it going. An
+entry counts until the PodGroup is seen in the version that the answer names or a later one: from
+then on it is what it is seen to be, also outside again.
 
 Decisions and answers come from two topics in any interleaving, and twice: a repeated append puts
 the same statement under two ids, and holds count once as long as one of them is not refused.
@@ -52,6 +54,10 @@ class Decision(msgspec.Struct, eq=False):
             if task.uid == uid:
                 return task.result
         return "expired"  # answered as a whole without this pod: it was not carried out
+
+    def is_entry_seen(self, version: int) -> bool:
+        """Whether the PodGroup in this version shows what became of its entry."""
+        return self.answer is not None and 0 < self.answer.entered_version <= version
 
     @property
     def evicted(self) -> Iterator[tuple[str, str]]:
@@ -173,10 +179,12 @@ class Decided:
             for decision in self._evicting.get(pod, ())
         )
 
-    def is_enqueued(self, group_uid: str) -> bool:
-        """Whether this PodGroup is decided to enter its queue, and nobody refused."""
+    def is_enqueued(self, group_uid: str, version: int) -> bool:
+        """Whether this PodGroup, as seen in ``version``, is decided to enter its queue, and nobody
+        refused."""
         return any(
-            decision.answer is None or decision.answer.enqueue == "executed"
+            decision.answer is None
+            or (decision.answer.enqueue == "executed" and not decision.is_entry_seen(version))
             for decision in self._by_group.get(group_uid, ())
         )
 
@@ -195,7 +203,7 @@ class Decided:
         self,
         is_confirmed: Confirmed,
         is_gone: Callable[[str, str], bool],
-        is_enqueued: Callable[[str, str], bool],
+        is_enqueued: Callable[[Decision], bool],
         is_prepared: Callable[[scheduling.Bind], bool],
         before: float = math.inf,
     ) -> None:
@@ -239,14 +247,12 @@ class Decided:
         decision: Decision,
         is_confirmed: Confirmed,
         is_gone: Callable[[str, str], bool],
-        is_enqueued: Callable[[str, str], bool],
+        is_enqueued: Callable[[Decision], bool],
     ) -> bool:
-        answer, statement = decision.answer, decision.statement
+        answer = decision.answer
         if answer is None:
             return False
-        if answer.enqueue == "executed" and not is_enqueued(
-            statement.pod_group, statement.pod_group_uid
-        ):
+        if answer.enqueue == "executed" and not is_enqueued(decision):
             return False
         return all(
             decision.result(hold.uid) != "executed" or is_confirmed(hold) for hold in decision.holds

@@ -306,7 +306,8 @@ class State:
         before = waking.of_job(self.world.job(key))
         match found:
             case scheduling.PodGroup():
-                is_enqueued = self.decided.is_enqueued(found.metadata.uid)
+                at = found.metadata
+                is_enqueued = self.decided.is_enqueued(at.uid, at.version)
                 self.world.put_pod_group(found, is_enqueued=is_enqueued)
             case snapshot.Unknown(reason=reason):
                 self.world.unread_pod_group(key, reason)
@@ -398,11 +399,15 @@ class State:
             return pod is None
         return pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None
 
-    def _has_entered(self, key: str, uid: str) -> bool:
-        group = self.snapshot.state(kinds.POD_GROUPS, key)
+    def _has_entered(self, decision: decided.Decision) -> bool:
+        """What became of the entry is seen: the PodGroup is past the door, or was, or is gone."""
+        statement = decision.statement
+        group = self.snapshot.state(kinds.POD_GROUPS, statement.pod_group)
         if not isinstance(group, scheduling.PodGroup):
             return group is None
-        return group.metadata.uid != uid or has_entered(group)
+        at = group.metadata
+        is_another = at.uid != statement.pod_group_uid
+        return is_another or has_entered(group) or decision.is_entry_seen(at.version)
 
 
 def _annotated(pod: core.Pod, added: Mapping[str, str]) -> core.Pod:
