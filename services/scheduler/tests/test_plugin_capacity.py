@@ -160,6 +160,19 @@ def test_victims_leave_their_queue_what_it_deserves_and_its_guarantee() -> None:
     assert len(reclaimed(within, "g1", "g3")) == 1
 
 
+def test_a_guarantee_of_what_a_queue_does_not_have_keeps_nothing_else() -> None:
+    """Its victims ask for no GPU: without them it lacks as many guaranteed ones as before."""
+    within = sessions.opened(
+        builders.make_node("n1", cpu="8", extra={"example.com/gpu": "4"}),
+        sessions.queue("a", deserved={"cpu": "8"}),
+        sessions.queue("b", guarantee={"example.com/gpu": "2"}),
+        *sessions.gang("g1", "a", 1),
+        *sessions.gang("g2", "b", 2, node="n1"),
+        tier=FLAT,
+    )
+    assert reclaimed(within, "g1", "g2") == ["g2-0", "g2-1"]
+
+
 def test_nobody_is_reclaimed_who_holds_nothing_of_what_is_asked_for() -> None:
     within = sessions.opened(
         builders.make_node("n1", extra={"example.com/gpu": "4"}),

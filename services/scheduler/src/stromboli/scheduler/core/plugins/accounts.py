@@ -85,10 +85,7 @@ def beyond_guarantees(
     demands: shares.Demands,
     victims: Sequence[model.Task],
 ) -> list[model.Task]:
-    """The victims, in their order, that leave their queues what is guaranteed to them. O(victims).
-
-    A resource that a victim does not ask for is none of its business.
-    """
+    """The victims, in their order, that leave their queues their guarantees. O(victims)."""
     held: dict[str, shares.Row] = {}
     going = []
     for task in victims:
@@ -99,11 +96,17 @@ def beyond_guarantees(
             continue
         row = held.setdefault(account.queue.name, list(account.allocated))
         demand = demands.of(task)
-        least = account.guarantee
-        if all(row[column] - amount >= least[column] for column, amount in demand if least[column]):
+        if keeps_guarantee(account, row, demand):
             shares.add(row, demand, -1)
             going.append(task)
     return going
+
+
+def keeps_guarantee(account: Account, held: Sequence[float], demand: shares.Demand) -> bool:
+    """Whether the queue, which holds so much, has what is guaranteed to it without this victim. A
+    resource that the victim does not ask for is none of its business."""
+    least = account.guarantee
+    return all(held[column] - amount >= least[column] for column, amount in demand if least[column])
 
 
 def gauges(within: session.Session, books: Mapping[str, Account]) -> Iterator[points.Gauge]:

@@ -51,7 +51,8 @@ class Choice:
             if self._is_sibling_without_claim(own.queue, job.queue, wanted, demand):
                 continue
             upper = self._upper(job.queue, own.queue)
-            if self._keeps_guarantee(job.queue, demand, held) and all(
+            row = _left(held, self._accounts[job.queue])
+            if accounts.keeps_guarantee(self._accounts[job.queue], row, demand) and all(
                 _may_give(account, demand, _left(held, account))
                 for account in (self._accounts[job.queue], *upper)
             ):
@@ -75,21 +76,13 @@ class Choice:
             if job is None or job.queue not in self._accounts:
                 continue
             demand = self._demands.of(task)
-            row = _left(held, self._accounts[job.queue])
-            if self._keeps_guarantee(job.queue, demand, held) and _may_give(
-                self._accounts[job.queue], demand, row
-            ):
+            account = self._accounts[job.queue]
+            row = _left(held, account)
+            is_spare = accounts.keeps_guarantee(account, row, demand)
+            if is_spare and _may_give(account, demand, row):
                 shares.add(row, demand, -1)
                 victims.append(task)
         return points.Victims(victims)
-
-    def _keeps_guarantee(
-        self, queue: str, demand: shares.Demand, held: dict[str, shares.Row]
-    ) -> bool:
-        account = self._accounts[queue]
-        rest = list(_left(held, account))
-        shares.add(rest, demand, -1)
-        return shares.is_within(account.guarantee, rest)
 
     def _upper(self, victim: str, reclaimer: str) -> list[accounts.Account]:
         """The accounts above the victim's queue that must have something to give, too."""
