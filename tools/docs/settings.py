@@ -19,14 +19,26 @@ import msgspec
 from stromboli.monitor.agent.settings import AgentSettings
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.cluster.kubernetes import KubernetesSettings
+from stromboli.shared.leases import LeaseSettings
 from tools.docs import markdown
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docs" / "settings.md"
-SHARED: tuple[tuple[str, str, type[msgspec.Struct]], ...] = (
-    ("Kafka", "STROM_KAFKA_", KafkaSettings),
-    ("Kubernetes", "STROM_KUBERNETES_", KubernetesSettings),
-    ("the agent on every node", "STROM_AGENT_", AgentSettings),
+SHARED: tuple[tuple[str, str, type[msgspec.Struct], str], ...] = (
+    ("Kafka", "STROM_KAFKA_", KafkaSettings, "In every service, alike."),
+    (
+        "Kubernetes",
+        "STROM_KUBERNETES_",
+        KubernetesSettings,
+        "In every service that talks to the API server, alike.",
+    ),
+    (
+        "leases",
+        "STROM_LEASE_",
+        LeaseSettings,
+        "In monitor, scheduler and controller, alike: of several replicas one acts.",
+    ),
+    ("the agent on every node", "STROM_AGENT_", AgentSettings, "In the monitor's agents."),
 )
 _SECRETS = ("password", "token", "secret")
 _HEAD = """# Settings
@@ -60,10 +72,10 @@ def rendered() -> str:
         if (path / "src").is_dir()
     ]
     lines = [_HEAD]
-    for title, prefix, struct in (*sections, *SHARED):
+    for title, prefix, struct, said in (*((*section, "") for section in sections), *SHARED):
         lines += [f"## {title}", ""]
-        if (title, prefix, struct) in SHARED:
-            lines += [f"In every service that talks to {title}, alike.", ""]
+        if said:
+            lines += [said, ""]
         rows = (
             (markdown.code(it.name), it.kind, it.default, it.text)
             for it in settings(struct, prefix)
@@ -73,10 +85,13 @@ def rendered() -> str:
 
 
 def settings(struct: type[msgspec.Struct], prefix: str) -> Iterator[Setting]:
-    """All fields of a Struct but nested ones, which are sections of their own."""
+    """All fields of a Struct but nested ones, which are sections of their own. Raises LookupError
+    for one that is not."""
     texts = documented(struct)
     for field in msgspec.structs.fields(struct):
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            if field.type not in {shared for _, _, shared, _ in SHARED}:
+                raise LookupError(f"{field.type.__name__} has no section of its own")
             continue
         yield Setting(
             name=prefix + field.name.upper(),
