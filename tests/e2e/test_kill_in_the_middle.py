@@ -5,8 +5,13 @@ broker and API server. All jobs are brought to their middle first, then the cont
 once for all of them; each test looks at the end of one.
 """
 
+import contextlib
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,19 +19,25 @@ import pytest
 
 from stromboli.shared import keys
 from tests.e2e.conftest import System
+from tests.examples import manifests
 
 pytestmark = pytest.mark.timeout(300)  # starting the real parts counts, on a busy machine, too
 WITHIN_S = 120.0
 LOOK_EVERY_S = 0.1
 LONG_S = 600.0
 SPACE = "/v1/namespaces/default/jobs"
+STROM = Path(sys.executable).with_name("strom")
+BEGUN, CLOSED = ("Running", "Completed"), ("Closing", "Closed")
 Document = dict[str, Any]
+SPARK = manifests.read("spark")
 
 
 class User:
-    """Somebody with a REST client."""
+    """Somebody with a REST client and a command line."""
 
     def __init__(self, url: str) -> None:
+        self._url = url
+        self.once = ""
         self._http = httpx.Client(base_url=url, timeout=30)
 
     def close(self) -> None:
@@ -36,6 +47,24 @@ class User:
         for job in jobs:
             answer = self._http.post(SPACE, json=job)
             assert answer.status_code == 201, answer.text
+
+    def refused(self, job: Document) -> list[str]:
+        """The paths of what is wrong with it."""
+        answer = self._http.post(SPACE, json=job)
+        assert answer.status_code == 422, answer.text
+        return [found["path"] for found in answer.json()["violations"]]
+
+    def submit_once(self, job: Document, key: str) -> str:
+        """The name of the job that this request makes, however often it is sent."""
+        answer = self._http.post(SPACE, json=job, headers={"Idempotency-Key": key})
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["metadata"]["name"])
+
+    def strom(self, *arguments: str) -> str:
+        """What a command of ``strom`` prints."""
+        command = [str(STROM), *arguments, "--server", self._url]
+        ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        return str(ran.stdout)
 
     def ask(self, name: str, verb: str, **body: Any) -> None:
         self._http.post(f"{SPACE}/{name}/{verb}", json=body or None).raise_for_status()
@@ -49,6 +78,21 @@ class User:
 
     def get(self, name: str, what: str = "") -> Any:
         return self._http.get(f"{SPACE}/{name}{what}").raise_for_status().json()
+
+    def names(self) -> list[str]:
+        items = self._http.get(SPACE).raise_for_status().json()["items"]
+        return [item["metadata"]["name"] for item in items]
+
+    def queue(self, name: str) -> Document:
+        found = self._http.get(f"/v1/queues/{name}").raise_for_status().json()
+        status: Document = found.get("status", {})
+        return status
+
+    def phases(self, *pods: str) -> list[str]:
+        """Of pods that are no job's."""
+        items = self._http.get("/v1/pods").raise_for_status().json()["items"]
+        found = {item["metadata"]["name"]: item["status"]["phase"] for item in items}
+        return [found[name] for name in pods]
 
     def status(self, name: str) -> Document:
         found: Document = self.get(name).get("status", {})
@@ -66,11 +110,13 @@ class User:
             time.sleep(LOOK_EVERY_S)
         return picture
 
-    def comes_to(self, name: str, phase: str) -> Document:
-        found: Document = self.until(
-            lambda: self.status(name), lambda now: now.get("state", {}).get("phase") == phase
-        )
+    def phase(self, name: str) -> str:
+        found: str = self.status(name).get("state", {}).get("phase", "")
         return found
+
+    def comes_to(self, name: str, phase: str) -> Document:
+        self.until(lambda: self.phase(name), lambda now: now == phase)
+        return self.status(name)
 
 
 def job(name: str, run_s: float, *, exit_code: int = 0, pods: int = 1, **spec: Any) -> Document:
@@ -96,21 +142,56 @@ def waiting(name: str, text: str) -> Document:
     return made
 
 
+def queue(name: str, **spec: Any) -> Document:
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"weight": 1, **spec},
+    }
+
+
+def in_steps(name: str) -> Document:
+    """A task that begins when the one before it has completed."""
+    made = job(name, 3.0)
+    (first,) = made["spec"]["tasks"]
+    second = {**first, "name": "after", "dependsOn": {"name": ["work"]}}
+    second["policies"] = [{"event": "TaskCompleted", "action": "CompleteJob"}]
+    made["spec"]["tasks"] = [first, second]
+    return made
+
+
 RETRY = {"exitCode": 3, "action": "RestartTask", "maxRetries": 2, "backoff": "1s"}
+
+
+ONCE = job("", 0.2)
+ONCE["metadata"] = {"generateName": "k-once-", "namespace": "default"}
 
 
 @pytest.fixture(scope="module")
 def user(system: System) -> Iterator[User]:
     """After the kill."""
-    user = User(system.url)
+    with contextlib.closing(User(system.url)) as user:
+        bring_to_the_middle(user)
+        system.kill_controller()
+        user.apply(SPARK[-1])
+        yield user
+        for name in ("k-elastic", "k-attached", "k-paused"):
+            user.delete(name)
+
+
+def bring_to_the_middle(user: User) -> None:
     user.submit(
         job("k-array", 0.5, pods=2, minAvailable=1, array={"indexes": "0-9"}),
         job("k-retried", 0.3, exit_code=3, policies=[RETRY], maxRetry=9),
         job("k-late", LONG_S, activeDeadlineSeconds=10),
-        job("k-paused", 3.0),
-        job("k-elastic", LONG_S, pods=1, minAvailable=1),
+        job("k-paused", LONG_S),
+        job("k-elastic", LONG_S, pods=1, minAvailable=1, plugins={"env": [], "svc": [], "ssh": []}),
         job("k-attached", LONG_S),
+        in_steps("k-steps"),
     )
+    user.apply(queue("k-house"), queue("k-room", parent="k-house"))
+    user.submit(job("k-inside", 3.0, queue="k-room"))
     user.submit(waiting("k-after", "afterok:k-array,afternotok:k-retried"))
     user.until(
         lambda: user.status("k-array").get("array", {}).get("succeeded", ""), lambda it: it != ""
@@ -118,17 +199,29 @@ def user(system: System) -> Iterator[User]:
     user.until(lambda: user.status("k-retried").get("retryCount", 0), lambda it: it >= 1)
     for name in ("k-late", "k-elastic", "k-attached", "k-paused"):
         user.comes_to(name, "Running")
+    for name in ("k-steps", "k-inside"):
+        user.until(lambda name=name: user.phase(name), lambda now: now in BEGUN)  # type: ignore[misc]  # mypy and defaults
+    user.strom("queue", "operate", "k-house", "--action", "close")
+    user.until(lambda: user.queue("k-room").get("state"), lambda now: now in CLOSED)
     user.ask("k-paused", "suspend")
     user.comes_to("k-paused", "Aborted")
     attached = job("k-attached", LONG_S)
     attached["metadata"]["annotations"] = {keys.TOOLS: '[{"tool": "terminal"}]'}
     user.apply(attached)
     user.ask("k-elastic", "scale", task="work", replicas=3)
-    system.kill_controller()
-    yield user
-    for name in ("k-elastic", "k-attached"):
-        user.delete(name)
-    user.close()
+    user.apply(*SPARK[:-1])
+    user.apply(*manifests.read("mpi"))
+    user.submit(job("k-brief", 0.5, ttlSecondsAfterFinished=1))
+    user.once = user.submit_once(ONCE, "k-once")
+
+
+def test_tasks_in_steps_run_one_after_the_other(user: User) -> None:
+    assert user.comes_to("k-steps", "Completed")["succeeded"] == 2
+    tasks = user.get("k-steps", "/tasks?history")["tasks"]
+    assert [(it["task"], it["state"]) for it in tasks] == [
+        ("after", "Succeeded"),
+        ("work", "Succeeded"),
+    ]
 
 
 def test_an_array_runs_every_index_once(user: User) -> None:
@@ -157,14 +250,20 @@ def test_a_time_limit_holds_over_the_kill(user: User) -> None:
     assert status["state"]["reason"] == "DeadlineExceeded"
 
 
-def test_a_suspended_job_is_resumed_and_completes(user: User) -> None:
-    assert user.status("k-paused")["state"]["phase"] == "Aborted"
-    user.ask("k-paused", "resume")
-    assert user.comes_to("k-paused", "Completed")["succeeded"] == 1
+def test_a_suspended_job_is_resumed(user: User) -> None:
+    assert user.phase("k-paused") == "Aborted"
+    assert user.pods("k-paused") == []
+    user.strom("job", "resume", "k-paused")
+    user.comes_to("k-paused", "Running")
 
 
 def test_a_job_that_is_scaled_comes_to_what_was_asked(user: User) -> None:
     user.until(lambda: user.status("k-elastic").get("running", 0), lambda it: it == 3)
+    pods = [pod["spec"] for pod in user.pods("k-elastic")]
+    given = [{it["name"]: it.get("value") for it in pod["containers"][0]["env"]} for pod in pods]
+    assert sorted(env["VC_TASK_INDEX"] for env in given) == ["0", "1", "2"]
+    assert {pod["subdomain"] for pod in pods} == {"k-elastic"}
+    assert len({json.dumps(pod["volumes"], sort_keys=True) for pod in pods}) == 1
     user.ask("k-elastic", "scale", task="work", replicas=2)
     user.until(lambda: len(user.pods("k-elastic")), lambda count: count == 2)
 
@@ -178,3 +277,42 @@ def test_a_tool_that_was_asked_for_runs_beside_its_job(user: User) -> None:
 
 def test_a_job_that_waits_for_others_begins_when_they_have_ended(user: User) -> None:
     user.comes_to("k-after", "Completed")
+
+
+def test_a_finished_job_is_removed_when_its_time_is_over(user: User) -> None:
+    user.until(user.names, lambda names: "k-brief" not in names)
+
+
+def test_a_request_that_is_sent_again_makes_no_second_job(user: User) -> None:
+    assert user.submit_once(ONCE, "k-once") == user.once
+    assert [name for name in user.names() if name.startswith("k-once-")] == [user.once]
+
+
+def test_pods_of_others_start_as_the_gang_that_they_name(user: User) -> None:
+    """The last of them came when the controller was another one."""
+    names = [found["metadata"]["name"] for found in SPARK if found["kind"] == "Pod"]
+    user.until(lambda: user.phases(*names), lambda found: found == ["Succeeded"] * 3)
+
+
+def test_the_example_of_mpi_completes_as_it_stands(user: User) -> None:
+    user.comes_to("mpi", "Completed")
+
+
+def test_queues_that_were_told_to_close_are_closed_and_open_again(user: User) -> None:
+    """The lower one with the upper one; what ran in it goes on to its end, and nothing comes in."""
+    user.comes_to("k-inside", "Completed")
+    for name in ("k-house", "k-room"):
+        user.until(lambda name=name: user.queue(name).get("state"), lambda now: now == "Closed")  # type: ignore[misc]  # mypy and defaults
+    user.until(lambda: user.queue("k-room"), lambda it: not any(it.get("allocated", {}).values()))
+    assert user.refused(job("k-late-comer", 0.2, queue="k-room")) == ["spec.queue"]
+    user.strom("queue", "operate", "k-house", "--action", "open")
+    user.until(lambda: user.queue("k-room").get("state"), lambda now: now == "Open")
+    user.submit(job("k-comes-in", 0.2, queue="k-room"))
+    user.comes_to("k-comes-in", "Completed")
+
+
+def test_the_command_line_tells_the_history_of_before_and_after(user: User) -> None:
+    user.comes_to("k-retried", "Failed")
+    told = json.loads(user.strom("job", "history", "k-retried", "--output", "json"))
+    attempts = told["tasks"] if isinstance(told, dict) else told
+    assert [it["attempt"] for it in attempts] == [1, 2, 3]
