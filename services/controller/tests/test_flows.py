@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from services.controller.tests.world import World
-from stromboli.controller.core import commands, failures, flows, made_jobs, merging, view
+from stromboli.controller.core import commands, flows, merging, view
 from stromboli.shared import keys, topics
 from stromboli.shared.api import flow, kinds
 from stromboli.shared.api.flow import Flow, FlowDependsOn, FlowPatch, Probe
@@ -406,19 +406,6 @@ def test_a_task_that_its_job_can_do_without_has_to_show_something_all_the_same()
     world.run("f-a-spare-0")
     world.settle()
     assert world.names(kinds.JOBS) == ["f-a", "f-b"]
-
-
-def test_what_the_cluster_refuses_is_told_on_the_flow() -> None:
-    world = started({"a": []})
-    create = next(it for it in world.done if isinstance(it, commands.Create) and it.name == "f-a")
-    said = failures.event(world.picture, view.Item("flow", F), create, "too long", world.now)
-    assert said is not None
-    assert (said.kind, said.name, said.reason) == (kinds.JOB_FLOWS, "f", "FailedCreate")
-    assert said.message == "create Job f-a: too long"
-    write = made_jobs.write_status(kinds.JOB_FLOWS, found(world), found(world).status)
-    refused = failures.event(world.picture, view.Item("flow", F), write, "no right", world.now)
-    assert refused is not None
-    assert refused.reason == "StatusError"
 
 
 def test_a_target_that_no_test_looks_at_has_to_complete() -> None:

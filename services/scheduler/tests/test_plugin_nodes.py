@@ -274,8 +274,19 @@ def lingering(**annotations: str) -> list[meta.Object]:
         (lingering(jdb_max_unavailable="3"), 3),
         (lingering(jdb_max_unavailable="50%"), 2),
         (lingering(jdb_min_available="5"), 1),
+        (lingering(jdb_min_available="9" * 5000), 1),
+        (lingering(jdb_max_unavailable="9" * 400 + "%"), 1),
     ],
-    ids=["one", "down to the minimum", "rounded up", "at most", "of all", "beyond what runs: one"],
+    ids=[
+        "one",
+        "down to the minimum",
+        "rounded up",
+        "at most",
+        "of all",
+        "beyond what runs: one",
+        "no count",
+        "no share",
+    ],
 )
 def test_outside_the_hours_each_job_loses_what_it_can_spare(
     objects: list[meta.Object], number: int

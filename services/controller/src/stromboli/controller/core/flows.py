@@ -65,7 +65,7 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
         return ()
     members = _members(picture, found)
     phase = next_phase(found.status.state.phase, [member.phase for member in members])
-    effects: list[commands.Command] = []
+    effects: list[commands.Command] = list(_made(found, members, now))
     if phase not in FINAL:
         effects += _starts(picture, found, members, now)
         effects += (ask for ask, at in _questions(picture, found, members) if not at or now >= at)
@@ -194,7 +194,13 @@ def _start(
     labels = {key: value for key, value in marks.items() if len(value) <= LONGEST_LABEL}
     spec = spec_of(template, member.entry)
     yield made_jobs.create(picture, kinds.JOB_FLOWS, found, member.name, spec, labels, marks)
-    yield _about(found, "Normal", "Created", f"created job {member.name}", now)
+
+
+def _made(found: JobFlow, members: list[Member], now: datetime) -> Iterator[commands.Command]:
+    """Tell of jobs that are there for the first time: one that was refused was not made."""
+    for member in members:
+        if member.job is not None and member.recorded is None:
+            yield _about(found, "Normal", "Created", f"created job {member.name}", now)
 
 
 def _is_to_be_cleared(found: JobFlow) -> bool:

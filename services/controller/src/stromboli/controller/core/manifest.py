@@ -116,7 +116,13 @@ def version_of(found: Object) -> int:
 
 def number(text: str | None) -> int:
     """An annotation's number, 0 if it is none: annotations are anybody's to edit."""
-    return int(text) if text and text.isdecimal() else 0
+    return count(text or "") or 0
+
+
+def count(text: str) -> int | None:
+    """A count as Kubernetes has them (32 bits); None if it is none. A longer text could be a number
+    that no message and no field takes."""
+    return int(text) if len(text) < 10 and text.isascii() and text.isdecimal() else None
 
 
 def is_owned(found: Object, owner_uid: str) -> bool:

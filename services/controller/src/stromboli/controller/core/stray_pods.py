@@ -35,6 +35,12 @@ class MadeFrom(msgspec.Struct, frozen=True):
     spec: dict[str, Any] = {}
     annotations: dict[str, str] = {}
 
+    @property
+    def least(self) -> int:
+        """How many pods run together; it stands in an annotation, which is anybody's to edit."""
+        found = self.spec.get("minMember")
+        return found if isinstance(found, int) else 1
+
 
 _MADE_FROM = msgspec.json.Decoder(MadeFrom)
 
@@ -125,8 +131,7 @@ def _follow(
     if not strays.is_made(group) or owner.is_gone:
         return ()
     before = _made_from(group)
-    least = before.spec.get("minMember", 1)
-    wanted = wanted_groups.wanted(picture, pod, owner, least)
+    wanted = wanted_groups.wanted(picture, pod, owner, before.least)
     if wanted is None:
         return ()
     spec = dict(wanted.spec)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import quota, strays, view
+from stromboli.controller.core import manifest, quota, strays, view
 from stromboli.shared import keys, snapshot, units
 from stromboli.shared.api import core, kinds
 
@@ -22,6 +22,8 @@ _OF_PODS = (
     keys.JDB_MAX_UNAVAILABLE,
 )
 _LABELS = (keys.PREEMPTABLE, keys.COOLDOWN_TIME)
+LONGEST_SHOWN = 40
+"""Characters of a wrong text that are shown."""
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _QUANTITIES = msgspec.json.Decoder(dict[str, str | int | float])
 
@@ -67,10 +69,11 @@ def _min_member(said: Mapping[str, str], least: int, wrong: list[str]) -> int:
     text = said.get(keys.GROUP_MIN_MEMBER)
     if text is None:
         return 1
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    wrong.append(f"{keys.GROUP_MIN_MEMBER}: {text!r} is no count of pods; {least} is taken")
-    return least
+    found = manifest.count(text)
+    if found is None:
+        shown = text[:LONGEST_SHOWN]
+        wrong.append(f"{keys.GROUP_MIN_MEMBER}: {shown!r} is no count of pods; {least} is taken")
+    return least if found is None else found
 
 
 def _min_resources(
@@ -130,6 +133,7 @@ def _topology(pod: core.Pod) -> dict[str, Any]:
     if mode is None and tier is None:
         return {}
     found: dict[str, Any] = {"mode": "soft" if (mode or "").lower() == "soft" else "hard"}
-    if tier is not None and tier.isascii() and tier.isdecimal():
-        found["highestTierAllowed"] = int(tier)
+    highest = manifest.count(tier or "")
+    if highest is not None:
+        found["highestTierAllowed"] = highest
     return found

@@ -131,6 +131,11 @@ class Plugin:
         return victims
 
 
+LONGEST_COUNT = 10
+"""Digits of what is no count any more: annotations are anybody's to edit, and a number of a
+thousand digits is none that can be reckoned with."""
+
+
 def _budget(job: model.Job) -> int:
     """How many running tasks the job can spare: what it says, else one."""
     total, running = len(job.tasks), job.count(model.Status.RUNNING)
@@ -146,7 +151,7 @@ def _budget(job: model.Job) -> int:
 def _number(text: str, total: int) -> int | None:
     """A number of tasks, or a percentage of all of them, rounded up; None if it says nothing."""
     digits = text.removesuffix("%")
-    if not digits.isdecimal():
+    if not digits.isdecimal() or len(digits) >= LONGEST_COUNT:
         return None
     return math.ceil(int(digits) * total / 100) if text.endswith("%") else int(digits)
 

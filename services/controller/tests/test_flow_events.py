@@ -1,0 +1,44 @@
+"""What a JobFlow says of the jobs that it makes, and of those that it cannot make."""
+
+from services.controller.tests import test_flows
+from stromboli.controller.core import commands, failures, made_jobs, view
+from stromboli.shared.api import kinds
+from stromboli.testkit.builders import make_flow
+
+
+def test_a_job_counts_as_created_once_it_is_there() -> None:
+    """Its creation may be refused: a queue may be closed by now."""
+    world = test_flows.world_with("a")
+    world.submit(make_flow("f", {"a": []}))
+    world.see()
+    plan = world.plan(view.Item("flow", test_flows.F))
+    planned = [it for stage in plan for it in stage]
+    assert any(isinstance(it, commands.Create) for it in planned)
+    assert not any(isinstance(it, commands.RecordEvent) for it in planned)
+    world.settle()
+    assert [it.message for it in world.events.values() if it.reason == "Created"] == [
+        "created job f-a"
+    ]
+    world.restart()
+    world.events.clear()
+    world.settle()
+    assert "Created" not in world.reasons()
+
+
+def test_what_the_cluster_refuses_is_told_on_the_flow() -> None:
+    world = test_flows.started({"a": []})
+    create = next(it for it in world.done if isinstance(it, commands.Create) and it.name == "f-a")
+    said = failures.event(
+        world.picture, view.Item("flow", test_flows.F), create, "too long", world.now
+    )
+    assert said is not None
+    assert (said.kind, said.name, said.reason) == (kinds.JOB_FLOWS, "f", "FailedCreate")
+    assert said.message == "create Job f-a: too long"
+    write = made_jobs.write_status(
+        kinds.JOB_FLOWS, test_flows.found(world), test_flows.found(world).status
+    )
+    refused = failures.event(
+        world.picture, view.Item("flow", test_flows.F), write, "no right", world.now
+    )
+    assert refused is not None
+    assert refused.reason == "StatusError"
