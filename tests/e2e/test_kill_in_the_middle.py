@@ -17,7 +17,10 @@ from typing import Any
 import httpx
 import pytest
 
+from stromboli.client import Client, calls
+from stromboli.client.events import Change
 from stromboli.shared import keys
+from stromboli.shared.api.batch import Job
 from tests.e2e.conftest import System
 from tests.examples import manifests
 
@@ -38,6 +41,7 @@ class User:
     def __init__(self, url: str) -> None:
         self._url = url
         self.once = ""
+        self.changes: Iterator[Change[Job]] = iter(())
         self._http = httpx.Client(base_url=url, timeout=30)
 
     def close(self) -> None:
@@ -161,6 +165,7 @@ def in_steps(name: str) -> Document:
     return made
 
 
+ANEW = {"event": "PodFailed", "action": "RestartJob"}
 RETRY = {"exitCode": 3, "action": "RestartTask", "maxRetries": 2, "backoff": "1s"}
 
 
@@ -168,10 +173,23 @@ ONCE = job("", 0.2)
 ONCE["metadata"] = {"generateName": "k-once-", "namespace": "default"}
 
 
+@contextlib.contextmanager
+def watched(url: str, name: str) -> Iterator[Iterator[Change[Job]]]:
+    """What happens to a job from now on."""
+    with Client(url) as client:
+        changes = client.watch(calls.watch_job("default", name), timeout_s=LONG_S)
+        with contextlib.closing(changes):
+            next(changes)
+            yield changes
+
+
 @pytest.fixture(scope="module")
 def user(system: System) -> Iterator[User]:
     """After the kill."""
-    with contextlib.closing(User(system.url)) as user:
+    with (
+        contextlib.closing(User(system.url)) as user,
+        watched(system.url, "k-steps") as user.changes,
+    ):
         bring_to_the_middle(user)
         system.kill_controller()
         user.apply(SPARK[-1])
@@ -188,6 +206,7 @@ def bring_to_the_middle(user: User) -> None:
         job("k-paused", LONG_S),
         job("k-elastic", LONG_S, pods=1, minAvailable=1, plugins={"env": [], "svc": [], "ssh": []}),
         job("k-attached", LONG_S),
+        job("k-anew", 1.0, exit_code=3, policies=[ANEW], maxRetry=2),
         in_steps("k-steps"),
     )
     user.apply(queue("k-house"), queue("k-room", parent="k-house"))
@@ -224,6 +243,12 @@ def test_tasks_in_steps_run_one_after_the_other(user: User) -> None:
     ]
 
 
+def test_a_watch_that_began_before_tells_the_end(user: User) -> None:
+    """It comes back by itself where its connection broke."""
+    phases = (change.object.status.state.phase for change in user.changes if change.object)
+    assert "Completed" in phases
+
+
 def test_an_array_runs_every_index_once(user: User) -> None:
     status = user.comes_to("k-array", "Completed")
     assert (status["array"]["succeeded"], status["succeeded"]) == ("0-9", 10)
@@ -243,6 +268,12 @@ def test_a_job_that_is_retried_by_cause_keeps_its_budget_and_its_history(user: U
         lambda found: [it["state"] for it in found] == ["Failed"] * 3,
     )
     assert [(it["attempt"], it["exitCode"]) for it in tasks] == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_job_that_starts_anew_keeps_its_budget(user: User) -> None:
+    """Each of its tries is a version of its own, and none comes after the last."""
+    status = user.comes_to("k-anew", "Failed")
+    assert (status["retryCount"], status["version"]) == (2, 2)
 
 
 def test_a_time_limit_holds_over_the_kill(user: User) -> None:
