@@ -90,6 +90,16 @@ def test_what_happens_to_many_pods_at_once_is_one_line() -> None:
     assert told(job(), pods, [])[1:] == [(1, "w-0, w-1, w-2 and 3 more", "made")]
 
 
+def test_events_of_one_second_stand_in_their_order() -> None:
+    """Kubernetes' own times are whole seconds; ours say it exactly, beside them."""
+    second = event("Second", 3, event_time=at(3.2))
+    first = event("First", 3, event_time=at(3.1))
+    assert told(job(), [], [second, first])[1:] == [
+        (3.1, "job", "First: text"),
+        (3.2, "job", "Second: text"),
+    ]
+
+
 def test_an_event_says_how_often_and_of_which_pod_it_was() -> None:
     repeated = msgspec.structs.replace(
         event("Failed", 60, involved_object=timeline.Involved(kind="Pod", name="a-w-3")),

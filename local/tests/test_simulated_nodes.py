@@ -10,7 +10,7 @@ import msgspec
 from stromboli.local.cluster import EmbeddedCluster
 from stromboli.local.nodes import rules, simulated
 from stromboli.shared import errors, keys, runtime
-from stromboli.shared.api import kinds
+from stromboli.shared.api import core, kinds
 from stromboli.shared.cluster import port as cluster_port
 
 
@@ -40,13 +40,15 @@ class Untidy(EmbeddedCluster):
         return await super().patch(kind, namespace, name, patch, **how)
 
 
-async def _run_a_pod(cluster: Untidy, name: str) -> None:
-    """Return once it has succeeded."""
+async def _run_a_pod(
+    cluster: EmbeddedCluster, name: str, run_s: float = 0, **spec: Any
+) -> core.Pod:
+    """Return it once it has ended."""
     document = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "annotations": {keys.RUN_SECONDS: "0"}},
-        "spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"},
+        "metadata": {"name": name, "annotations": {keys.RUN_SECONDS: str(run_s)}},
+        "spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never", **spec},
     }
     raw = await cluster.create(kinds.PODS, "default", msgspec.json.encode(document))
     made = kinds.metadata_of(raw)
@@ -54,8 +56,9 @@ async def _run_a_pod(cluster: Untidy, name: str) -> None:
     await cluster.bind("default", name, uid=made.uid, node="node-00", annotations={})
     async for event in events:
         pod = kinds.PODS.decode(event.object)
-        if pod.metadata.name == name and pod.status.phase == "Succeeded":
-            return
+        if pod.metadata.name == name and pod.status.phase in ("Succeeded", "Failed"):
+            return pod
+    raise AssertionError("the watch ended")
 
 
 async def test_an_old_event_of_an_ended_pod_stops_no_other(tmp_path: Path) -> None:
@@ -65,6 +68,19 @@ async def test_an_old_event_of_an_ended_pod_stops_no_other(tmp_path: Path) -> No
         runner = simulated.Runner(cluster, rules.Rules(), runtime.utc_now)
         running = asyncio.create_task(runner.run())
         for name in ("first", "second"):
-            await _run_a_pod(cluster, name)
+            assert (await _run_a_pod(cluster, name)).status.phase == "Succeeded"
         assert not running.done()
+        running.cancel()
+
+
+async def test_a_pod_ends_when_it_was_active_for_as_long_as_it_may(tmp_path: Path) -> None:
+    """As a kubelet ends it, also one whose containers would be started again."""
+    async with asyncio.timeout(60), EmbeddedCluster(tmp_path / "cluster.db") as cluster:
+        await simulated.create_nodes(cluster, simulated.node_documents(1, cpu="4", memory="8Gi"))
+        runner = simulated.Runner(cluster, rules.Rules(), runtime.utc_now)
+        running = asyncio.create_task(runner.run())
+        for name, again in (("once", "Never"), ("again", "Always")):
+            limited = {"activeDeadlineSeconds": 1, "restartPolicy": again}
+            pod = await _run_a_pod(cluster, name, 1000, **limited)
+            assert (pod.status.phase, pod.status.reason) == ("Failed", "DeadlineExceeded")
         running.cancel()

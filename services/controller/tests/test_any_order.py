@@ -4,37 +4,99 @@
 finished with its counts, retries stay within their budget, versions never go back.
 """
 
+from typing import Any
+
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from services.controller.tests.world import KilledError, World
-from stromboli.controller.core import commands, lifecycle
+from stromboli.controller.core import causes, commands, lifecycle, pods
 from stromboli.shared import keys, topics
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.messages import batch as messages
 from stromboli.testkit.builders import make_command, make_job, make_task
 
 NAMES = st.sampled_from(["a", "b"])
-ACTIONS = ("RestartJob", "AbortJob", "TerminateJob", "CompleteJob", "ResumeJob", "RestartTask")
-EVENTS = ("PodFailed", "PodEvicted", "TaskCompleted", "*")
+EVENTS = ("PodFailed", "PodEvicted", "TaskCompleted", "TaskFailed", "*", *sorted(causes.CAUSES))
+OOM = 137
+SOON = st.sampled_from([None, "20s"])
+LIMITS = {
+    "active_deadline_seconds": st.sampled_from([None, None, 30, 100]),
+    "ttl_seconds_after_finished": st.sampled_from([None, None, 0, 60]),
+    "min_success": st.sampled_from([None, None, 1, 2]),
+    "plugins": st.just({"svc": ()}),
+}
+RESTARTS = ("RestartJob", *sorted(lifecycle.PARTIAL))
+ACTIONS = st.sampled_from((*RESTARTS, *RESTARTS, *lifecycle.ACTIONS))
 POLICIES = st.lists(
     st.builds(
         batch.LifecyclePolicy,
-        action=st.sampled_from(ACTIONS),
+        action=ACTIONS,
         event=st.sampled_from(EVENTS),
+        timeout=SOON,
+        max_retries=st.sampled_from([None, None, 1]),
+        backoff=SOON,
+    )
+    | st.builds(
+        batch.LifecyclePolicy, action=ACTIONS, exit_code=st.sampled_from([1, OOM]), timeout=SOON
+    )
+    | st.builds(
+        batch.LifecyclePolicy, action=ACTIONS, event=st.just("PodPending"), timeout=st.just("20s")
     ),
-    max_size=2,
-)
-TASKS = st.builds(
-    make_task,
-    st.sampled_from(["w", "v"]),
-    st.integers(0, 3),
-    min_available=st.none() | st.integers(0, 2),
-    policies=POLICIES,
+    max_size=3,
+    unique_by=lambda policy: policy.event or policy.exit_code,
 )
 SEEN = (topics.JOBS.name, topics.POD_GROUPS.name, topics.PODS.name, topics.COMMANDS.name)
+
+
+@st.composite
+def some_tasks(draw: st.DrawFn) -> list[batch.TaskSpec]:
+    found = []
+    for name in ("w", "v")[: draw(st.integers(1, 2))]:
+        replicas = draw(st.integers(0, 3))
+        size = draw(st.sampled_from([it for it in (0, 1, 2) if not it or replicas % it == 0]))
+        parts = batch.PartitionPolicy(
+            total_partitions=replicas // max(size, 1), partition_size=size
+        )
+        task = make_task(
+            name,
+            replicas,
+            min_available=draw(st.none() | st.integers(0, replicas)),
+            policies=draw(POLICIES),
+            max_retry=draw(st.sampled_from([0, 1, -1])),
+        )
+        if size and replicas:
+            task = msgspec.structs.replace(task, partition_policy=parts)
+        found.append(task)
+    return found
+
+
+@st.composite
+def jobs(draw: st.DrawFn, name: str) -> batch.Job:
+    """Nearly all of them as the door lets them in."""
+    tasks = draw(some_tasks())
+    asked = sum(task.replicas for task in tasks)
+    policies = draw(POLICIES)
+    limits: dict[str, Any] = draw(st.fixed_dictionaries({}, optional=LIMITS))
+    if draw(st.integers(0, 19)) == 7:
+        policies = [batch.LifecyclePolicy(event="PodFailed", action="Nonsense")]
+    return make_job(
+        name,
+        tasks=tasks,
+        policies=policies,
+        max_retry=draw(st.integers(1, 3)),
+        min_available=draw(st.integers(0, asked)),
+        **limits,
+    )
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -43,46 +105,36 @@ class AnyOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        self.made: dict[str, int] = {}
         self.commands = 0
         self.checked = 0
 
     # Users
 
-    @rule(
-        name=NAMES,
-        tasks=st.lists(TASKS, min_size=1, max_size=2, unique_by=lambda task: task.name),
-        policies=POLICIES,
-        min_success=st.none() | st.integers(1, 2),
-        retries=st.integers(1, 3),
-        plugins=st.sampled_from([None, {"svc": ()}]),
-        gang=st.integers(0, 3),
-    )
-    def submit(self, name, tasks, policies, min_success, retries, plugins, gang) -> None:  # type: ignore[no-untyped-def]
-        if ("jobs", f"default/{name}") in self.world.objects:
-            return
-        asked = sum(task.replicas for task in tasks)
-        job = make_job(
-            name,
-            tasks=tasks,
-            policies=policies,
-            min_success=min_success,
-            max_retry=retries,
-            plugins=plugins,
-            min_available=min(gang, asked),
-        )
+    @initialize(job=jobs("a"))
+    def begin(self, job: batch.Job) -> None:
         self.world.submit(job)
 
-    @rule(name=NAMES)
-    def delete_job(self, name: str) -> None:
-        self.world.delete(kinds.JOBS, f"default/{name}")
+    @rule(data=st.data(), name=NAMES)
+    def submit(self, data: st.DataObject, name: str) -> None:
+        if ("jobs", f"default/{name}") not in self.world.objects:
+            self.world.submit(data.draw(jobs(name)))
+
+    @rule(name=NAMES, luck=st.integers(0, 9))
+    def delete_job(self, name: str, luck: int) -> None:
+        if not luck:
+            self.world.delete(kinds.JOBS, f"default/{name}")
 
     @rule(name=NAMES, replicas=st.integers(0, 3))
     def scale(self, name: str, replicas: int) -> None:
-        if ("jobs", f"default/{name}") in self.world.objects:
-            self.world.scale(f"default/{name}", 0, replicas)
+        """As the door lets it: a gang beyond its replicas is refused there."""
+        found = self.world.objects.get(("jobs", f"default/{name}"))
+        if found is not None:
+            rest = sum(task.get("replicas", 0) for task in found["spec"]["tasks"][1:])
+            least = found["spec"]["tasks"][0].get("minAvailable", 0)
+            if least <= replicas and found["spec"].get("minAvailable", 0) <= replicas + rest:
+                self.world.scale(f"default/{name}", 0, replicas)
 
-    @rule(name=NAMES, action=st.sampled_from((*ACTIONS, "SyncJob")))
+    @rule(name=NAMES, action=st.sampled_from((*lifecycle.ACTIONS, "SyncJob", "Nonsense")))
     def command(self, name: str, action: str) -> None:
         if ("jobs", f"default/{name}") in self.world.objects:
             self.commands += 1
@@ -93,16 +145,38 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def enqueue(self, data: st.DataObject) -> None:
-        waiting = [
+        waiting = self.waiting_groups()
+        if waiting:
+            self.world.enqueue(data.draw(st.sampled_from(waiting)))
+
+    @rule()
+    def everything_goes_on(self) -> None:
+        """What was going is gone, gangs are let in, pods run; the controller sees all of it."""
+        world = self.world
+        for key in self.going():
+            world.reap(key)
+        world.settle()
+        for key in self.waiting_groups():
+            world.enqueue(key)
+        world.settle()
+        for pod in world.pods():
+            if pod.status.phase == "Pending" and pod.metadata.deletion_timestamp is None:
+                world.change_pod(pod.metadata.key, "Running", "n1")
+        world.settle()
+
+    def waiting_groups(self) -> list[str]:
+        return [
             key
             for (plural, key), body in self.world.objects.items()
             if plural == "podgroups" and body["status"]["phase"] == "Pending"
         ]
-        if waiting:
-            self.world.enqueue(data.draw(st.sampled_from(waiting)))
 
-    @rule(data=st.data(), phase=st.sampled_from(["Running", "Succeeded", "Failed"]))
-    def run_pod(self, data: st.DataObject, phase: str) -> None:
+    @rule(
+        data=st.data(),
+        phase=st.sampled_from(["Running", "Succeeded", "Failed", "Failed", "Unknown"]),
+        code=st.sampled_from([1, OOM]),
+    )
+    def change_pod(self, data: st.DataObject, phase: str, code: int) -> None:
         alive = [
             pod.metadata.key
             for pod in self.world.pods()
@@ -110,7 +184,30 @@ class AnyOrder(RuleBasedStateMachine):
         ]
         if alive:
             key = data.draw(st.sampled_from(alive))
-            self.world.change_pod(key, phase, "n1", None if phase == "Running" else 1)
+            ended = {"Succeeded": 0, "Failed": code}.get(phase)
+            self.world.change_pod(key, phase, "n1", ended, "OOMKilled" if ended == OOM else "")
+
+    @rule(data=st.data(), code=st.sampled_from([1, OOM]))
+    def a_pod_fails_and_everything_goes_on(self, data: st.DataObject, code: int) -> None:
+        running = [it.metadata.key for it in self.world.pods() if it.status.phase == "Running"]
+        if running:
+            key = data.draw(st.sampled_from(running))
+            self.world.change_pod(key, "Failed", "n1", code, "OOMKilled" if code == OOM else "")
+            self.everything_goes_on()
+
+    @rule(phase=st.sampled_from(["Succeeded", "Succeeded", "Failed"]))
+    def all_pods_end(self, phase: str) -> None:
+        for pod in self.world.pods():
+            if pod.status.phase == "Running":
+                code = int(phase == "Failed") * 2
+                self.world.change_pod(pod.metadata.key, phase, "n1", code)
+
+    @rule(data=st.data(), times=st.integers(1, 3))
+    def restart_containers(self, data: st.DataObject, times: int) -> None:
+        running = [it.metadata.key for it in self.world.pods() if it.status.phase == "Running"]
+        if running:
+            status = {"name": "main", "restartCount": times, "ready": True}
+            self.world.change_pod(data.draw(st.sampled_from(running)), containerStatuses=[status])
 
     @rule(data=st.data())
     def delete_pod(self, data: st.DataObject) -> None:
@@ -130,6 +227,10 @@ class AnyOrder(RuleBasedStateMachine):
             for pod in self.world.pods()
             if pod.metadata.deletion_timestamp is not None
         ]
+
+    @rule(seconds=st.sampled_from([1, 19, 20, 60, 400]))
+    def wait(self, seconds: int) -> None:
+        self.world.wait(seconds)
 
     # The controller
 
@@ -151,6 +252,10 @@ class AnyOrder(RuleBasedStateMachine):
         except KilledError:
             self.world.restart()
         self.world.commands_left = None
+
+    @rule()
+    def settle(self) -> None:
+        self.world.settle()
 
     @rule()
     def kill(self) -> None:
@@ -187,12 +292,12 @@ class AnyOrder(RuleBasedStateMachine):
             world.settle()
             for key in self.going():
                 world.reap(key)
-            world.see()
+            world.wait(400)
         world.settle()
         done = len(world.done)
         world.dirty = dict.fromkeys(world.picture.items())
         world.settle()
-        assert len(world.done) == done
+        assert world.done[done:] == [], world.done[done:]
         for (plural, key), body in world.objects.items():
             if plural != "jobs":
                 continue
@@ -202,12 +307,19 @@ class AnyOrder(RuleBasedStateMachine):
             if job.status.state.phase in lifecycle.FINISHED:
                 status = job.status
                 assert (status.pending, status.running, status.terminating) == (0, 0, 0)
+            elif not any(pods.obstacles(job)):
+                mine = [
+                    it
+                    for it in world.pods()
+                    if it.metadata.label(keys.JOB_NAME) == job.metadata.name
+                ]
+                assert len(mine) <= sum(task.replicas for task in job.spec.tasks)
             assert body["metadata"]["uid"] in world.phases
 
 
 TestAnyOrder = pytest.mark.timeout(300)(AnyOrder.TestCase)
 TestAnyOrder.settings = settings(
-    max_examples=150,
+    max_examples=250,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

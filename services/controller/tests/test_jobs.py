@@ -339,19 +339,6 @@ def test_a_command_is_carried_out_once_recorded_and_deleted() -> None:
     assert [(it.command, it.action) for it in taken] == [("c1", "AbortJob")]
 
 
-def test_a_job_resumed_after_its_last_try_fails_without_a_try_too_many() -> None:
-    world = running(make_job(tasks=[make_task(replicas=1)], max_retry=1))
-    for name, action in (("c1", "RestartJob"), ("c2", "AbortJob"), ("c3", "ResumeJob")):
-        world.submit(make_command(name, action, world.job()))
-    world.settle()
-    for pod in world.pods():
-        if pod.metadata.deletion_timestamp:
-            world.reap(pod.metadata.key)
-    world.settle()
-    assert world.job().status.retry_count == 1
-    assert world.job().status.state.phase == "Failed"
-
-
 def test_a_resumed_job_keeps_what_has_succeeded_and_runs_the_rest_again() -> None:
     world = running(make_job(tasks=[make_task(replicas=2)]))
     finish(world, "Succeeded", "Running")

@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from services.controller.tests.scenes import J, evict, fail, finish, go_on, reap_all, running
+from services.controller.tests.scenes import (
+    J,
+    enqueued,
+    evict,
+    fail,
+    finish,
+    go_on,
+    reap_all,
+    running,
+)
 from services.controller.tests.world import World
 from stromboli.controller.core import policies
 from stromboli.shared.api import batch, kinds
@@ -217,6 +226,16 @@ def test_a_pod_that_stays_pending_too_long_is_noticed_and_one_that_runs_is_not()
     world.wait(1)
     world.settle()
     assert world.phase() == "Aborting"
+
+
+@pytest.mark.parametrize("action", ["RestartPod", "RestartTask", "RestartPartition"])
+def test_a_pod_that_stays_pending_is_noticed_though_nothing_else_happens(action: str) -> None:
+    parts = batch.PartitionPolicy(total_partitions=1, partition_size=2)
+    task = make_task(replicas=2, partition_policy=parts, policies=[late("PodPending", action)])
+    world = enqueued(make_job(tasks=[task]))
+    world.wait(30)
+    world.settle()
+    assert world.phase() == "Restarting"
 
 
 def test_a_star_means_a_pending_pod_only_with_a_timeout() -> None:

@@ -26,7 +26,7 @@ def resume(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Let suspended jobs run again, from their start."""
+    """Let suspended jobs run again, from their start; it costs none of their tries."""
     _command(names, namespace, server, "ResumeJob", "asked to resume")
 
 
@@ -35,7 +35,7 @@ def restart(
     namespace: options.Namespace = options.DEFAULT_NAMESPACE,
     server: options.Server = None,
 ) -> None:
-    """Start all pods of jobs anew; it counts as one of their tries."""
+    """Start all pods of jobs anew; it costs none of their tries."""
     _command(names, namespace, server, "RestartJob", "asked to restart")
 
 

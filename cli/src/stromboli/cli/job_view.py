@@ -75,7 +75,7 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
         *_array(job),
         ("queue", spec.queue),
         ("gang", f"{spec.min_available} of {total} pods start together"),
-        ("retries", f"{job.status.retry_count} of {spec.max_retry}"),
+        ("retries", _retries(job)),
         ("created", f"{_time(job.metadata.creation_timestamp)}"),
     ]
     if spec.priority_class_name:
@@ -104,6 +104,12 @@ def _array(job: batch.Job) -> list[tuple[str, str]]:
         shown = which if len(which) <= MOST_INDEXES else f"{which[:MOST_INDEXES]}..."
         text += f", {len(failed)} failed: {shown}"
     return [("array", text)]
+
+
+def _retries(job: batch.Job) -> str:
+    asked = job.status.asked_retries
+    beside = f", and {asked} that somebody asked for" if asked else ""
+    return f"{job.status.retry_count - asked} of {job.spec.max_retry}{beside}"
 
 
 def task_rows(job: batch.Job) -> list[tuple[str, ...]]:

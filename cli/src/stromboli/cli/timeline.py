@@ -39,8 +39,9 @@ class Event(Part, frozen=True, kw_only=True):
 
     @property
     def at(self) -> datetime | None:
-        """When it was seen last."""
-        return self.last_timestamp or self.event_time or self.metadata.creation_timestamp
+        """When it was seen last; of one that was seen once, to the microsecond if that is known."""
+        last = self.last_timestamp or self.metadata.creation_timestamp
+        return self.event_time or last if self.count <= 1 else last or self.event_time
 
 
 class Entry(msgspec.Struct, frozen=True, order=True):

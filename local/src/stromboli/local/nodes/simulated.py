@@ -170,21 +170,32 @@ class Runner:
             (status.restart_count for status in pod.status.container_statuses), default=0
         )
         started = pod.status.start_time if pod.status.phase == "Running" else None
+        since = pod.status.start_time or self._clock()
         while True:
             if started is None:
                 started = self._clock()
                 if not await self._write(pod, statuses.running(pod, started, restarts)):
                     return
             peers.start(pod.metadata.uid, started)
-            began = max(await peers.began(wanted.starts_with), started)
-            elapsed = (self._clock() - began).total_seconds()
-            await asyncio.sleep(max(wanted.run_seconds - elapsed, 0.0))
+            try:
+                async with asyncio.timeout(self._left_s(pod, since)):
+                    began = max(await peers.began(wanted.starts_with), started)
+                    elapsed = (self._clock() - began).total_seconds()
+                    await asyncio.sleep(max(wanted.run_seconds - elapsed, 0.0))
+            except TimeoutError:
+                await self._write(pod, statuses.overdue(pod, self._clock(), restarts))
+                return
             if statuses.is_restarted(pod, wanted.exit_code):
                 restarts, started = restarts + 1, None
                 continue
             ended = statuses.ended(pod, self._clock(), wanted.exit_code, restarts)
             await self._write(pod, ended)
             return
+
+    def _left_s(self, pod: core.Pod, since: datetime) -> float | None:
+        """How long the pod may still be active; None: as long as it likes."""
+        limit_s = pod.spec.active_deadline_seconds
+        return None if limit_s is None else limit_s - (self._clock() - since).total_seconds()
 
     async def _write(self, pod: core.Pod, status: statuses.Status) -> bool:
         """Write a status; False if the pod is another, gone, or further than we think."""

@@ -6,6 +6,8 @@ from typing import Any
 from stromboli.shared.api import core
 
 Status = dict[str, Any]
+KILLED = 137
+"""The exit code of a container that SIGKILL ended."""
 
 
 def text(at: datetime) -> str:
@@ -36,6 +38,11 @@ def ended(pod: core.Pod, at: datetime, exit_code: int, restarts: int) -> Status:
         ],
         "containerStatuses": _containers(pod, state, restarts, ready=False),
     }
+
+
+def overdue(pod: core.Pod, at: datetime, restarts: int) -> Status:
+    """The pod was active for longer than it may be: its containers are killed."""
+    return {**ended(pod, at, KILLED, restarts), "reason": "DeadlineExceeded"}
 
 
 def is_restarted(pod: core.Pod, exit_code: int) -> bool:

@@ -170,6 +170,7 @@ class ArrayStatus(Part, frozen=True, kw_only=True):
 class JobStatus(Part, frozen=True, kw_only=True):
     """What became of the job.
 
+    ``asked_retries``: how many of ``retry_count`` a person asked for; they cost no try.
     ``deadline_at``: when its time is up. ``retry_at``: no pod is made again before.
     ``policy_retries``: policy -> how often it acted.
     """
@@ -185,6 +186,7 @@ class JobStatus(Part, frozen=True, kw_only=True):
     unknown: int = 0
     version: int = 0
     retry_count: int = 0
+    asked_retries: int = 0
     running_duration: str = ""
     controlled_resources: dict[str, str] = msgspec.field(default_factory=dict)
     conditions: tuple[JobCondition, ...] = ()

@@ -240,6 +240,7 @@ class PodStatus(Part, frozen=True, kw_only=True):
     nominated_node_name: str = ""
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
 
 

@@ -20,7 +20,8 @@ class Counts(Message, frozen=True, kw_only=True):
 
 @register("stromboli.batch.job_phase_changed.v1")
 class JobPhaseChanged(Message, frozen=True, kw_only=True):
-    """A job entered another phase (key: the job). ``before`` is empty for a new job."""
+    """A job entered another phase (key: the job). ``before`` is empty for a new job. ``reason`` is
+    the event that led there, ``message`` says in words what was behind it."""
 
     job: str
     uid: str
@@ -31,6 +32,7 @@ class JobPhaseChanged(Message, frozen=True, kw_only=True):
     retry_count: int = 0
     counts: Counts = Counts()
     reason: str = ""
+    message: str = ""
 
 
 @register("stromboli.batch.task_changed.v1")
@@ -38,7 +40,8 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     """A task's pod is new, bound, running, terminating or over (key: the job).
 
     ``attempt``: the how manieth pod of this task and index it is, 0 if not known. ``reason``: why
-    it ends (``Preempted``, ``NodeLost``, ``OOMKilled``, ``DeadlineExceeded``, or the kubelet's).
+    it ends: ``Preempted``, ``NodeLost``, ``OOMKilled``, ``DeadlineExceeded``, the kubelet's word,
+    what its job did (``RestartJob``, ``ScaledDown``, ``JobCompleted``), or ``Deleted``.
     ``devices``: resource -> ids of those that were meant for it when it was bound.
     """
 

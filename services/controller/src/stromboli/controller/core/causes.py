@@ -4,6 +4,8 @@ Kubernetes says it in three places: the pod's reason, its ``DisruptionTarget`` c
 its containers ended.
 """
 
+from collections.abc import Iterator
+
 from stromboli.shared import keys
 from stromboli.shared.api import core
 
@@ -45,8 +47,7 @@ def of(pod: core.Pod) -> str:
         return _REASONS[pod.status.reason]
     if pod.status.phase == "Unknown":
         return NODE_LOST
-    ends = (status.state.terminated for status in pod.status.container_statuses)
-    if any(end is not None and end.reason == OOM_KILLED for end in ends):
+    if any(end.reason == OOM_KILLED for end in ends(pod)):
         return OOM_KILLED
     return ""
 
@@ -56,5 +57,19 @@ def told(pod: core.Pod) -> str:
     cause = of(pod)
     if cause or pod.status.phase != "Failed":
         return cause
-    ends = (status.state.terminated for status in pod.status.container_statuses)
-    return pod.status.reason or next((end.reason for end in ends if end and end.reason), "")
+    badly = (end.reason for end in ends(pod) if end.exit_code and end.reason)
+    return pod.status.reason or next(badly, "")
+
+
+def exit_code(pod: core.Pod) -> int | None:
+    """How a pod ended, as a number: the first that is not 0 of its containers, else 0; None if
+    none has ended."""
+    codes = [end.exit_code for end in ends(pod)]
+    return next(filter(None, codes), 0) if codes else None
+
+
+def ends(pod: core.Pod) -> Iterator[core.ContainerTerminated]:
+    """How the pod's containers ended, then those that ran before them."""
+    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
+        if status.state.terminated is not None:
+            yield status.state.terminated

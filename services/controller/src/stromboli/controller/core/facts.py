@@ -28,7 +28,7 @@ def of(picture: view.View, job: Job, seen: tasks.Look, now: datetime) -> lifecyc
         starts_with=dependencies.gang(job, dependencies.roots(job)),
         min_success=job.spec.min_success,
         max_retry=tasks.max_retry(job),
-        retry_count=job.status.retry_count,
+        retry_count=tasks.spent_tries(job),
         tasks=tuple(
             lifecycle.TaskFacts(
                 name=task.name,

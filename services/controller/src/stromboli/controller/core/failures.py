@@ -54,6 +54,8 @@ def _reason(command: commands.Command) -> str:
             return "FailedDelete"
         case commands.Create(kind=kinds.PODS):
             return "FailedCreate"
+        case commands.Create(kind=kinds.PERSISTENT_VOLUME_CLAIMS):
+            return "PVCError"
         case commands.Create(kind=kinds.POD_GROUPS) | commands.Patch(kind=kinds.POD_GROUPS):
             return "PodGroupError"
         case _:

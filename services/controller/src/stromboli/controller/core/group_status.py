@@ -78,6 +78,8 @@ def next_status(
     running = succeeded = failed = placed = 0
     for pod in members:
         going = picture.is_going(pod)
+        if going and manifest.version_of(pod) < manifest.version_of(group):
+            continue  # it bears the group's name, and leaves room to the try that begins
         succeeded += pod.status.phase == "Succeeded"
         failed += pod.status.phase == "Failed"
         running += pod.status.phase == "Running" and not going

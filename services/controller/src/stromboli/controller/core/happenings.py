@@ -33,6 +33,13 @@ class Happening(msgspec.Struct, frozen=True):
     since: datetime | None = None
     by_any: bool = True
 
+    def said(self) -> str:
+        """In words: ``PodFailed of j1-worker-0, OOMKilled, exit code 137``."""
+        whose = self.pod or (f"task {self.task}" if self.task else "")
+        first = f"{self.events[0]} of {whose}" if whose else self.events[0]
+        code = () if self.exit_code is None else (f"exit code {self.exit_code}",)
+        return ", ".join((first, *self.events[1:], *code))
+
 
 def of(
     picture: view.View,
@@ -68,7 +75,7 @@ def of(
         restarted = sum(_container_restarts(pod) for pod in mine if not picture.is_going(pod))
         if 0 <= limit <= restarted:
             yield Happening(("TaskFailed",), task.name)
-    if group is not None and group.status.phase == "Unknown":
+    if group is not None and group.status.phase == "Unknown" and not _is_past(job, group):
         yield Happening(("Unknown",))
     if is_overdue(job, now):
         yield Happening((causes.DEADLINE_EXCEEDED,), by_any=False)
@@ -88,9 +95,10 @@ def exit_code(pod: core.Pod) -> int | None:
     return None
 
 
-def _is_past(job: Job, pod: core.Pod) -> bool:
-    from_before = manifest.version_of(pod) != job.status.version
-    return from_before or tasks.is_of_earlier_try(job, pod)
+def _is_past(job: Job, found: core.Pod | scheduling.PodGroup) -> bool:
+    if manifest.version_of(found) != job.status.version:
+        return True
+    return isinstance(found, core.Pod) and tasks.is_of_earlier_try(job, found)
 
 
 def _of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> Happening | None:
@@ -136,4 +144,5 @@ def _vanished(picture: view.View, job: Job) -> Iterator[history.Task]:
 def _container_restarts(pod: core.Pod) -> int:
     if pod.status.phase not in ("Running", "Pending", ""):
         return 0
-    return sum(status.restart_count for status in pod.status.container_statuses)
+    every = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    return sum(status.restart_count for status in every)

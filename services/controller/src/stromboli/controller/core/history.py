@@ -10,13 +10,13 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.controller.core import causes, commands, manifest
+from stromboli.controller.core import causes, commands, lifecycle, manifest, restarts
 from stromboli.shared import devices, envelope, errors, keys, topics
 from stromboli.shared.api import batch as batch_api
 from stromboli.shared.api import core
 from stromboli.shared.messages import batch
 
-GONE = "Gone"
+TERMINATING, GONE = "Terminating", "Gone"
 OVER: frozenset[str] = frozenset({"Succeeded", "Failed", GONE})
 """States of a task that nothing follows."""
 
@@ -116,7 +116,7 @@ class Published:
 def state_of(pod: core.Pod, *, is_going: bool = False) -> str:
     """A pod's state as the events name it: new, bound, running, terminating or over."""
     if is_going and pod.status.phase not in OVER:
-        return "Terminating"
+        return TERMINATING
     if pod.status.phase in ("", "Pending"):
         return "Bound" if pod.spec.node_name else "Pending"
     return pod.status.phase
@@ -205,33 +205,42 @@ def due_phase(published: Published, job: batch_api.Job) -> batch.JobPhaseChanged
             unknown=status.unknown,
         ),
         reason=status.state.reason,
+        message=status.state.message,
     )
 
 
 def _changed(
     job: batch_api.Job, pod: core.Pod, before: Task | None, state: str, now: datetime
 ) -> batch.TaskChanged:
-    ended = [
-        status.state.terminated.exit_code
-        for status in pod.status.container_statuses
-        if status.state.terminated is not None
-    ]
+    is_ending = before is not None and before.state == TERMINATING
+    reason = causes.of(pod) or (before.reason if before and is_ending else "") or causes.told(pod)
+    found = Task(
+        pod.metadata.annotation(keys.TASK_SPEC) or "",
+        manifest.number(pod.metadata.annotation(keys.TASK_INDEX)),
+        pod.metadata.name,
+        state,
+        pod.spec.node_name,
+        manifest.number(pod.metadata.annotation(keys.JOB_RETRY_COUNT)),
+        manifest.version_of(pod),
+        manifest.number(pod.metadata.annotation(keys.ATTEMPT)),
+        reason or ("" if before is None else before.reason),
+    )
     return batch.TaskChanged(
         job=job.metadata.key,
         uid=job.metadata.uid,
-        task=pod.metadata.annotation(keys.TASK_SPEC) or "",
-        index=manifest.number(pod.metadata.annotation(keys.TASK_INDEX)),
-        pod=pod.metadata.name,
+        task=found.task,
+        index=found.index,
+        pod=found.pod,
         pod_uid=pod.metadata.uid,
         before="" if before is None else before.state,
         after=state,
         at=now,
-        node=pod.spec.node_name,
-        exit_code=ended[0] if ended else None,
-        retry_count=manifest.number(pod.metadata.annotation(keys.JOB_RETRY_COUNT)),
-        version=manifest.version_of(pod),
-        attempt=manifest.number(pod.metadata.annotation(keys.ATTEMPT)),
-        reason=causes.told(pod) or ("" if before is None else before.reason),
+        node=found.node,
+        exit_code=causes.exit_code(pod),
+        retry_count=found.retry_count,
+        version=found.version,
+        attempt=found.attempt,
+        reason=found.reason or (_ended_by(job, found) if state == TERMINATING else ""),
         devices=devices.meant(pod.metadata.annotations) if pod.spec.node_name else {},
     )
 
@@ -251,5 +260,19 @@ def _gone(job: batch_api.Job, uid: str, task: Task, now: datetime) -> batch.Task
         retry_count=task.retry_count,
         version=task.version,
         attempt=task.attempt,
-        reason=task.reason,
+        reason=task.reason or _ended_by(job, task),
     )
+
+
+def _ended_by(job: batch_api.Job, task: Task) -> str:
+    """What made a pod go that no cause of its own ended: what its job did, or somebody else."""
+    state = job.status.state
+    if state.phase in lifecycle.FINISHED:
+        return state.reason if state.reason == causes.DEADLINE_EXCEEDED else f"Job{state.phase}"
+    is_old = task.version < job.status.version
+    if is_old or restarts.is_of_earlier_try(job, task.task, task.index, task.retry_count):
+        return state.reason if state.phase in lifecycle.STOPPING else "Restarted"
+    wanted = next((it.replicas for it in job.spec.tasks if it.name == task.task), None)
+    if job.spec.array is None and wanted is not None and task.index >= wanted:
+        return "ScaledDown"
+    return "Deleted"

@@ -36,11 +36,11 @@ from stromboli.controller.core import (
     tasks,
     view,
     volumes,
+    words,
 )
 from stromboli.shared import keys
 from stromboli.shared.api import batch, core, kinds
 from stromboli.shared.api.batch import Job
-from stromboli.shared.messages import batch as messages
 
 MOST_PODS = 200
 """Pods made or removed in one step: building one takes about 30 µs, so a step stalls nobody; a
@@ -128,11 +128,15 @@ def _advance(picture: view.View, job: Job, seen: tasks.Look, now: datetime) -> c
             status = moves.after(job, asked, seen.counts, now, order=ruling.order)
             return ((_write(job, status),),)
         if happenings.is_overdue(job, now):
-            return ((_write(job, moves.after(job, "DeadlineExceeded", seen.counts, now)),),)
+            why = f"activeDeadlineSeconds {job.spec.active_deadline_seconds} are over"
+            status = moves.after(job, "DeadlineExceeded", seen.counts, now, why)
+            return ((_write(job, status),),)
     is_possible = phase != "Pending" or not any(_obstacles(picture, job))
-    event = lifecycle.judge(facts.of(picture, job, seen, now)) if is_possible else None
+    found = facts.of(picture, job, seen, now)
+    event = lifecycle.judge(found) if is_possible else None
     if event is not None and not (event == "Failed" and ruling.delayed):
-        return ((_write(job, moves.after(job, event, seen.counts, now)),),)
+        why = words.of_event(job, event, found, seen.pods)
+        return ((_write(job, moves.after(job, event, seen.counts, now, why)),),)
     if phase in _RULED and ruling.delayed != job.status.delayed:
         counted = tasks.status_with(job.status, seen.counts, tasks.min_available(job))
         return ((_write(job, msgspec.structs.replace(counted, delayed=ruling.delayed)),),)
@@ -310,22 +314,14 @@ def _tell(picture: view.View, job: Job, mine: list[core.Pod], now: datetime) -> 
     if message is not None:
         trace = job.metadata.annotation(keys.TRACEPARENT) or ""
         # What is published last says that the rest was said: a kill in between loses nothing.
-        told.append(_about(job, "Normal", message.after, _phase_text(message), message.at))
+        type_: Literal["Normal", "Warning"] = "Warning" if message.after == "Failed" else "Normal"
+        told.append(_about(job, type_, message.after, words.of_phase(message), message.at))
         told.append(
             commands.Publish(
                 job=job.metadata.key, message=message, at=message.at, traceparent=trace
             )
         )
     return tuple(told)
-
-
-def _phase_text(message: messages.JobPhaseChanged) -> str:
-    counts = msgspec.structs.asdict(message.counts)
-    shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    text = f"from {message.before or 'nothing'} to {message.after}"
-    text += f" because {message.reason}" if message.reason else ""
-    text += f", try {message.retry_count + 1}" if message.retry_count else ""
-    return f"{text}: {shown or 'no'} pods"
 
 
 def _about(

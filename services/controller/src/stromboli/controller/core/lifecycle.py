@@ -103,6 +103,7 @@ class Move(msgspec.Struct, frozen=True):
 
 _PART = Move("Restarting", retry=True)
 _MORE = Move("Restarting")
+_ALL = Move("Restarting", new_version=True)
 _OVERDUE = Move("Failed")
 _RESTART = Move("Restarting", retry=True, new_version=True)
 _ABORT = Move("Aborting", new_version=True)
@@ -135,6 +136,7 @@ TABLE: Mapping[tuple[Phase, Event], Move] = {
     ("Restarting", "Cleared"): Move("Pending"),
     ("Restarting", "Exhausted"): Move("Failed"),
     ("Restarting", "DeadlineExceeded"): _OVERDUE,
+    ("Restarting", "RestartJob"): _ALL,
     ("Restarting", "RestartTask"): _MORE,
     ("Restarting", "RestartPod"): _MORE,
     ("Restarting", "RestartPartition"): _MORE,
@@ -184,6 +186,7 @@ class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that the rules look at.
 
+    ``retry_count``: tries that went wrong, without those that people asked for.
     ``starts_with``: the gang of the tasks that wait for none. ``doomed``: pods that have to go and
     are not going yet. ``blocked``: replicas that will never be made, since what their tasks wait
     for has ended. ``indexes``: those of an array, 0 for other jobs; results count for it.
@@ -250,16 +253,25 @@ def _judge_running(facts: Facts) -> Event | None:
 
 
 def _has_succeeded(facts: Facts) -> bool:
-    """Whether a job, all of whose pods have ended, reached what it was asked for. An array of
-    which an index failed did not."""
-    if facts.blocked or (facts.indexes and facts.failed):
-        return False
+    return not shortfall(facts)
+
+
+def shortfall(facts: Facts) -> str:
+    """What a job, all of whose pods have ended, misses of what it was asked for; empty if it has
+    succeeded. An array of which an index failed has not."""
+    if facts.blocked:
+        return f"{facts.blocked} pods could never be made: what they wait for ended short"
+    if facts.indexes and facts.failed:
+        return f"{facts.failed} of {facts.indexes} indexes failed"
     asked = sum(
         task.replicas if task.min_available is None else task.min_available for task in facts.tasks
     )
-    if facts.min_available >= asked and any(
-        task.seen and task.min_available is not None and task.succeeded < task.min_available
-        for task in facts.tasks
-    ):
-        return False
-    return facts.min_success is None and facts.succeeded >= facts.min_available
+    if facts.min_available >= asked:
+        for task in facts.tasks:
+            least = task.min_available
+            if task.seen and least is not None and task.succeeded < least:
+                return f"{task.succeeded} of {least} needed pods of task {task.name} succeeded"
+    needed = facts.min_available if facts.min_success is None else facts.min_success
+    if facts.min_success is None and facts.succeeded >= needed:
+        return ""
+    return f"{facts.succeeded} of {needed} needed pods succeeded"

@@ -79,7 +79,9 @@ def job_status_patch(command: commands.PatchJobStatus, current: batch.Job | None
 
 def event_body(event: commands.RecordEvent) -> bytes:
     """The Kubernetes Event. Events about cluster scoped objects stand in ``default``."""
-    at = event.at.replace(microsecond=0).isoformat().replace("+00:00", "Z")
+    whole = event.at.isoformat(timespec="seconds").replace("+00:00", "Z")
+    # Many things happen within one second: with this, who reads them knows their order.
+    exact = event.at.isoformat(timespec="microseconds").replace("+00:00", "Z")
     return encode(
         {
             "apiVersion": kinds.EVENTS.api_version,
@@ -95,10 +97,14 @@ def event_body(event: commands.RecordEvent) -> bytes:
             "type": event.type,
             "reason": event.reason,
             # The API server takes at most 1 kB.
-            "message": event.message[:1000],
+            "message": event.message.encode()[:1000].decode(errors="ignore"),
             "count": 1,
-            "firstTimestamp": at,
-            "lastTimestamp": at,
+            "firstTimestamp": whole,
+            "lastTimestamp": whole,
+            "eventTime": exact,
+            "action": event.reason,
+            "reportingComponent": COMPONENT,
+            "reportingInstance": COMPONENT,
             "source": {"component": COMPONENT},
         }
     )

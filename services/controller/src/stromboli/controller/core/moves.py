@@ -12,6 +12,8 @@ from stromboli.controller.core import arrays, happenings, lifecycle, policies, r
 from stromboli.shared.api import batch
 from stromboli.shared.api.batch import Job, JobStatus
 
+_RESTARTS = lifecycle.PARTIAL | {"RestartJob"}
+
 
 def after(
     job: Job,
@@ -21,21 +23,28 @@ def after(
     message: str = "",
     order: policies.Order | None = None,
 ) -> JobStatus:
-    """The status after an event. ``order``: what policies asked for. Raises IllegalMoveError."""
+    """The status after an event. ``message``: what was behind it. ``order``: what policies asked
+    for; without it an action is what a person asked for, and costs no try. Raises
+    IllegalMoveError."""
     move = lifecycle.move(tasks.phase_of(job), event)
     before = tasks.status_with(job.status, counts, tasks.min_available(job))
-    retries = _counted(job, before.retry_count + move.retry)
+    retries = before.retry_count + move.retry
+    asked = before.asked_retries + (move.retry and order is None)
     version = before.version + move.new_version
     created = job.metadata.creation_timestamp
     lasted = "" if created is None else tasks.go_duration((now - created).total_seconds())
     status = msgspec.structs.replace(
         before,
         state=batch.JobState(
-            phase=move.to, reason=event, message=message, last_transition_time=now
+            phase=move.to,
+            reason=event,
+            message=message if order is None else order.why,
+            last_transition_time=now,
         ),
         conditions=_conditions(before, move, now),
         version=version,
         retry_count=retries,
+        asked_retries=asked,
         running_duration=lasted if move.to in lifecycle.FINISHED else "",
         deadline_at=_deadline(job, event, now),
         retry_at=_retry_at(before, event, order, now),
@@ -48,7 +57,8 @@ def after(
         if order.part:
             # What is restarted has no result; those of other indexes are read again.
             status = msgspec.structs.replace(status, array=job.status.array)
-    if event == "RestartJob" and job.spec.array is not None and retries < tasks.max_retry(job):
+    has_tries = retries - asked < tasks.max_retry(job)
+    if event == "RestartJob" and job.spec.array is not None and has_tries:
         status = msgspec.structs.replace(status, array=arrays.begun_anew(version))
     return status
 
@@ -60,12 +70,6 @@ def _conditions(
         return before.conditions
     others = tuple(it for it in before.conditions if it.status != move.to)
     return (*others, batch.JobCondition(status=move.to, last_transition_time=now))
-
-
-def _counted(job: Job, retries: int) -> int:
-    """A job aborted on its last try and resumed has no try left: it fails, and counts no more
-    retries than it was allowed."""
-    return min(retries, max(tasks.max_retry(job), job.status.retry_count))
 
 
 def _deadline(job: Job, event: lifecycle.Event, now: datetime) -> datetime | None:
@@ -84,9 +88,12 @@ def _deadline(job: Job, event: lifecycle.Event, now: datetime) -> datetime | Non
 def _retry_at(
     before: JobStatus, event: lifecycle.Event, order: policies.Order | None, now: datetime
 ) -> datetime | None:
-    if order is not None and order.pause:
-        return max(now + order.pause, before.retry_at or now)
-    return before.retry_at if event in lifecycle.PARTIAL else None
+    """The longest pause of policies that restart; one that somebody asks for does not wait."""
+    if order is None or event not in _RESTARTS:
+        return None
+    paused = [now + order.pause] if order.pause else []
+    before_it = before.retry_at if before.state.phase == "Restarting" else None
+    return max((at for at in (*paused, before_it) if at is not None), default=None)
 
 
 def _restarted(

@@ -25,7 +25,7 @@ def obey(job: Job, order: Command, counts: tasks.Tally, now: datetime) -> comman
         name=order.metadata.name,
         uid=order.metadata.uid,
     )
-    mark = f"command {order.metadata.uid}"
+    mark = f"command {order.metadata.name}, {order.metadata.uid}"
     action = next((it for it in KNOWN if it == order.action), None)
     is_meant = order.target is None or order.target.uid in ("", job.metadata.uid)
     if job.status.state.message == mark or order.action == SYNC:

@@ -15,9 +15,17 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.controller.core import causes, happenings, lifecycle, restarts, tasks, view
+from stromboli.controller.core import (
+    causes,
+    happenings,
+    lifecycle,
+    manifest,
+    restarts,
+    tasks,
+    view,
+)
 from stromboli.controller.core.happenings import Happening
-from stromboli.shared import durations
+from stromboli.shared import durations, keys
 from stromboli.shared.api import batch, core, scheduling
 from stromboli.shared.api.batch import DelayedAction, Job, LifecyclePolicy
 
@@ -38,11 +46,12 @@ _MOST_DOUBLINGS = 30
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """An action that policies ask for. ``part``: what it restarts, empty for the whole job.
-    ``used``: the policies that asked, ``pause`` their longest back-off."""
+    ``used``: the policies that asked, ``why`` in words, ``pause`` their longest back-off."""
 
     action: lifecycle.Action
     part: restarts.Part
     used: tuple[str, ...]
+    why: str
     pause: timedelta
 
 
@@ -102,7 +111,9 @@ def due(job: Job, pods: list[core.Pod]) -> datetime | None:
         for pod in pods:
             created = pod.metadata.creation_timestamp
             if pod.status.phase in ("", "Pending") and created is not None:
-                pending = Happening((happenings.POD_PENDING,), tasks.task_of(pod), since=created)
+                index = manifest.number(pod.metadata.annotation(keys.TASK_INDEX))
+                about = (tasks.task_of(pod), pod.metadata.name, index)
+                pending = Happening((happenings.POD_PENDING,), *about, since=created)
                 matched = _first_match(job, pending, listed)
                 if matched is not None:
                     times.append(created + delay(listed[matched]))
@@ -200,7 +211,7 @@ def _may_come(
     phase, action = tasks.phase_of(job), action_of(listed[noted.policy])
     if noted.at > now or phase == "Restarting":
         return True
-    return action is not None and lifecycle.accepts(phase, action)
+    return action is not None and _is_possible(job, action)
 
 
 def _again(job: Job, noted: DelayedAction) -> Happening:
@@ -216,20 +227,41 @@ def _order(
     action: lifecycle.Action | None = None
     parts: list[restarts.Part] = []
     used: dict[str, None] = {}
+    why: dict[str, None] = {}
     for name, happening in due:
         wanted = action_of(listed[name])
         if wanted is None or (action is not None and wanted != action):
             continue
-        if not lifecycle.accepts(tasks.phase_of(job), wanted):
+        if not _is_possible(job, wanted):
             continue
         if wanted in lifecycle.PARTIAL:
             parts.append(_part(job, listed[name], happening))
         action = wanted
         used[name] = None
+        why[happening.said()] = None
     if action is None:
         return None
     pauses = [backoff(listed[name], job.status.policy_retries.get(name, 0)) for name in used]
-    return Order(action=action, part=restarts.union(parts), used=tuple(used), pause=max(pauses))
+    return Order(
+        action=action,
+        part=restarts.union(parts),
+        used=tuple(used),
+        why=_listed_shortly(list(why)),
+        pause=max(pauses),
+    )
+
+
+def _is_possible(job: Job, action: lifecycle.Action) -> bool:
+    """Whether the phase takes the action. A job that restarts as a whole does so once."""
+    phase = tasks.phase_of(job)
+    if action == "RestartJob" and phase == "Restarting" and not restarts.is_partial(job):
+        return False
+    return lifecycle.accepts(phase, action)
+
+
+def _listed_shortly(happened: list[str]) -> str:
+    more = len(happened) - 1
+    return happened[0] + (f" and {more} more" if more else "")
 
 
 def action_of(policy: LifecyclePolicy) -> lifecycle.Action | None:

@@ -60,6 +60,11 @@ def max_retry(job: Job) -> int:
     return job.spec.max_retry or DEFAULT_MAX_RETRY
 
 
+def spent_tries(job: Job) -> int:
+    """How many tries went wrong. What people asked for is none."""
+    return job.status.retry_count - job.status.asked_retries
+
+
 def members(job: Job) -> Iterator[Member]:
     """Every pod that the spec asks for, by task and index."""
     for task in specs(job):
@@ -184,7 +189,7 @@ def kills_all(job: Job) -> bool:
     state = job.status.state
     if state.phase != "Restarting" or state.reason == "ResumeJob":
         return False
-    return job.status.retry_count < max_retry(job)
+    return spent_tries(job) < max_retry(job)
 
 
 def status_with(status: batch.JobStatus, counts: Tally, gang: int) -> batch.JobStatus:

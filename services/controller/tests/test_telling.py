@@ -1,0 +1,127 @@
+"""What a job says of itself: why it is in its phase, and what made each of its pods go."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import pytest
+
+from services.controller.tests.scenes import J, fail, finish, reap_all, running, submitted
+from services.controller.tests.world import World
+from stromboli.controller.core import manifest
+from stromboli.shared.api import batch, kinds
+from stromboli.shared.messages import batch as messages
+from stromboli.testkit.builders import make_command, make_job, make_task
+
+
+@pytest.mark.parametrize(
+    ("job", "ends", "why"),
+    [
+        (
+            make_job(tasks=[make_task(replicas=2)]),
+            ["Succeeded", "Failed"],
+            "1 of 2 needed pods succeeded; j1-worker-1 failed",
+        ),
+        (
+            make_job(tasks=[make_task(replicas=2)], min_available=1, min_success=2),
+            ["Failed", "Succeeded"],
+            "1 of 2 needed pods succeeded; j1-worker-0 failed",
+        ),
+        (
+            make_job(tasks=[make_task("a", 2, min_available=1)], min_available=1),
+            ["Failed", "Failed"],
+            "0 of 1 needed pods of task a succeeded; j1-a-0 failed",
+        ),
+    ],
+    ids=["minAvailable", "minSuccess", "a task's own"],
+)
+def test_a_failed_job_says_how_far_it_came(job: batch.Job, ends: Sequence[str], why: str) -> None:
+    world = running(job)
+    finish(world, *ends)
+    assert (world.phase(), world.job().status.state.message) == ("Failed", why)
+    said = next(it for it in world.events.values() if it.reason == "Failed")
+    assert (said.type, why in said.message) == ("Warning", True)
+    last = [it for _, it in world.told if isinstance(it, messages.JobPhaseChanged)][-1]
+    assert last.message == why
+
+
+def test_every_phase_that_a_policy_led_to_says_which_pod_was_behind_it() -> None:
+    world = running(
+        make_job(
+            tasks=[make_task(replicas=3)],
+            policies=[batch.LifecyclePolicy(event="OOMKilled", action="AbortJob")],
+        )
+    )
+    for name in ("j1-worker-0", "j1-worker-2"):
+        world.change_pod(f"default/{name}", "Failed", exit_code=137, end="OOMKilled")
+    world.settle()
+    why = "PodFailed of j1-worker-0, OOMKilled, exit code 137 and 1 more"
+    assert world.job().status.state.message == why
+    reap_all(world)
+    assert world.job().status.state.message == f"AbortJob: {why}"
+
+
+def test_events_of_one_second_are_told_apart_in_time() -> None:
+    said = next(iter(submitted(make_job()).events.values()))
+    exact = said.at.replace(microsecond=123456)
+    body = msgspec.json.decode(manifest.event_body(msgspec.structs.replace(said, at=exact)))
+    assert body["eventTime"] == "2026-01-01T12:00:00.123456Z"
+    assert body["lastTimestamp"] == "2026-01-01T12:00:00Z"
+    assert all(body[it] for it in ("action", "reportingComponent", "reportingInstance"))
+
+
+def test_a_long_text_of_many_bytes_fits_into_an_event() -> None:
+    said = next(iter(submitted(make_job()).events.values()))
+    long = msgspec.structs.replace(said, message="é" * 900)
+    assert len(msgspec.json.decode(manifest.event_body(long))["message"].encode()) <= 1000
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (lambda world: command(world, "RestartJob"), "RestartJob"),
+        (lambda world: command(world, "AbortJob"), "AbortJob"),
+        (lambda world: command(world, "TerminateJob"), "TerminateJob"),
+        (lambda world: command(world, "CompleteJob"), "CompleteJob"),
+        (lambda world: world.wait(60), "DeadlineExceeded"),
+        (lambda world: world.change_pod("default/j1-worker-0", "Succeeded"), "JobCompleted"),
+        (lambda world: world.scale(J, 0, 1), "ScaledDown"),
+        (lambda world: world.delete(kinds.PODS, "default/j1-worker-1"), "Deleted"),
+        (lambda world: world.reap("default/j1-worker-1"), "Deleted"),
+        (lambda world: fail(world, "j1-worker-0", exit_code=3), "RestartTask"),
+    ],
+)
+def test_the_history_says_what_made_a_pod_go(end: Callable[[World], None], reason: str) -> None:
+    """The reason stays when the kubelet tells later how the pod ended, and when it is gone."""
+    policy = batch.LifecyclePolicy(exit_code=3, action="RestartTask")
+    world = running(
+        make_job(
+            tasks=[make_task(replicas=2)],
+            min_available=1,
+            min_success=1,
+            active_deadline_seconds=60,
+            policies=[policy],
+        )
+    )
+    end(world)
+    world.settle()
+    if [it for it in world.pods() if it.metadata.deletion_timestamp]:
+        world.change_pod("default/j1-worker-1", "Failed", exit_code=143, end="Error")
+        world.settle()
+    reap_all(world)
+    told = [it for _, it in world.told if isinstance(it, messages.TaskChanged)]
+    assert {it.reason for it in told if it.pod == "j1-worker-1" and it.reason} == {reason}
+
+
+def command(world: World, action: str) -> None:
+    world.submit(make_command("c1", action, world.job()))
+
+
+def test_a_failed_pod_says_the_code_of_the_container_that_failed() -> None:
+    """Also of one that never came to its main container."""
+    world = running(make_job())
+    initial = {"name": "init", "state": {"terminated": {"exitCode": 5, "reason": "Error"}}}
+    done = {"name": "first", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+    world.change_pod("default/j1-worker-0", "Failed", initContainerStatuses=[done, initial])
+    world.settle()
+    last = [it for _, it in world.told if isinstance(it, messages.TaskChanged)][-1]
+    assert (last.exit_code, last.reason) == (5, "Error")

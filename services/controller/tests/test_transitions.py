@@ -1,0 +1,301 @@
+"""Every move of the table, brought about as it is in life: by pods, by time, by policies and by
+people's commands; and what each action does in each phase (spec/jobs.md 3.3 and 3.4)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from services.controller.tests.scenes import J, enqueued, evict, go_on, reap_all, restarted, running
+from services.controller.tests.world import World
+from stromboli.controller.core import lifecycle
+from stromboli.shared.api import batch, kinds
+from stromboli.testkit.builders import make_command, make_job, make_task
+
+CODES = {101: "RestartTask", 102: "RestartPod", 103: "RestartPartition"}
+Scene = Callable[[], World]
+Step = Callable[[World], None]
+
+
+def job(retries: int = 3) -> batch.Job:
+    """Four pods in two partitions; a pod's exit code says which part of the job it restarts."""
+    parts = batch.PartitionPolicy(total_partitions=2, partition_size=2)
+    return make_job(
+        tasks=[make_task("w", 4, partition_policy=parts)],
+        policies=[batch.LifecyclePolicy(exit_code=it, action=CODES[it]) for it in CODES],
+        max_retry=retries,
+        active_deadline_seconds=60,
+    )
+
+
+def runs() -> World:
+    return running(job())
+
+
+def fell_short() -> World:
+    """Pending after it ran: its time goes on."""
+    world = runs()
+    evict(world, "j1-w-3")
+    assert world.phase() == "Pending"
+    return world
+
+
+def restarts_a_part(retries: int = 3) -> World:
+    world = running(job(retries))
+    fails("j1-w-0", 102)(world)
+    assert world.phase() in ("Restarting", "Failed")
+    return world
+
+
+def asked(action: str) -> Scene:
+    def scene() -> World:
+        world = runs()
+        asks(action)(world)
+        return world
+
+    return scene
+
+
+def aborted() -> World:
+    world = asked("AbortJob")()
+    reap_all(world)
+    return world
+
+
+def finished(action: str) -> Scene:
+    def scene() -> World:
+        world = asked(action)()
+        reap_all(world)
+        return world
+
+    return scene
+
+
+def failed() -> World:
+    world = runs()
+    ends("Failed")(world)
+    return world
+
+
+def comes(world: World) -> None:
+    world.submit(job())
+    world.settle()
+
+
+def asks(action: str) -> Step:
+    def step(world: World) -> None:
+        number = sum(plural == "commands" for plural, _ in world.objects) + len(world.told)
+        world.submit(make_command(f"c{number}", action, world.job()))
+        world.settle()
+
+    return step
+
+
+def fails(pod: str, code: int) -> Step:
+    def step(world: World) -> None:
+        world.change_pod(f"default/{pod}", "Failed", exit_code=code)
+        world.settle()
+
+    return step
+
+
+def ends(phase: str) -> Step:
+    def step(world: World) -> None:
+        world.run(phase=phase)
+        world.settle()
+
+    return step
+
+
+def waits(world: World) -> None:
+    world.wait(60)
+    world.settle()
+
+
+IN_PHASE: Mapping[str, Scene] = {
+    "": World,
+    "Pending": lambda: enqueued(job()),
+    "Running": runs,
+    "Restarting": restarts_a_part,
+    "Completing": asked("CompleteJob"),
+    "Terminating": asked("TerminateJob"),
+    "Aborting": asked("AbortJob"),
+    "Aborted": aborted,
+    "Completed": finished("CompleteJob"),
+    "Terminated": finished("TerminateJob"),
+    "Failed": failed,
+}
+FROM: Mapping[tuple[str, str], Scene] = {
+    ("Pending", "DeadlineExceeded"): fell_short,
+    ("Restarting", "Exhausted"): lambda: running(job(1)),
+}
+"""Where a move needs more than the phase."""
+BY: Mapping[str, Step] = {
+    "Accepted": comes,
+    "Started": ends("Running"),
+    "FellShort": lambda world: evict(world, "j1-w-3"),
+    "Succeeded": ends("Succeeded"),
+    "Failed": ends("Failed"),
+    "Cleared": reap_all,
+    "Exhausted": fails("j1-w-0", 102),
+    "Stopped": reap_all,
+    "DeadlineExceeded": waits,
+    "RestartTask": fails("j1-w-1", 101),
+    "RestartPod": fails("j1-w-1", 102),
+    "RestartPartition": fails("j1-w-1", 103),
+}
+
+
+@pytest.mark.parametrize(("phase", "event"), lifecycle.TABLE, ids=lambda it: it or "new")
+def test_every_move_of_the_table_is_made_and_counts_as_it_says(
+    phase: lifecycle.Phase, event: lifecycle.Event
+) -> None:
+    world = FROM.get((phase, event), IN_PHASE[phase])()
+    uid = world.job().metadata.uid if phase else ""
+    past = len(world.phases.get(uid, ()))
+    BY.get(event, asks(event))(world)
+    statuses = world.phases[world.job().metadata.uid]
+    at = next(at for at in range(past, len(statuses)) if statuses[at].state.reason == event)
+    before, after = statuses[at - 1] if at else batch.JobStatus(), statuses[at]
+    move = lifecycle.TABLE[phase, event]
+    assert (before.state.phase, after.state.phase) == (phase, move.to)
+    assert after.retry_count - before.retry_count == move.retry
+    assert after.version - before.version == move.new_version
+    is_asked = event not in CODES.values()
+    assert after.asked_retries - before.asked_retries == (move.retry and is_asked)
+
+
+WHOLE = ("RestartJob", "AbortJob", "CompleteJob", "TerminateJob", "ResumeJob")
+STOPS = {"AbortJob": "Aborting", "CompleteJob": "Completing", "TerminateJob": "Terminating"}
+TAKEN: Mapping[str, Mapping[str, str]] = {
+    "Pending": STOPS | {"RestartJob": "Restarting"},
+    "Running": STOPS | {"RestartJob": "Restarting"},
+    "Restarting": STOPS | {"RestartJob": "Restarting"},
+    "Aborting": {"ResumeJob": "Restarting"},
+    "Aborted": {"ResumeJob": "Restarting"},
+    "Completing": {},
+    "Terminating": {},
+    "Completed": {},
+    "Terminated": {},
+    "Failed": {},
+}
+"""Phase -> what people may ask for then, and where it leads. All else is refused, and said."""
+
+
+@pytest.mark.parametrize("phase", TAKEN)
+@pytest.mark.parametrize("action", WHOLE)
+def test_what_people_ask_for_is_done_or_refused_in_every_phase(phase: str, action: str) -> None:
+    world = IN_PHASE[phase]()
+    past = len(world.phases[world.job().metadata.uid])
+    asks(action)(world)
+    reached = [it.state.phase for it in world.phases[world.job().metadata.uid][past:]]
+    if action in TAKEN[phase]:
+        assert reached[0] == TAKEN[phase][action]
+    else:
+        assert set(reached) <= {phase}
+        assert "CommandRefused" in world.reasons()
+    assert not [key for plural, key in world.objects if plural == "commands"]
+
+
+@pytest.mark.parametrize(
+    ("action", "pods_that_go"),
+    [
+        ("RestartJob", {0, 1, 2, 3}),
+        ("AbortJob", {2, 3}),
+        ("CompleteJob", {2, 3}),
+        ("TerminateJob", {2, 3}),
+    ],
+)
+def test_a_restart_ends_all_pods_and_a_stop_those_that_have_not_ended(
+    action: str, pods_that_go: set[int]
+) -> None:
+    world = runs()
+    world.change_pod("default/j1-w-0", "Succeeded")
+    world.change_pod("default/j1-w-1", "Failed", exit_code=1)
+    asks(action)(world)
+    going = [it.metadata.name for it in world.pods() if it.metadata.deletion_timestamp]
+    assert going == [f"j1-w-{index}" for index in sorted(pods_that_go)]
+    assert ("podgroups", world.group_key()) not in world.objects, "it will queue anew"
+
+
+def test_a_whole_restart_takes_over_from_that_of_a_part_for_the_same_try() -> None:
+    """And is not lost: what evicted a pod meanwhile would not be seen again."""
+    policies = [
+        batch.LifecyclePolicy(event="PodFailed", action="RestartPod"),
+        batch.LifecyclePolicy(event="PodEvicted", action="RestartJob"),
+    ]
+    world = running(make_job(tasks=[make_task("w", 3)], policies=policies))
+    fails("j1-w-0", 1)(world)
+    evict(world, "j1-w-1")
+    assert {it.metadata.name for it in world.pods() if not it.metadata.deletion_timestamp} == set()
+    reap_all(world)
+    status = world.job().status
+    assert (status.state.phase, status.version, status.retry_count) == ("Pending", 1, 1)
+    assert status.state.message == "RestartJob: PodEvicted of j1-w-1"
+
+
+def test_a_pod_group_that_an_earlier_try_left_unknown_restarts_nothing_more() -> None:
+    policy = batch.LifecyclePolicy(event="Unknown", action="RestartJob")
+    world = running(make_job(tasks=[make_task("w", 2)], policies=[policy]))
+    body = world.objects["podgroups", world.group_key()]
+    world.put(kinds.POD_GROUPS, {**body, "status": {"phase": "Unknown"}})
+    world.settle()
+    reap_all(world)
+    status = world.job(J).status
+    assert (status.state.phase, status.version, status.retry_count) == ("Pending", 1, 1)
+    assert status.state.message == "RestartJob: Unknown"
+
+
+def test_a_job_goes_on_once_the_gang_has_room_beside_the_pods_that_still_go() -> None:
+    world = running(make_job(tasks=[make_task("w", 3)], min_available=1))
+    asks("RestartJob")(world)
+    assert world.phase() == "Restarting"
+    world.reap("default/j1-w-0")
+    world.settle()
+    assert (world.phase(), len(world.pods())) == ("Pending", 2)
+    assert world.group().status.phase == "Pending", "pods that go do not let the next try in"
+
+
+@pytest.mark.parametrize("init", [False, True], ids=["containers", "init containers"])
+def test_restarts_of_a_tasks_containers_add_up_to_its_failure(init: bool) -> None:
+    policy = batch.LifecyclePolicy(event="TaskFailed", action="TerminateJob")
+    world = running(make_job(tasks=[make_task("w", 2, max_retry=4, policies=[policy])]))
+    field = "initContainerStatuses" if init else "containerStatuses"
+    for name, count, phase in (("j1-w-0", 1, "Running"), ("j1-w-1", 3, "Terminating")):
+        status: dict[str, Any] = {field: [{"name": "c", "restartCount": count, "ready": True}]}
+        world.change_pod(f"default/{name}", **status)
+        world.settle()
+        assert world.phase() == phase
+    assert world.job().status.state.message == "TaskFailed of task w"
+
+
+def test_what_people_ask_for_costs_no_try_however_often() -> None:
+    """It counts in retryCount, as with Volcano; the budget is for what went wrong."""
+    policy = batch.LifecyclePolicy(event="PodFailed", action="RestartJob")
+    world = running(make_job(tasks=[make_task(replicas=1)], max_retry=2, policies=[policy]))
+    for action in ("RestartJob", "AbortJob", "ResumeJob") * 3:
+        asks(action)(world)
+        reap_all(world)
+    go_on(world)
+    status = world.job().status
+    assert (status.state.phase, status.retry_count, status.asked_retries) == ("Running", 6, 6)
+    for phase in ("Running", "Failed"):
+        fails("j1-worker-0", 1)(world)
+        reap_all(world)
+        if world.phase() != "Failed":
+            go_on(world)
+        assert world.phase() == phase
+    status = world.job().status
+    assert (status.retry_count, status.asked_retries) == (8, 6)
+    assert status.state.message == (
+        "maxRetry 2 is reached; RestartJob: PodFailed of j1-worker-0, exit code 1"
+    )
+
+
+def test_a_job_that_was_aborted_when_its_tries_were_over_fails_when_it_is_resumed() -> None:
+    world = restarted(retries=1)
+    for action in ("AbortJob", "ResumeJob"):
+        asks(action)(world)
+        reap_all(world)
+    assert world.phase() == "Failed"
+    assert "maxRetry 1 is reached" in world.job().status.state.message
