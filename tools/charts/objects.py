@@ -9,7 +9,8 @@ from stromboli.shared import crds, policies
 from stromboli.shared.api import kinds
 
 HEAD = "# Written by `python -m tools.charts`: edit {source} instead.\n"
-NAMES = "@scheduler names@"
+NAMES = "@scheduler-names@"
+"""Without a space, at which a long line would be folded."""
 RELEASE = "@release@"
 WHERE = "https://release"
 
@@ -60,14 +61,16 @@ def _webhooks() -> str:
     resource groups. Whose certificate to trust is written into them later, by the service or by
     cert-manager."""
     texts = []
-    for document in webhooks.configurations(WHERE, b"", resource_groups=True):
+    given = webhooks.configurations(WHERE, b"", resource_groups=True, scheduler_names=[NAMES])
+    for document in given:
         entries = document.pop("webhooks")
         document["metadata"] = RELEASE
         texts.append(_yaml(document).replace(f"metadata: '{RELEASE}'\n", _METADATA) + "webhooks:\n")
         for entry in entries:
             path = entry["clientConfig"]["url"].removeprefix(WHERE)
             entry["clientConfig"] = RELEASE
-            text = _yaml([entry]).replace(f"clientConfig: '{RELEASE}'\n", _CLIENT.format(path=path))
+            text = _yaml([entry]).replace(f'"{NAMES}"', _NAMES)
+            text = text.replace(f"clientConfig: '{RELEASE}'\n", _CLIENT.format(path=path))
             is_optional = entry["rules"][0]["resources"] == ["pods"]
             texts.append(f"{_IF_GROUPS}{text}{_END}" if is_optional else text)
         texts.append("---\n")

@@ -1,6 +1,7 @@
 {{/* A service's Deployment. Takes root, service, kubernetes (whether it talks to the API server),
      ports (name -> number, with health), and where it has more: environment, volumes, mounts and
-     annotations, each as text. */}}
+     annotations, each as text; and readyPath, if a pod serves although the whole service is not
+     ready. */}}
 {{- define "common.deployment" -}}
 {{- $values := .root.Values -}}
 {{- $prefix := printf "STROM_%s" (upper .service) -}}
@@ -96,7 +97,7 @@ spec:
             timeoutSeconds: 5
             failureThreshold: 6
           readinessProbe:
-            httpGet: {path: /readyz, port: health}
+            httpGet: {path: {{ .readyPath | default "/readyz" | quote }}, port: health}
             periodSeconds: 3
             timeoutSeconds: 3
           resources:

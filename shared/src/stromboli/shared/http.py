@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 import prometheus_client
 import uvicorn
 from litestar import Litestar, MediaType, Response, get
+from litestar.params import FromQuery
 from litestar.types import ControllerRouterHandler
 
 from stromboli.shared import runtime
@@ -30,15 +31,22 @@ def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHan
 
 def probe_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHandler]:
     """``/livez``, and ``/readyz``, which names what is waited for (503), or what people should look
-    at and what is worth knowing (200)."""
+    at and what is worth knowing (200). As with an API server's, ``?exclude=FACT`` leaves a fact out
+    of account, as often as it is given."""
 
     @get("/livez", media_type=MediaType.TEXT, include_in_schema=False, sync_to_thread=False)
     def livez() -> str:
         return "ok\n"
 
     @get("/readyz", include_in_schema=False, sync_to_thread=False)
-    def readyz() -> Response[dict[str, dict[str, str]]]:
-        waiting = {health.service: health.problems for health in healths if not health.is_ready}
+    def readyz(exclude: FromQuery[list[str] | None] = None) -> Response[dict[str, dict[str, str]]]:
+        left_out = frozenset(exclude or ())
+        found = {health.service: health.problems for health in healths}
+        waiting = {
+            service: {fact: why for fact, why in problems.items() if fact not in left_out}
+            for service, problems in found.items()
+            if not problems.keys() <= left_out
+        }
         if waiting:
             return Response(waiting, status_code=503)
         told = {health.service: health.notes | health.warnings for health in healths}

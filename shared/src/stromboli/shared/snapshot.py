@@ -196,6 +196,11 @@ class Sync:
                 lines.append(f"{kind.plural} last seen {(now - seen.at).total_seconds():.0f} s ago")
         return tuple(lines)
 
+    @property
+    def claimed(self) -> frozenset[str]:
+        """The scheduler names under which other systems act."""
+        return frozenset(rival.scheduler_name for rival in self._others.rivals)
+
     def rivals(self, scheduler_names: Collection[str]) -> tuple[str, ...]:
         """Why one may not act under these names: a line for each lease by which another does."""
         lines = [

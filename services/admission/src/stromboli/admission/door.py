@@ -68,6 +68,9 @@ class Door:
         self._picture = snapshot.Snapshot()
         self._explained: dict[str, PodGroupExplained] = {}
         self._orders: dict[str, QueueOrdered] = {}
+        self.claimed: frozenset[str] = frozenset()
+        """Scheduler names under which another system acts: API servers ask us about its objects,
+        too, and we neither complete nor refuse these."""
         self.hardware: dict[str, TopologyObserved] = {}
         """Node -> what it has, as its agent tells."""
         self.reviewed: asyncio.Queue[envelope.Draft] = asyncio.Queue(REVIEWS_WAITING)
@@ -135,14 +138,18 @@ class Door:
                 return _not_now(request.uid, error)
             with telemetry.span("admit", kind=kind.kind) as traceparent:
                 document = request.object or {}
-                additions = self._completed(kind, document, request.namespace, traceparent, user)
+                additions = self._completed(
+                    kind, document, request.namespace, traceparent, user, self.claimed
+                )
             return wire.answer(request.uid, (), additions)
         document = (request.old_object if request.operation == "DELETE" else request.object) or {}
         before = request.old_object if request.operation == "UPDATE" else None
         try:
-            found = await self._violations(kind, request.operation, document, before, {})
+            found = await self._violations(
+                kind, request.operation, document, before, {}, self.claimed
+            )
             if kind == kinds.JOBS and request.operation == "CREATE":
-                found += await self._absent(request.namespace, document, ())
+                found += await self._absent(request.namespace, document, (), self.claimed)
         except errors.OutsideError as error:
             return _not_now(request.uid, error)
         self._record(
@@ -350,14 +357,18 @@ class Door:
         document: Document,
         before: Document | None,
         together: dict[str, Queue],
+        claimed: frozenset[str] = frozenset(),
     ) -> tuple[Violation, ...]:
-        """All that is wrong; ``together`` are queues that come in with the object. Raises
-        OutsideError when queues or HyperNodes have to be read and cannot."""
+        """All that is wrong; ``together`` are queues that come in with the object, ``claimed``
+        the names of others, if it may be theirs. Raises OutsideError when queues or HyperNodes have
+        to be read and cannot."""
         queues = {queue.metadata.name: queue for queue in self._picture.objects(kinds.QUEUES)}
         hyper_nodes = list(self._picture.objects(kinds.HYPER_NODES))
 
         def judged() -> tuple[Violation, ...]:
-            known = review.Known(queues=queues | together, tiers=network.tiers(hyper_nodes))
+            known = review.Known(
+                queues=queues | together, tiers=network.tiers(hyper_nodes), claimed=claimed
+            )
             return review.violations(kind, operation, document, before, known, self.policy)
 
         needs_queues = review.is_about_queues(kind, document)
@@ -371,11 +382,16 @@ class Door:
         return judged()
 
     async def _absent(
-        self, namespace: str, document: Document, coming: Collection[str]
+        self,
+        namespace: str,
+        document: Document,
+        coming: Collection[str],
+        claimed: frozenset[str] = frozenset(),
     ) -> tuple[Violation, ...]:
         """Jobs that a new one waits for, which neither are there nor come in with it."""
         found = []
-        for name in review.waited_for(document):
+        known = review.Known(claimed=claimed)
+        for name in review.waited_for(document, self.policy, known):
             if name not in coming:
                 try:
                     await self._cluster.get(kinds.JOBS, namespace, name)
@@ -393,11 +409,18 @@ class Door:
         return found
 
     def _completed(
-        self, kind: Kind[Any], document: Document, namespace: str, traceparent: str, user: str
+        self,
+        kind: Kind[Any],
+        document: Document,
+        namespace: str,
+        traceparent: str,
+        user: str,
+        claimed: frozenset[str] = frozenset(),
     ) -> tuple[patch.Add, ...]:
         """Defaults for a new object. Namespaces are known from the log: a wish in one that is a
         moment old may be missed, as with any watch."""
-        known = review.Known(namespace=self._picture.get(kinds.NAMESPACES, namespace))
+        space = self._picture.get(kinds.NAMESPACES, namespace)
+        known = review.Known(namespace=space, claimed=claimed)
         policy = self.policy
         if kind == kinds.PODS:
             policy = msgspec.structs.replace(policy, groups=self._groups.current())

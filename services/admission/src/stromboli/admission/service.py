@@ -1,7 +1,7 @@
 """The shell: fold the queues and explanations, answer meanwhile.
 
 The door answers from the first moment, since a queue it has not seen is read from the API server;
-it says *ready* once its picture is whole.
+it says *ready* once its picture is whole and fresh, and nobody else acts under a name of ours.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from stromboli.admission.settings import DoorSettings
 from stromboli.shared import envelope, errors, runtime, snapshot, telemetry, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
+from stromboli.shared.messages import cluster as messages
 
 FOLDED = (
     topics.QUEUES,
@@ -42,15 +43,20 @@ async def serve(
     writer = await runtime.persist(lambda: bus.open_writer("admission", instance), "log", health)
     sync = snapshot.Sync()
     max_age = timedelta(seconds=settings.sync_max_age_s)
-    folded = asyncio.Event()
+    folded, others_changed = asyncio.Event(), asyncio.Event()
 
     async def watch_age() -> None:
         await folded.wait()
         while True:
             missing = sync.missing((kinds.QUEUES,), clock(), max_age)
-            missing += sync.rivals(settings.scheduler_names)
-            health.set("picture", "; ".join(missing) or None)
-            await asyncio.sleep(LOOK_EVERY_S if not missing else 0.05)
+            rivals = sync.rivals(settings.scheduler_names)
+            health.set("sync", "; ".join(missing) or None)
+            health.set("rivals", "; ".join(rivals) or None)
+            health.set("picture", None)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S if not missing else 0.05):
+                    await others_changed.wait()
+            others_changed.clear()
 
     async with asyncio.TaskGroup() as group:
         group.create_task(watch_age())
@@ -62,6 +68,9 @@ async def serve(
             async for batch in batches:
                 for record in batch.records:
                     sync.apply(record)
+                    if record.key == messages.RIVALS_KEY:
+                        door.claimed = sync.claimed
+                        others_changed.set()
                     await _fold(door, record, writer, clock)
                 if batch.caught_up and not folded.is_set():
                     folded.set()

@@ -4,6 +4,7 @@ They cover our own groups only: a door that is shut never keeps other people's p
 """
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 from litestar import Litestar, Request, Response, post
@@ -11,6 +12,7 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 
 from stromboli.admission.door import Door
+from stromboli.shared import policies
 from stromboli.shared.admission.review import Operation
 from stromboli.shared.api import kinds
 
@@ -74,12 +76,18 @@ def app(door: Door) -> Litestar:
 
 
 def configurations(
-    url: str, authority: bytes, *, resource_groups: bool = False
+    url: str,
+    authority: bytes,
+    *,
+    resource_groups: bool = False,
+    scheduler_names: Sequence[str] = policies.SCHEDULER_NAMES,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration for an API server
     that reaches us at ``url`` and checks our certificate against ``authority`` (PEM).
 
     ``resource_groups``: pods are completed, too; a door that is shut lets them pass as they are.
+    ``scheduler_names``: whose jobs we are asked about, beside those that name nobody: a door that
+    is shut keeps nobody else's out.
     """
     rules = (*RULES, POD_RULES[0]) if resource_groups else RULES
     return tuple(  # type: ignore[return-value]  # two ways, two configurations
@@ -88,7 +96,7 @@ def configurations(
             "kind": f"{name}WebhookConfiguration",
             "metadata": {"name": "stromboli-admission"},
             "webhooks": [
-                _webhook(kind, way, operations, url, authority)
+                _webhook(kind, way, operations, url, authority, _conditions(kind, scheduler_names))
                 for kind, known, operations in rules
                 if known == way
             ],
@@ -97,10 +105,21 @@ def configurations(
     )
 
 
+def _conditions(kind: kinds.Kind[Any], scheduler_names: Sequence[str]) -> list[dict[str, Any]]:
+    if kind == kinds.POD_GROUPS:
+        return [_NOT_OF_A_JOB]
+    # Resource groups send pods of any scheduler somewhere.
+    return [] if kind == kinds.PODS else policies.ours(kind, scheduler_names)
+
+
 def _webhook(
-    kind: kinds.Kind[Any], way: str, operations: tuple[Operation, ...], url: str, authority: bytes
+    kind: kinds.Kind[Any],
+    way: str,
+    operations: tuple[Operation, ...],
+    url: str,
+    authority: bytes,
+    conditions: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    conditions = [_NOT_OF_A_JOB] if kind == kinds.POD_GROUPS else []
     return {
         "name": f"{way}.{kind.plural}.stromboli.sh",
         "clientConfig": {

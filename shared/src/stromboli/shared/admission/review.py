@@ -55,17 +55,25 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What is known around an object: all queues by name, the network's tiers (None: nobody knows),
-    and the namespace it is in."""
+    the namespace it is in, and ``claimed``: under which scheduler names another system acts beside
+    us."""
 
     queues: Mapping[str, scheduling.Queue] = {}
     tiers: network.Tiers | None = None
     namespace: core.Namespace | None = None
+    claimed: frozenset[str] = frozenset()
 
     @property
     def namespace_queue(self) -> str:
         """The queue of what names none in this namespace, if its namespace says one."""
         found = self.namespace and self.namespace.metadata.annotation(keys.NAMESPACE_QUEUE)
         return found or ""
+
+
+class _Template(meta.Part, frozen=True, kw_only=True):
+    """What says whose a CronJob's jobs are."""
+
+    scheduler_name: str = ""
 
 
 def completed(
@@ -92,8 +100,10 @@ def completed(
         read = kind.decode(msgspec.json.encode(document))
     except (msgspec.DecodeError, ValueError):
         return ()
+    if not _is_ours(read, policy, known):
+        return ()
     match read:
-        case batch.Job() if "spec" in document and _is_ours(read, policy):
+        case batch.Job() if "spec" in document:
             scheduler = policy.scheduler_names[0]
             return defaults.of_job(read, scheduler, traceparent, known.namespace_queue, user)
         case scheduling.Queue():
@@ -115,7 +125,7 @@ def violations(
     """All that is wrong. ``document`` is the completed object, or the one to be deleted;
     ``before`` is what an update changes."""
     if operation == "DELETE":
-        if kind != kinds.QUEUES:
+        if kind != kinds.QUEUES or not _acts(policy, known):
             return ()
         name = patch.text_of(document, "name")
         return tuple(queues.deleted(name, known.queues, with_pods=policy.queues_with_pods_go))
@@ -127,7 +137,7 @@ def violations(
     try:
         read = kind.decode(msgspec.json.encode(document))
         old = None if before is None else kind.decode(msgspec.json.encode(before))
-        if isinstance(read, batch.Job) and not _is_ours(read, policy):
+        if not any(_is_ours(it, policy, known) for it in (read, old) if it is not None):
             return ()
         ours = tuple(_of_ours(read, old, document, known, policy))
     except (msgspec.DecodeError, ValueError) as error:
@@ -136,11 +146,15 @@ def violations(
     return (*found, *(violation for violation in ours if violation.path not in said))
 
 
-def waited_for(document: Document) -> tuple[str, ...]:
-    """Names of other jobs that a job waits for; none if that cannot be read."""
+def waited_for(document: Document, policy: Policy, known: Known) -> tuple[str, ...]:
+    """Names of other jobs that a job of ours waits for; none if that cannot be read."""
+    if patch.is_too_deep(document):
+        return ()
     try:
         job = kinds.JOBS.decode(msgspec.json.encode(document))
     except (msgspec.DecodeError, ValueError):
+        return ()
+    if not _is_ours(job, policy, known):
         return ()
     return tuple(name for name in job_order.names(job) if name != job.metadata.name)
 
@@ -197,7 +211,8 @@ def _of_ours(
         case batch.Command() if not old:
             yield from user_commands.violations(read, known.queues)
         case core.Pod() if not old:
-            yield from pods.violations(document, policy.scheduler_names)
+            ours = [name for name in policy.scheduler_names if name not in known.claimed]
+            yield from pods.violations(document, ours)
 
 
 def _unreadable(error: Exception) -> Violation:
@@ -206,5 +221,31 @@ def _unreadable(error: Exception) -> Violation:
     return Violation(path=where.rstrip("`").lstrip("."), reason=reason)
 
 
-def _is_ours(job: batch.Job, policy: Policy) -> bool:
-    return job.spec.scheduler_name in ("", *policy.scheduler_names)
+def _is_ours(found: meta.Object, policy: Policy, known: Known) -> bool:
+    """Whether we act on it. What names no scheduler is ours only where nobody else acts; what
+    cannot name one, such as a queue, unless another system acts under a name of ours."""
+    match found:
+        case batch.Job():
+            name = found.spec.scheduler_name
+        case flow.CronJob():
+            name = _scheduler_of(found)
+        case core.Pod():
+            return True  # asked by the rules themselves: pods are everybody's
+        case _:
+            return _acts(policy, known)
+    if not name:
+        return not known.claimed
+    return name in policy.scheduler_names and name not in known.claimed
+
+
+def _acts(policy: Policy, known: Known) -> bool:
+    return known.claimed.isdisjoint(policy.scheduler_names)
+
+
+def _scheduler_of(made: flow.CronJob) -> str:
+    """Of its jobs; what cannot be read names none, and is refused for that."""
+    try:
+        template = msgspec.json.decode(made.spec.job_template.spec, type=_Template | None)
+    except msgspec.DecodeError:
+        return ""
+    return template.scheduler_name if template else ""

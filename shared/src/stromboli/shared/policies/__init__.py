@@ -9,6 +9,6 @@ shut keeps nobody's pods out. The others are for clusters without our webhooks: 
 would speak first and hide what only the door can know, such as a queue that is closed.
 """
 
-from stromboli.shared.policies.manifests import documents, paths
+from stromboli.shared.policies.manifests import SCHEDULER_NAMES, documents, ours, paths
 
-__all__ = ["documents", "paths"]
+__all__ = ["SCHEDULER_NAMES", "documents", "ours", "paths"]

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from stromboli.shared.api import kinds
+from stromboli.shared.api.kinds import Kind
 from stromboli.shared.policies import rules
 
 DIRECTORY = pathlib.Path(__file__).parent
@@ -29,6 +30,12 @@ _KINDS = {
         kinds.COMMANDS,
     )
 }
+_NAMED_AT: dict[Kind[Any], str] = {
+    kinds.JOBS: "?spec.?schedulerName",
+    kinds.CRON_JOBS: "?spec.?jobTemplate.?spec.?schedulerName",
+    kinds.PODS: "?spec.?schedulerName",
+}
+"""Where an object says whose it is."""
 _ONCE = frozenset({kinds.PODS.plural, kinds.POD_GROUPS.plural, kinds.COMMANDS.plural})
 """Judged when they are made: others change them later."""
 
@@ -82,7 +89,7 @@ def _policy(plural: str, scheduler_names: Sequence[str]) -> Document:
         {
             "failurePolicy": "Ignore" if kind == kinds.PODS else "Fail",
             "matchConstraints": {"resourceRules": [_rule(plural, operations)]},
-            "matchConditions": _conditions(plural, scheduler_names),
+            "matchConditions": ours(kind, scheduler_names),
             "variables": variables,
             "validations": [
                 {
@@ -112,19 +119,19 @@ def _queues_that_stay() -> Document:
     )
 
 
-def _conditions(plural: str, scheduler_names: Sequence[str]) -> list[Document]:
-    """Objects of other schedulers are none of our business."""
-    if plural not in (kinds.JOBS.plural, kinds.PODS.plural):
+def ours(kind: Kind[Any], scheduler_names: Sequence[str]) -> list[Document]:
+    """The match conditions under which an object is our business: none where it cannot say whose it
+    is. What names nobody is, except a pod, whose scheduler is Kubernetes' own then."""
+    if kind not in _NAMED_AT:
         return []
-    names = list(scheduler_names) if plural == kinds.PODS.plural else ["", *scheduler_names]
-    default = "default-scheduler" if plural == kinds.PODS.plural else ""
-    return [
-        {
-            "name": "ours",
-            "expression": f"object.?spec.?schedulerName.orValue('{default}') in "
-            f"{json.dumps(names)}",
-        }
-    ]
+    is_pod = kind == kinds.PODS
+    names = json.dumps([*([] if is_pod else [""]), *scheduler_names])
+    nobody = "default-scheduler" if is_pod else ""
+    named = f"{_NAMED_AT[kind]}.orValue('{nobody}') in {names}"
+    expression = f"object.{named}"
+    if not is_pod:  # what was ours must not leave us by naming somebody else
+        expression += f" || (oldObject != null && oldObject.{named})"
+    return [{"name": "ours", "expression": expression}]
 
 
 def _rule(plural: str, operations: list[str]) -> Document:

@@ -254,6 +254,7 @@ JOB_CHANGES: dict[str, tuple[str, Document]] = {
     "scaled": ("", _tasks(task(replicas=5, minAvailable=1), minAvailable=1)),
     "another-priority": ("", job(priorityClassName="high")),
     "another-queue": ("spec.queue", job(queue="child")),
+    "anothers-job": ("spec.schedulerName", job(schedulerName="default-scheduler")),
     "another-number-of-tries": ("spec.maxRetry", job(maxRetry=9)),
     "more-than-there-are": ("spec.minAvailable", job(minAvailable=9)),
     "a-task-more": ("spec.tasks", _tasks(task(), task(name="b"), minAvailable=2)),
@@ -345,6 +346,10 @@ OTHERS: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
         "an-interval": ("", cron("@every 1h30m")),
         "names-and-steps": ("", cron("0 8-18/2 1,15 jan-mar mon")),
         "a-time-zone": ("", cron(timeZone="Europe/Berlin")),
+        "of-another-scheduler": (
+            "",
+            cron("* * * *", jobTemplate={"spec": job(schedulerName="other")["spec"]}),
+        ),
         "no-schedule": ("spec.schedule", cron("")),
         "four-fields": ("spec.schedule", cron("* * * *")),
         "an-unknown-descriptor": ("spec.schedule", cron("@sometimes")),

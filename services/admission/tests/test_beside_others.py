@@ -1,0 +1,134 @@
+"""While another system's lease claims a name of ours: not ready, and in nobody's way.
+
+An API server refuses what it cannot ask us about. So the webhooks go on answering, and let pass
+what is the other's.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from services.admission.tests.test_ways_in import Ways, opened, request
+from stromboli.admission import service
+from stromboli.admission.settings import DoorSettings
+from stromboli.local.bus import EmbeddedBus
+from stromboli.shared import envelope, http, runtime, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.messages import cluster
+from stromboli.testkit import admission_documents, records
+from stromboli.testkit.admission_cases import Case
+
+VOLCANO = cluster.Rival(
+    lease="volcano-system/vc-scheduler",
+    holder="vc-scheduler-7",
+    since="2026-01-01T12:00:00Z",
+    scheduler_name="volcano",
+)
+TEMPLATE = Path(__file__).parents[1] / "chart" / "templates" / "deployment.yaml"
+WRONG_QUEUE = admission_documents.queue("team", capability={"cpu": "-1"})
+
+
+class Cluster:
+    """A served door, and a monitor's hand."""
+
+    def __init__(self, ways: Ways, monitor: bus_port.Writer, health: runtime.Health) -> None:
+        self.ways = ways
+        self._monitor = monitor
+        self.health = health
+
+    async def rivals(self, *found: cluster.Rival) -> None:
+        """Return once the door knows that these act, and no others."""
+        seen = cluster.RivalsSeen(rivals=found)
+        synced = cluster.KindSynced(
+            kind="queues", resource_version="1", state="synced", at=runtime.utc_now()
+        )
+        for key, message in ((cluster.RIVALS_KEY, seen), ("queues", synced)):
+            draft = envelope.Draft(
+                topic=topics.SYNC, key=key, message=message, time=runtime.utc_now()
+            )
+            await self._monitor.append(draft)
+        async with asyncio.timeout(records.DEADLINE_S):
+            while not self._knows(bool(found)):  # noqa: ASYNC110 - it can only be asked
+                await asyncio.sleep(0.01)
+
+    def _knows(self, is_beside: bool) -> bool:
+        facts = self.health.problems
+        return ("rivals" in facts) == is_beside and not {"picture", "sync"} & facts.keys()
+
+    async def ready(self, path: str = "/readyz") -> httpx.Response:
+        transport = httpx.ASGITransport(app=http.health_app(self.health))  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
+            return await client.get(path)
+
+    async def asked(self, kind: Any, document: Any) -> tuple[bool, bool]:
+        """Whether an API server's question is answered with a patch, and with yes."""
+        case = Case(name="", kind=kind, document=document)
+        body = msgspec.json.encode(request(case, document))
+        mutated = await self.ways.door.answer(f"/{kind.plural}/mutate", body)
+        validated = await self.ways.door.answer(f"/{kind.plural}/validate", body)
+        allowed = msgspec.json.decode(validated)["response"]["allowed"]
+        return "patch" in msgspec.json.decode(mutated)["response"], allowed
+
+
+@pytest.fixture
+async def beside(tmp_path: Path) -> AsyncIterator[Cluster]:
+    health = runtime.Health("admission")
+    async with EmbeddedBus(tmp_path / "log.db") as bus, opened(tmp_path) as ways:
+        monitor = await bus.open_writer("monitor", "test")
+        work = service.serve(ways.door, DoorSettings(), bus, health, runtime.utc_now, "test")
+        serving = asyncio.create_task(work)
+        yield Cluster(ways, monitor, health)
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+
+
+def job(scheduler: str, **spec: Any) -> Any:
+    return admission_documents.job(schedulerName=scheduler, **spec)
+
+
+async def test_webhooks_let_pass_what_is_the_others_and_judge_what_is_ours(
+    beside: Cluster,
+) -> None:
+    await beside.rivals(VOLCANO)
+    untouched, judged = (False, True), (True, False)
+    assert await beside.asked(kinds.JOBS, job("volcano", minAvailable=99)) == untouched
+    assert await beside.asked(kinds.JOBS, job("", minAvailable=99)) == untouched
+    assert await beside.asked(kinds.QUEUES, WRONG_QUEUE) == untouched
+    assert await beside.asked(kinds.JOBS, job("stromboli", tasks=[], minAvailable=0)) == judged
+    await beside.rivals()
+    assert await beside.asked(kinds.JOBS, job("", tasks=[], minAvailable=0)) == judged
+    assert await beside.asked(kinds.JOBS, job("volcano", tasks=[], minAvailable=0)) == judged
+    assert await beside.asked(kinds.QUEUES, WRONG_QUEUE) == judged
+
+
+async def test_the_line_stays_and_the_webhooks_keep_their_endpoint(beside: Cluster) -> None:
+    """What people ask says no; what decides about the endpoint is the path in the chart."""
+    found = re.search(r'\$ready := "([^"]+)"', TEMPLATE.read_text(encoding="utf-8"))
+    assert found is not None
+    await beside.rivals(VOLCANO)
+    asked = await beside.ready()
+    line = asked.json()["admission"]["rivals"]
+    assert asked.status_code == 503
+    for said in ("volcano-system/vc-scheduler", "vc-scheduler-7", '"volcano"', "SCHEDULER_NAMES"):
+        assert said in line
+    assert (await beside.ready(found[1])).status_code == 200
+    beside.health.set("API server", "does not answer")
+    assert (await beside.ready(found[1])).status_code == 503
+
+
+async def test_who_hands_something_to_us_is_judged_as_ever(beside: Cluster) -> None:
+    """REST is our own door: what comes by it is meant for us."""
+    await beside.rivals(VOLCANO)
+    answer = await beside.ways.rest.post(
+        "/v1/check", json={"objects": [job("volcano", minAvailable=99)]}
+    )
+    assert answer.status_code == 422
