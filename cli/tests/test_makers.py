@@ -63,12 +63,12 @@ def test_get_shows_the_facts_and_what_was_said_last(house: Any, strom: Any, word
         event = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"e{number}", "namespace": "default"},
+            "metadata": {"name": f"e{9 - number}", "namespace": "default"},
             "involvedObject": {"uid": uid},
             "type": "Warning",
             "reason": "FailedCreate",
             "message": f"reason {number}",
-            "firstTimestamp": f"2026-01-01T12:00:0{number}Z",
+            "firstTimestamp": "2026-01-01T12:00:00Z",
         }
         house.create(kinds.EVENTS, event)
     shown = strom(word, "get", "a").stdout

@@ -109,6 +109,13 @@ def test_an_event_says_how_often_and_of_which_pod_it_was() -> None:
     assert told(job(), [], [repeated])[1:] == [(60, "w-3", "Failed: text (4 times in 30s)")]
 
 
+def test_events_of_one_second_stand_in_the_order_in_which_they_were_written() -> None:
+    later = event("Completed", 9, metadata=meta.ObjectMeta(resource_version="11"))
+    sooner = event("Completing", 9, metadata=meta.ObjectMeta(resource_version="9"))
+    told_of = [what for _, _, what in told(job(), [], [later, sooner])[-2:]]
+    assert [what.partition(":")[0] for what in told_of] == ["Completing", "Completed"]
+
+
 def test_the_phase_is_told_once_though_it_stands_twice() -> None:
     phase = batch.JobCondition(status="Running", last_transition_time=at(6))
     state = batch.JobState(phase="Running", last_transition_time=at(6))

@@ -2,12 +2,15 @@
 since then it would stop for everybody."""
 
 import copy
+from datetime import timedelta
 
 import pytest
 
 from services.controller.tests import test_stray_pods
 from services.controller.tests.world import KINDS, World
+from stromboli.controller.core import items, policies, view
 from stromboli.shared import keys
+from stromboli.shared.api import batch
 from stromboli.testkit import builders
 
 NAMES = sorted(
@@ -54,6 +57,50 @@ def world() -> World:
     made.run()
     made.settle()
     return made
+
+
+@pytest.mark.parametrize("item", [view.Item("cron", "default/c"), view.Item("job", "default/j1")])
+def test_what_we_have_no_rule_for_stops_its_own_object_alone(item: view.Item) -> None:
+    """A clock without a zone cannot be reckoned with."""
+    here = World()
+    here.submit(builders.make_cron("c", "@every 1h"))
+    here.submit(builders.make_job(ttl_seconds_after_finished=3600))
+    here.settle()
+    here.enqueue(here.group_key())
+    for phase in ("Running", "Succeeded"):
+        here.settle()
+        here.run(phase=phase)
+    here.settle()
+    with pytest.raises(items.NotPlannedError) as found:
+        items.plan(here.picture, item, here.now.replace(tzinfo=None))
+    assert found.value.item == item
+    assert items.plan(here.picture, item, here.now) is not None
+
+
+def test_a_back_off_that_doubles_for_ever_ends_at_its_longest() -> None:
+    policy = batch.LifecyclePolicy(backoff="8000000h", max_backoff="8760000h")
+    assert policies.backoff(policy, 10**6) == timedelta(hours=8_760_000)
+
+
+MOST = 2**63 - 1
+
+
+def test_no_number_of_a_spec_is_too_large() -> None:
+    """The API server takes what 64 bits hold; a calendar ends before."""
+    here = World()
+    here.submit(builders.make_cron("c", "@every 1h", starting_deadline_seconds=MOST))
+    here.submit(builders.make_job(ttl_seconds_after_finished=MOST, active_deadline_seconds=MOST))
+    here.settle()
+    here.wait(3600)
+    here.settle()
+    here.enqueue(here.group_key())
+    here.settle()
+    here.run()
+    here.settle()
+    here.run(phase="Succeeded")
+    here.settle()
+    assert here.phase() == "Completed"
+    here.wait(3600)
 
 
 @pytest.mark.parametrize("place", ["annotations", "labels"])

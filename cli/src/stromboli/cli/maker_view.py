@@ -9,6 +9,7 @@ import msgspec
 from stromboli.cli import output
 from stromboli.shared import cron as schedules
 from stromboli.shared.api import flow
+from stromboli.shared.api.meta import ObjectMeta
 
 FLOW_HEADERS = ("NAME", "PHASE", "JOBS", "RUNNING", "COMPLETED", "FAILED", "AGE")
 TEMPLATE_HEADERS = ("NAME", "QUEUE", "TASKS", "PODS", "JOBS", "AGE")
@@ -22,6 +23,7 @@ MOST_EVENTS = 5
 class Event(msgspec.Struct, frozen=True, rename="camel"):
     """What Kubernetes' Events tell of an object."""
 
+    metadata: ObjectMeta = ObjectMeta()
     type: str = ""
     reason: str = ""
     message: str = ""
@@ -162,7 +164,11 @@ def cron_facts(found: flow.CronJob, now: datetime) -> list[str]:
 def event_rows(raws: Iterable[bytes | msgspec.Raw], now: datetime) -> list[tuple[str, ...]]:
     """The last Events under ``EVENT_HEADERS``, oldest first."""
     beginning = datetime.min.replace(tzinfo=UTC)
-    events = sorted(map(_EVENT.decode, raws), key=lambda event: event.at or beginning)
+    # Within a second they stand in the order in which they were written.
+    events = sorted(
+        map(_EVENT.decode, raws),
+        key=lambda event: (event.at or beginning, event.metadata.version),
+    )
     return [
         (event.type, event.reason, output.age(event.at, now), event.message)
         for event in events[-MOST_EVENTS:]

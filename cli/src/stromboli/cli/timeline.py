@@ -55,7 +55,8 @@ class Entry(msgspec.Struct, frozen=True, order=True):
 def entries(job: batch.Job, pods: Sequence[pod_status.Pod], events: Iterable[Event]) -> list[Entry]:
     """All that is known, the earliest first."""
     name = job.metadata.name
-    events = tuple(events)
+    # Events have whole seconds: within one, they stand in the order in which they were written.
+    events = tuple(sorted(events, key=lambda event: event.metadata.version))
     of_pods = [entry for pod in pods for entry in _of_pod(pod, name)]
     told = frozenset(event.reason for event in events if event.involved_object.kind == "Job")
     found = [*_of_job(job, told), *_together(of_pods), *_of_events(events, name)]

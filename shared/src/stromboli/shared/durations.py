@@ -1,10 +1,13 @@
 """Durations as users write them in annotations and arguments: ``90s``, ``5m``, ``1h30m``."""
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from fractions import Fraction
 
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+LONGEST_S = 1000 * 365 * 24 * 3600
+"""A thousand years: a time that far away can still be told, and is never."""
+LONGEST_TEXT = 100
 _SECONDS = {
     "ns": Fraction(1, 10**9),
     "us": Fraction(1, 10**6),
@@ -31,8 +34,15 @@ def duration(text: str) -> timedelta:
             f"{text!r} is not a duration: write numbers with one of the units "
             f"{' '.join(sorted(set(_SECONDS) - {'μs'}))}, such as 90s or 1h30m"
         )
+    if len(rest) > LONGEST_TEXT:
+        raise ValueError(f"{rest[:LONGEST_TEXT]!r}... is longer than any duration that we take")
     seconds = sum(Fraction(number.rstrip(".")) * _SECONDS[unit] for number, unit in parts)
-    try:
-        return timedelta(microseconds=sign * int(seconds * 10**6))
-    except OverflowError:
-        raise ValueError(f"{text!r} is longer than any time we can tell") from None
+    if seconds > LONGEST_S:
+        raise ValueError(f"{text!r} is longer than a thousand years")
+    return timedelta(microseconds=sign * int(seconds * 10**6))
+
+
+def later(at: datetime, seconds: int) -> datetime:
+    """So many seconds after ``at``, or before it; a thousand years if they are more than that:
+    specs may hold any number, and a calendar ends."""
+    return at + timedelta(seconds=max(-LONGEST_S, min(seconds, LONGEST_S)))

@@ -328,8 +328,8 @@ class Controller:
         now, begun = self._clock(), loop.time()
         try:
             plan = items.plan(self._view, item, now)
-        except lifecycle.IllegalMoveError as error:
-            await self._freeze(item, str(error))
+        except (lifecycle.IllegalMoveError, items.NotPlannedError) as error:
+            await self._freeze(item, error)
             return
         took_s = loop.time() - begun
         if item.kind == "queue counts":
@@ -340,7 +340,11 @@ class Controller:
                 await self._carry_out(plan, item, cause)
         if took_s > LONG_PLAN_S:
             await asyncio.sleep(took_s * REST_AFTER_LONG)
-        at = items.due(self._view, item, self._clock())
+        try:
+            at = items.due(self._view, item, self._clock())
+        except items.NotPlannedError as error:
+            await self._freeze(item, error)
+            return
         if at is not None:
             wait_s = (at - self._clock()).total_seconds()
             self._lanes.touch_later(item, min(max(wait_s, SHORTEST_SLEEP_S), LONGEST_SLEEP_S))
@@ -384,13 +388,15 @@ class Controller:
                 await self._hands.carry_out((said,), item.key, cause)
             raise
 
-    async def _freeze(self, item: view.Item, reason: str) -> None:
-        """A job in a state that is no state of ours is left alone, and says so."""
-        _log.warning("job frozen", job=item.key, reason=reason)
-        job = self._view.job(item.key)
+    async def _freeze(self, item: view.Item, error: Exception) -> None:
+        """A job in a state that is no state of ours, or what we have no rule for, is left alone,
+        and a job says so: one object must not stop all others."""
+        _log.error("left alone", kind=item.kind, key=item.key, exc_info=error)
+        job = self._view.job(item.key) if item.kind == "job" else None
         if job is not None:
+            why = f"left alone: {error}"
             said = commands.event_about(
-                kinds.JOBS, job, "Warning", "JobStatusError", f"left alone: {reason}", self._clock()
+                kinds.JOBS, job, "Warning", "JobStatusError", why, self._clock()
             )
             if not self._view.was_said(said):
                 await self._hands.carry_out((said,), item.key, "")

@@ -15,7 +15,7 @@ import msgspec
 
 from stromboli.controller.core import commands, lifecycle, made_jobs, view
 from stromboli.shared import cron as schedules
-from stromboli.shared import keys
+from stromboli.shared import durations, keys
 from stromboli.shared.admission import cron_jobs
 from stromboli.shared.api import batch, flow, kinds
 from stromboli.shared.api.flow import CronJob
@@ -119,7 +119,7 @@ def _due_now(seen: Seen, schedule: schedules.Schedule, now: datetime) -> datetim
     deadline = seen.cron.spec.starting_deadline_seconds
     after = seen.served
     if deadline is not None:
-        after = max(after, now - timedelta(seconds=deadline, microseconds=1))
+        after = max(after, durations.later(now, -deadline) - timedelta(microseconds=1))
     return schedule.last_until(after, now)
 
 

@@ -11,7 +11,7 @@ So a crash between any two commands, and a repetition of any of them, lead to th
 """
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -38,7 +38,7 @@ from stromboli.controller.core import (
     volumes,
     words,
 )
-from stromboli.shared import keys
+from stromboli.shared import durations, keys
 from stromboli.shared.api import batch, core, kinds
 from stromboli.shared.api.batch import Job
 
@@ -108,7 +108,7 @@ def expires_at(job: Job) -> datetime | None:
     ttl, state = job.spec.ttl_seconds_after_finished, job.status.state
     if ttl is None or state.phase not in lifecycle.FINISHED or state.last_transition_time is None:
         return None
-    return state.last_transition_time + timedelta(seconds=ttl)
+    return durations.later(state.last_transition_time, ttl)
 
 
 # Step 2: the phase

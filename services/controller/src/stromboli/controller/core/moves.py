@@ -4,11 +4,12 @@ Times are written with the phase, so that they survive a restart of the controll
 time is up, when pods may be made again, when a policy is due.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
 from stromboli.controller.core import arrays, happenings, lifecycle, policies, restarts, tasks
+from stromboli.shared import durations
 from stromboli.shared.api import batch
 from stromboli.shared.api.batch import Job, JobStatus
 
@@ -81,7 +82,7 @@ def _deadline(job: Job, event: lifecycle.Event, now: datetime) -> datetime | Non
     if event == "RestartJob" and happenings.is_overdue(job, now):
         return None
     if event == "Started" and found is None:
-        return now + timedelta(seconds=limit)
+        return durations.later(now, limit)
     return found
 
 

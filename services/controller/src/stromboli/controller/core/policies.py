@@ -279,7 +279,9 @@ def backoff(policy: LifecyclePolicy, tried: int) -> timedelta:
     """How long pods wait after the policy acted for the ``tried + 1``-th time."""
     first = _length(policy.backoff)
     longest = _length(policy.max_backoff) or LONGEST_BACKOFF
-    return min(first * 2 ** min(tried, _MOST_DOUBLINGS), longest) if first else timedelta()
+    # In seconds: a thousand years doubled often are more than a timedelta holds.
+    wait_s = first.total_seconds() * 2 ** min(tried, _MOST_DOUBLINGS)
+    return timedelta(seconds=min(wait_s, longest.total_seconds()))
 
 
 def _problem(policy: LifecyclePolicy) -> str:
