@@ -1,5 +1,6 @@
 """Links from any page of the repository lead somewhere, also where the repository is shown."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,4 +24,15 @@ def test_links_lead_to_something(page: Path) -> None:
     missing = [
         target for target in targets(page) if not (page.parent / target.partition("#")[0]).exists()
     ]
+    assert missing == []
+
+
+def test_every_room_that_the_architecture_names_is_there() -> None:
+    """By the end of its path, as people say it: ``shared/leases``, ``core/replay.py``."""
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    named = re.findall(r"`([a-z][a-z_]*(?:/[a-z_.]*)+)`", page)
+    assert len(named) > 20
+    tops = [top for top in ROOT.iterdir() if top.is_dir() and not top.name.startswith(".")]
+    there = {f"/{path.relative_to(ROOT)}/" for top in tops for path in (top, *top.rglob("*"))}
+    missing = [name for name in named if not any(f"/{name.strip('/')}/" in path for path in there)]
     assert missing == []
