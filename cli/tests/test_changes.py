@@ -22,6 +22,7 @@ def test_a_wish_is_a_command_for_each_job(
 ) -> None:
     for name in ("a", "b"):
         strom("job", "run", name)
+        house.set_status(name, "Aborted" if command == "resume" else "Running")
     asked = strom("job", command, "a", "b")
     assert (asked.exit_code, asked.stderr) == (0, "")
     assert asked.stdout == (f"job.batch.volcano.sh/a {said}\njob.batch.volcano.sh/b {said}\n")
@@ -29,6 +30,38 @@ def test_a_wish_is_a_command_for_each_job(
     assert [one.action for one in made] == [action, action]
     targets = [one.target and (one.target.name, one.target.uid) for one in made]
     assert targets == [(name, house.job(name).metadata.uid) for name in ("a", "b")]
+
+
+@pytest.mark.parametrize(
+    ("command", "phase", "why"),
+    [
+        ("suspend", "Failed", "it is Failed, so there is nothing to stop"),
+        ("suspend", "Aborted", "it is Aborted, so there is nothing to stop"),
+        ("resume", "Running", "it is Running, and only a suspended job is resumed"),
+        ("resume", "Completed", "it is Completed, and only a suspended job is resumed"),
+        ("restart", "Completed", "it is Completed, so there is nothing to restart"),
+    ],
+)
+def test_a_wish_that_would_do_nothing_is_refused(
+    house: Any, strom: Any, command: str, phase: str, why: str
+) -> None:
+    strom("job", "run", "a")
+    house.set_status("a", phase)
+    refused = strom("job", command, "a")
+    assert refused.exit_code == 1
+    assert refused.stderr.splitlines()[0] == f"strom: job default/a: {why}"
+    assert house.all(kinds.COMMANDS) == []
+
+
+def test_trouble_with_one_job_keeps_no_other_from_it(strom: Any) -> None:
+    for name in ("a", "b"):
+        strom("job", "run", name)
+    asked = strom("job", "suspend", "a", "absent", "b")
+    assert asked.exit_code == 1
+    assert [line.split()[0] for line in asked.stdout.splitlines()] == [
+        "job.batch.volcano.sh/a", "job.batch.volcano.sh/b",
+    ]  # fmt: skip
+    assert asked.stderr.startswith("strom: job default/absent: there is none of this name\n")
 
 
 def test_a_wish_for_a_job_that_is_absent_says_so(strom: Any) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from stromboli.cli import job_exec, log_lines
 
 FAKE = """#!/bin/sh
+if [ "$1" = config ]; then echo ours; exit; fi
 printf '%s\\n' "$@" > kubectl.called
 exit 7
 """
@@ -40,17 +41,31 @@ def test_lines_come_by_pod_in_order_and_say_whose_they_are(strom: Any) -> None:
 def test_only_what_is_chosen_is_shown(strom: Any) -> None:
     plain = strom("job", "logs", "a", "--index", "10", "--no-prefix", "--tail", "1")
     assert plain.stdout == "ten two\n"
-    assert strom("job", "logs", "a", "--task", "other").stderr == (
-        "No pod has started yet; wait for one with --follow.\n"
+    assert strom("job", "logs", "a", "--index", "7").stderr == (
+        "No pod with the number 7 has started yet; "
+        "wait with --follow, or see why: strom explain a -n default.\n"
     )
     assert strom("job", "logs", "absent").exit_code == 1
+
+
+@pytest.mark.usefixtures("job")
+@pytest.mark.parametrize("call", [("logs",), ("logs", "-f")], ids=["read", "follow"])
+def test_a_task_that_is_none_is_said_at_once(strom: Any, call: tuple[str, ...]) -> None:
+    """Followed, it would be waited for until the job has ended."""
+    refused = strom("job", *call, "a", "--task", "other")
+    assert refused.exit_code == 1
+    assert refused.stderr == (
+        "strom: job default/a: there is no task 'other'; there are default0\n"
+        "next: see its tasks: strom job view a -n default\n"
+    )
 
 
 @pytest.mark.usefixtures("job")
 def test_a_log_that_cannot_be_read_is_said_after_the_others(strom: Any) -> None:
     refused = strom("job", "logs", "a", "--container", "none")
     assert refused.exit_code == 1
-    assert refused.stderr.startswith("strom: pod default/a-w-2: ")
+    assert refused.stderr.startswith("strom: pod default/a-w-2: no container 'none'; ")
+    assert refused.stderr.endswith("next: see what became of it: strom job describe a -n default\n")
 
 
 @pytest.mark.usefixtures("job")
@@ -70,7 +85,9 @@ def test_following_shows_each_line_once_and_ends_with_the_job(house: Any, strom:
 def test_following_a_job_that_never_started_a_pod_ends_with_it(house: Any, strom: Any) -> None:
     strom("job", "run", "a")
     house.set_status("a", "Aborted")
-    assert (strom("job", "logs", "a", "-f").exit_code) == 0
+    followed = strom("job", "logs", "a", "-f")
+    assert (followed.exit_code, followed.stdout) == (0, "")
+    assert strom("job", "logs", "a").stderr == "No pod has started; the job has ended.\n"
 
 
 @given(st.lists(st.binary(max_size=5), max_size=10))
@@ -101,6 +118,22 @@ def test_exec_calls_kubectl_with_the_pod_and_ends_as_it_does(
     none = strom("job", "exec", "a", "--index", "10")
     assert none.exit_code == 1
     assert none.stderr.startswith("strom: job default/a: no such pod of it runs\n")
+
+
+def test_exec_where_kubectl_knows_no_cluster_says_so(
+    strom: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own words would be about a port of this machine."""
+    fake = Path("bin/kubectl")
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\ntest "$1" = config || touch kubectl.called\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent.absolute()}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    refused = strom("job", "exec", "a", "--", "true")
+    assert refused.exit_code == 1
+    assert "kubectl knows no cluster\nnext: set KUBECONFIG" in refused.stderr
+    assert not Path("kubectl.called").exists()
 
 
 def test_exec_without_kubectl_says_what_is_needed(

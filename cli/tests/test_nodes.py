@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from stromboli.cli import node_picture, node_svg, node_text
+from stromboli.shared.api import kinds
 from stromboli.shared.messages import node_topology as topology
 from stromboli.testkit import builders
 
@@ -194,3 +195,14 @@ def test_more_pods_than_letters_are_drawn_all_the_same() -> None:
     assert drawn.holders[-1].letter == node_picture.MANY
     assert text(drawn)
     assert elements(drawn)
+
+
+def test_a_node_without_an_agent_is_not_said_to_be_absent(house: Any, strom: Any) -> None:
+    house.create(kinds.NODES, {"metadata": {"name": "silent"}})
+    refused = strom("node", "view", "silent")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("strom: node silent: no agent has told what it has\nnext: run")
+    absent = strom("node", "view", "none")
+    assert absent.stderr == (
+        "strom: node none: there is none of this name\nnext: see what there is: strom top nodes\n"
+    )

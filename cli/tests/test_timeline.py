@@ -63,6 +63,7 @@ def test_phases_pods_and_events_stand_in_the_order_of_time() -> None:
                 "state": {
                     "terminated": {
                         "exitCode": 137,
+                        "startedAt": at(7).isoformat(),
                         "reason": "OOMKilled",
                         "finishedAt": at(19).isoformat(),
                     }
@@ -79,9 +80,30 @@ def test_phases_pods_and_events_stand_in_the_order_of_time() -> None:
         (4, "w-0", "bound to n1"),
         (5, "w-0", "runs"),
         (6, "job", "Running"),
+        (7, "w-0", "runs"),
         (19, "w-0", "ended with 137 (OOMKilled)"),
         (20, "job", "Failed (Why: it did)"),
     ]
+
+
+def test_what_happens_within_one_second_stands_in_the_order_of_causes() -> None:
+    """Events, which have whole seconds only, as they were written."""
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(0).isoformat()}
+    events = [
+        event(reason, 0, metadata=meta.ObjectMeta(resource_version=version))
+        for reason, version in (("Failed", "12"), ("Running", "9"), ("Pending", "7"))
+    ]
+    found = told(job(), [pod(0, 0.4, conditions=[scheduled])], events)
+    assert [what.partition(":")[0] for _, _, what in found] == [
+        "submitted by ada", "made", "bound to n1", "Pending", "Running", "Failed",
+    ]  # fmt: skip
+
+
+def test_a_pod_that_never_began_says_why() -> None:
+    refused = pod(
+        0, 1, phase="Failed", reason="NotSupported", message="no way", startTime=at(2).isoformat()
+    )
+    assert told(job(), [refused], [])[-1] == (2, "w-0", "failed (NotSupported: no way)")
 
 
 def test_what_happens_to_many_pods_at_once_is_one_line() -> None:

@@ -409,3 +409,18 @@ def test_ages_say_what_is_unknown_or_in_the_future() -> None:
     assert tables.age(NOW - timedelta(days=3, hours=2), NOW) == "3d2h"
     assert tables.age(NOW - timedelta(days=800), NOW) == "2y70d"
     assert tables.age(NOW - timedelta(days=5000), NOW) == "13y"
+
+
+def test_help_is_a_command_too(program: Program) -> None:
+    """Of the program, of a group and of a command."""
+    for words, usage in (
+        ((), "Usage: vcctl [OPTIONS] COMMAND"),
+        (("job",), "Usage: vcctl job [OPTIONS] COMMAND"),
+        (("job", "run"), "Usage: vcctl job run [OPTIONS]"),
+    ):
+        code, said = program("vcctl", "help", *words)
+        assert (code, said.partition("\n")[0].startswith(usage)) == (0, True)
+    assert program("vcctl", "help", "nope") == (
+        255,
+        "Failed to help: help: unknown command 'nope'\n",
+    )

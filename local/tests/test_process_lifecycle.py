@@ -234,6 +234,15 @@ def test_a_pod_that_can_never_run_here_fails_and_says_why() -> None:
     assert (story.status["phase"], story.status["reason"]) == ("Failed", "NotSupported")
 
 
+def test_of_a_pod_that_is_refused_before_it_began_nothing_is_told_but_why() -> None:
+    """Of a container that is still being created kubectl would say so for ever."""
+    life = Life(pod(), BEGIN)
+    life.handle(Unable("NotSupported", "no command"), BEGIN)
+    told = status.of(life, "127.1.1.1", (), (), BEGIN)
+    assert (told["phase"], told["reason"]) == ("Failed", "NotSupported")
+    assert "containerStatuses" not in told
+
+
 def test_a_failing_liveness_probe_restarts_the_container() -> None:
     probe = {**EXEC, "initialDelaySeconds": 2, "periodSeconds": 4, "failureThreshold": 2}
     story = Story(pod({"name": "main", "livenessProbe": probe}, restartPolicy="OnFailure"))

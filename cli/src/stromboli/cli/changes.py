@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from stromboli.cli import options, output
+from stromboli.cli.errors import CommandError
+from stromboli.client.phases import ENDS, phase_of
 from stromboli.shared.api import kinds
 
 
@@ -71,6 +73,34 @@ def _command(
     names: Sequence[str], namespace: str, server: str | None, action: str, done: str
 ) -> None:
     with options.client(server) as client:
-        for name in names:
+
+        def ask(name: str) -> str:
+            phase = phase_of(client.decode(kinds.JOBS, client.job(namespace, name)))
+            if action in idle(phase):
+                why, next_step = _IDLE[action]
+                raise CommandError(f"job {namespace}/{name}", f"it is {phase}{why}", next_step)
             client.command_job(namespace, name, action)
-            output.show_lines([f"{output.title(kinds.JOBS, name)} {done}"])
+            return f"{output.title(kinds.JOBS, name)} {done}"
+
+        options.for_each(names, ask)
+
+
+def idle(phase: str) -> frozenset[str]:
+    """The actions that do nothing to a job in this phase: it has ended, has been stopped already,
+    or has nothing to resume. Pure."""
+    if phase in ENDS - {"Aborted"}:
+        return frozenset(_IDLE)
+    if phase in ("Aborting", "Aborted"):
+        return frozenset({"AbortJob"})
+    return frozenset({"ResumeJob"})
+
+
+_IDLE = {
+    "AbortJob": (", so there is nothing to stop", "see what became of it: strom job list"),
+    "ResumeJob": (
+        ", and only a suspended job is resumed",
+        "one that has ended is submitted again; one that runs is suspended first",
+    ),
+    "RestartJob": (", so there is nothing to restart", "submit it again"),
+}
+"""Action -> what to say of a job to which it would do nothing, and what to do."""

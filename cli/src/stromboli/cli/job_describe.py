@@ -26,9 +26,8 @@ def describe(
     output.show_table(job_view.TASK_HEADERS, job_view.task_rows(job))
     if raws:
         output.show_lines([""])
-        output.show_table(
-            job_view.POD_HEADERS, job_view.pod_rows([kinds.PODS.decode(raw) for raw in raws], now)
-        )
+        rows = job_view.pod_rows([kinds.PODS.decode(raw) for raw in raws], now)
+        output.show_table(*output.filled(job_view.POD_HEADERS, rows))
     output.show_lines(job_view.waits(explanation))
     found = timeline.entries(job, [pod_status.decode(raw) for raw in raws], events)
     if found:

@@ -4,6 +4,7 @@ Our server does not relay it: it would then be the server's account, not the cal
 commands in everybody's pods.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import typer
 
 from stromboli.cli import log_lines, options, pod_status, run
 from stromboli.cli.errors import CommandError
+from stromboli.shared.api import kinds
 
 KUBECTL = "kubectl"
 
@@ -37,21 +39,36 @@ def exec_in(
             "a command in a pod needs kubectl and your own rights, and there is no kubectl here",
             "install kubectl, with a kubeconfig for the cluster",
         )
+    if not _knows_a_cluster(program):
+        raise CommandError(
+            f"job {namespace}/{name}",
+            "a command in a pod needs kubectl and your own rights, and kubectl knows no cluster",
+            "set KUBECONFIG; without a cluster (strom up) run what the pod runs on this machine",
+        )
     with options.client(server) as client:
-        client.job(namespace, name)
+        job = client.decode(kinds.JOBS, client.job(namespace, name))
         pods = [pod_status.decode(raw) for raw in client.pods(namespace, name)]
     running = [pod for pod in pods if pod.status.phase == "Running"]
     found = log_lines.sources(log_lines.chosen(running, task, index), name, container)
     if not found:
         raise CommandError(
             f"job {namespace}/{name}",
-            "no such pod of it runs",
+            log_lines.unknown_task(job, task) or "no such pod of it runs",
             f"see what there is: strom pod list -n {namespace} --job {name}",
         )
     words = arguments(
         found[0], namespace, run.command_of(ctx) or ("sh",), is_terminal=sys.stdin.isatty()
     )
     raise typer.Exit(subprocess.run([program, *words], check=False).returncode)
+
+
+def _knows_a_cluster(kubectl: str) -> bool:
+    """A kubeconfig, or the account of the pod that we are in."""
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return True
+    words = [kubectl, "config", "view", "--output", "jsonpath={.clusters[*].name}"]
+    asked = subprocess.run(words, check=False, capture_output=True, text=True)
+    return asked.returncode != 0 or bool(asked.stdout.strip())
 
 
 def arguments(

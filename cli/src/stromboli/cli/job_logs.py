@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stromboli.cli import log_lines, options, output, pod_status
-from stromboli.cli.errors import CommandError, NotFoundError
+from stromboli.cli.errors import CommandError, NotFoundError, UnreachableError
 from stromboli.client import calls, phases
 from stromboli.shared.api import kinds
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_STREAMS = 64
 """Streams followed at once, each a connection here and one from the server to a node."""
+READING = "read the log of "
+"""So begins what the server says of a log; the pod that follows is named anyway."""
 LOOK_EVERY_S = 1.0
 """How soon pods that start later are taken in."""
 
@@ -45,7 +47,13 @@ def logs(
 ) -> None:
     """Show what the pods of a job wrote, all of them or those of --task and --index."""
     with options.client(server) as client:
-        client.job(namespace, name)
+        job = client.decode(kinds.JOBS, client.job(namespace, name))
+        if problem := log_lines.unknown_task(job, task):
+            raise CommandError(
+                f"job {namespace}/{name}",
+                problem,
+                f"see its tasks: strom job view {name} -n {namespace}",
+            )
 
         def look() -> list[log_lines.Source]:
             try:
@@ -55,13 +63,22 @@ def logs(
             wanted = log_lines.chosen(pods, task, index)
             return log_lines.sources(wanted, name, container)
 
-        reader = _Reader(client, namespace, tail, previous=previous, follow=follow, prefix=prefix)
+        why = f"see why: strom explain {name} -n {namespace}"
+
+        reader = _Reader(
+            client, namespace, name, tail, previous=previous, follow=follow, prefix=prefix
+        )
         if not follow:
             found = look()
             if not found:
-                output.show_note("No pod has started yet; wait for one with --follow.")
+                which = "No pod" if index is None else f"No pod with the number {index}"
+                is_over = phases.phase_of(job) in phases.ENDS
+                more = "; the job has ended" if is_over else f" yet; wait with --follow, or {why}"
+                output.show_note(f"{which} has started{more}.")
             reader.read(found)
             return
+        if not look():
+            output.show_note(f"No pod has started yet; waiting for one. To {why}.")
         reader.follow(look, lambda: _has_ended(client, namespace, name))
 
 
@@ -72,6 +89,7 @@ class _Reader:
         self,
         client: "Client",
         namespace: str,
+        job: str,
         tail: int | None,
         *,
         previous: bool,
@@ -80,6 +98,7 @@ class _Reader:
     ) -> None:
         self._client = client
         self._namespace = namespace
+        self._job = job
         self._tail = tail
         self._previous = previous
         self._follow = follow
@@ -171,8 +190,14 @@ class _Reader:
                     yield from lines.feed(chunk[passed:])
         except NotFoundError:
             return  # it went meanwhile
-        except CommandError as error:
+        except UnreachableError as error:
             self._troubles.setdefault(source.label, error)
+            return
+        except CommandError as error:
+            why = error.why.partition(": ")[2] if error.why.startswith(READING) else error.why
+            next_step = f"see what became of it: strom job describe {self._job}"
+            trouble = CommandError(error.what, why, f"{next_step} -n {self._namespace}")
+            self._troubles.setdefault(source.label, trouble)
             return
         self._troubles.pop(source.label, None)
         self._seen_bytes.setdefault(key, 0)

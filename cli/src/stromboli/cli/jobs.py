@@ -112,6 +112,9 @@ def delete(
 ) -> None:
     """Delete jobs and all that is their own."""
     with options.client(server) as client:
-        for name in names:
+
+        def remove(name: str) -> str:
             client.delete_job(namespace, name)
-            output.show_lines([f"{output.title(kinds.JOBS, name)} deleted"])
+            return f"{output.title(kinds.JOBS, name)} deleted"
+
+        options.for_each(names, remove)

@@ -7,6 +7,7 @@ import msgspec
 
 from stromboli.cli import pod_status
 from stromboli.shared import keys
+from stromboli.shared.api import batch
 
 COLOURS = (
     "cyan",
@@ -81,6 +82,14 @@ def chosen(
 ) -> list[pod_status.Pod]:
     """The pods of this task and index."""
     return [pod for pod in pods if task in (None, task_of(pod)) and index in (None, index_of(pod))]
+
+
+def unknown_task(job: batch.Job, task: str | None) -> str:
+    """What is wrong with a task that the job has not; empty if nothing is."""
+    names = [each.name for each in job.spec.tasks]
+    if task is None or task in names:
+        return ""
+    return f"there is no task {task!r}; there are {', '.join(names)}"
 
 
 def short_name(pod: pod_status.Pod, job: str) -> str:

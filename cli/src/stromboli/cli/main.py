@@ -58,18 +58,18 @@ class Root(options.Group):
                 **extra,
             )
         except CommandError as error:
-            _tell(error.lines())
+            output.show_trouble(error.lines())
             code = error.exit_code
         except typer.TyperException as error:
-            _tell(_usage_lines(error))
+            output.show_trouble(_usage_lines(error))
             code = error.exit_code
         except typer.Abort:
-            _tell(["strom: stopped"])
+            output.show_trouble(["strom: stopped"])
             code = 1
         except Exception as error:
             if os.environ.get(TRACEBACK):
                 raise
-            _tell(
+            output.show_trouble(
                 [
                     f"strom: this is a bug in strom: {type(error).__name__}: {error}",
                     f"next: report it with what this shows: {TRACEBACK}=1 strom ...",
@@ -215,9 +215,3 @@ def _usage_lines(error: typer.TyperException) -> list[str]:
     if context and isinstance(context.command, TyperGroup) and message.startswith("No such option"):
         return [what, f"next: options stand behind the command; see {path} --help"]
     return [what, f"next: see what it takes: {path} --help"]
-
-
-def _tell(lines: Sequence[str]) -> None:
-    """On stderr, the first line in red where there are colours."""
-    for number, line in enumerate(lines):
-        typer.secho(line, err=True, fg=None if number else "red")

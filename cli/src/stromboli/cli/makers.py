@@ -80,9 +80,12 @@ def _app(maker: Maker, text: str) -> typer.Typer:
         server: options.Server = None,
     ) -> None:
         with options.client(server) as client:
-            for name in names:
+
+            def remove(name: str) -> str:
                 client.send(calls.delete_maker(maker.kind, namespace, name))
-                output.show_lines([f"{output.title(maker.kind, name)} deleted"])
+                return f"{output.title(maker.kind, name)} deleted"
+
+            options.for_each(names, remove)
 
     return app
 

@@ -8,6 +8,8 @@ import msgspec
 import typer
 
 from stromboli.cli import node_picture, options, output
+from stromboli.cli.errors import CommandError, NotFoundError
+from stromboli.shared.api import kinds
 
 app = typer.Typer(cls=options.Group, help="See what nodes really have, and who has it.")
 NARROWEST = 100
@@ -47,7 +49,17 @@ def view(
     thread: of the pod that holds it alone.
     """
     with options.client(server) as client:
-        seen = client.node_topology(node)
+        try:
+            seen = client.node_topology(node)
+        except NotFoundError:
+            if all(kinds.metadata_of(raw).name != node for raw in client.nodes()):
+                there = "see what there is: strom top nodes"
+                raise CommandError(f"node {node}", "there is none of this name", there) from None
+            raise CommandError(
+                f"node {node}",
+                "no agent has told what it has",
+                "run the agent on it: docs/node-agent.md",
+            ) from None
     if output_format in (Drawing.JSON, Drawing.YAML):
         output.show_document(output.Shape(output_format.value), msgspec.to_builtins(seen))
         return

@@ -3,7 +3,7 @@
 import contextvars
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from stromboli.cli import output, selectors, words
 from stromboli.cli import server as server_address
-from stromboli.cli.errors import CommandError
+from stromboli.cli.errors import CommandError, UnreachableError
 from stromboli.shared import units
 from stromboli.shared.api import kinds
 
@@ -166,6 +166,22 @@ def client(flag: str | None) -> "Client":
 
     token_file, ca_file = CREDENTIALS.get()
     return Client(server_address.address(flag, os.environ, Path.cwd()), token_file, ca_file)
+
+
+def for_each(names: Sequence[str], work: Callable[[str], str]) -> None:
+    """Do something for every name and show what it says. Trouble with one keeps none of the others
+    from it: it is told, and the exit code is 1. Raises UnreachableError."""
+    has_failed = False
+    for name in names:
+        try:
+            output.show_lines([work(name)])
+        except UnreachableError:
+            raise
+        except CommandError as error:
+            output.show_trouble(error.lines())
+            has_failed = True
+    if has_failed:
+        raise typer.Exit(1)
 
 
 def selector(text: str) -> selectors.Selector:

@@ -74,6 +74,12 @@ def show_note(line: str) -> None:
     typer.echo(line, err=True)
 
 
+def show_trouble(lines: Sequence[str]) -> None:
+    """What went wrong, on stderr, the first line in red where there are colours."""
+    for number, line in enumerate(lines):
+        typer.secho(line, err=True, fg=None if number else "red")
+
+
 def show_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table: Rich's on a terminal, plain elsewhere."""
     if sys.stdout.isatty():

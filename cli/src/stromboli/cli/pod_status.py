@@ -19,6 +19,8 @@ class Ended(Part, frozen=True, kw_only=True):
     exit_code: int = 0
     signal: int = 0
     reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
     finished_at: datetime | None = None
 
 
@@ -58,6 +60,7 @@ class Status(Part, frozen=True, kw_only=True):
 
     phase: str = ""
     reason: str = ""
+    message: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
     start_time: datetime | None = None
     conditions: tuple[Condition, ...] = ()

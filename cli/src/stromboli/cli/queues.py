@@ -108,9 +108,12 @@ def delete(
 ) -> None:
     """Delete queues."""
     with options.client(server) as client:
-        for name in names:
+
+        def remove(name: str) -> str:
             client.delete_queue(name)
-            output.show_lines([f"{output.title(kinds.QUEUES, name)} deleted"])
+            return f"{output.title(kinds.QUEUES, name)} deleted"
+
+        options.for_each(names, remove)
 
 
 def row(queue: scheduling.Queue, counts: Counts) -> tuple[str, ...]:

@@ -44,12 +44,18 @@ class Event(Part, frozen=True, kw_only=True):
         return self.event_time or last if self.count <= 1 else last or self.event_time
 
 
-class Entry(msgspec.Struct, frozen=True, order=True):
-    """One thing that happened. ``who``: the job, a pod by its short name, or pods in number."""
+class Entry(msgspec.Struct, frozen=True):
+    """One thing that happened. ``who``: the job, a pod by its short name, or pods in number.
+    ``rank`` orders what happened within one second, which is all that Kubernetes keeps."""
 
     at: datetime
     who: str
     what: str
+    rank: int = 0
+
+
+SUBMITTED, MADE, BOUND, RUNS, ENDED, TOLD = range(6)
+"""What comes before what within one second; Events stand as they were written."""
 
 
 def entries(job: batch.Job, pods: Sequence[pod_status.Pod], events: Iterable[Event]) -> list[Entry]:
@@ -60,7 +66,7 @@ def entries(job: batch.Job, pods: Sequence[pod_status.Pod], events: Iterable[Eve
     of_pods = [entry for pod in pods for entry in _of_pod(pod, name)]
     told = frozenset(event.reason for event in events if event.involved_object.kind == "Job")
     found = [*_of_job(job, told), *_together(of_pods), *_of_events(events, name)]
-    return sorted(found, key=lambda entry: entry.at)
+    return sorted(found, key=lambda entry: (entry.at.replace(microsecond=0), entry.rank, entry.at))
 
 
 def rows(found: Sequence[Entry]) -> list[tuple[str, ...]]:
@@ -82,37 +88,47 @@ def _of_job(job: batch.Job, told_otherwise: frozenset[str]) -> Iterator[Entry]:
     created = job.metadata.creation_timestamp
     user = job.metadata.annotation(keys.USER)
     if created is not None:
-        yield Entry(created, "job", "submitted" + (f" by {user}" if user else ""))
+        yield Entry(created, "job", "submitted" + (f" by {user}" if user else ""), SUBMITTED)
     for condition in job.status.conditions:
         if condition.last_transition_time and condition.status not in told_otherwise:
-            yield Entry(condition.last_transition_time, "job", condition.status)
+            yield Entry(condition.last_transition_time, "job", condition.status, TOLD)
     state = job.status.state
     told = {(one.status, one.last_transition_time) for one in job.status.conditions}
     is_told = (state.phase, state.last_transition_time) in told or state.phase in told_otherwise
     if state.last_transition_time and not is_told:
         why = ": ".join(filter(None, (state.reason, state.message)))
         text = state.phase + (f" ({why})" if why else "")
-        yield Entry(state.last_transition_time, "job", text)
+        yield Entry(state.last_transition_time, "job", text, TOLD)
 
 
 def _of_pod(pod: pod_status.Pod, job: str) -> Iterator[Entry]:
     who = log_lines.short_name(pod, job)
     if pod.metadata.creation_timestamp is not None:
-        yield Entry(pod.metadata.creation_timestamp, who, "made")
+        yield Entry(pod.metadata.creation_timestamp, who, "made", MADE)
     for condition in pod.status.conditions:
         at = condition.last_transition_time
         if condition.type == "PodScheduled" and condition.status == "True" and at is not None:
-            yield Entry(at, who, f"bound to {pod.spec.node_name}")
+            yield Entry(at, who, f"bound to {pod.spec.node_name}", BOUND)
     for one in pod.status.container_statuses:
         for state in (one.last_state, one.state):
-            if state.running and state.running.started_at:
-                yield Entry(state.running.started_at, who, "runs")
-            if state.terminated and state.terminated.finished_at:
-                ended = state.terminated
-                reason = f" ({ended.reason})" if ended.reason else ""
-                yield Entry(
-                    state.terminated.finished_at, who, f"ended with {ended.exit_code}{reason}"
-                )
+            began = state.running or state.terminated
+            if began and began.started_at:
+                yield Entry(began.started_at, who, "runs", RUNS)
+            ended = state.terminated
+            if ended and ended.finished_at:
+                why = ": ".join(filter(None, (ended.reason, ended.message.strip())))
+                text = f"ended with {ended.exit_code}" + (f" ({why})" if why else "")
+                yield Entry(ended.finished_at, who, text, ENDED)
+    yield from _of_failed(pod, who)
+
+
+def _of_failed(pod: pod_status.Pod, who: str) -> Iterator[Entry]:
+    """Why a pod failed, where no container says so: the node refused it, or lost it."""
+    times = [one.last_transition_time for one in pod.status.conditions]
+    known = [at for at in (pod.status.start_time, *times) if at is not None]
+    if pod.status.phase == "Failed" and pod.status.reason and known:
+        why = ": ".join(filter(None, (pod.status.reason, pod.status.message)))
+        yield Entry(max(known), who, f"failed ({why})", ENDED)
 
 
 def _together(found: Iterable[Entry]) -> Iterator[Entry]:
@@ -121,12 +137,12 @@ def _together(found: Iterable[Entry]) -> Iterator[Entry]:
         groups.setdefault((entry.at.replace(microsecond=0), entry.what), []).append(entry)
     for (_, what), members in groups.items():
         names = list(dict.fromkeys(entry.who for entry in members))
-        at = min(entry.at for entry in members)
+        at, rank = min(entry.at for entry in members), members[0].rank
         if len(names) <= NAMES_SHOWN:
-            yield Entry(at, ", ".join(names), what)
+            yield Entry(at, ", ".join(names), what, rank)
         else:
             listed = ", ".join(names[: NAMES_SHOWN - 1])
-            yield Entry(at, f"{listed} and {len(names) - NAMES_SHOWN + 1} more", what)
+            yield Entry(at, f"{listed} and {len(names) - NAMES_SHOWN + 1} more", what, rank)
 
 
 def _of_events(events: Iterable[Event], job: str) -> Iterator[Entry]:
@@ -138,4 +154,9 @@ def _of_events(events: Iterable[Event], job: str) -> Iterator[Entry]:
         often = ""
         if event.count > 1 and event.first_timestamp is not None:
             often = f" ({event.count} times in {output.age(event.first_timestamp, event.at)})"
-        yield Entry(event.at, who, f"{event.reason}: {event.message.strip()}{often}")
+        yield Entry(
+            event.at,
+            who,
+            f"{event.reason}: {event.message.strip()}{often}",
+            TOLD + event.metadata.version,
+        )

@@ -100,9 +100,10 @@ _KINDS: Mapping[type[meta.Object], Kind[Any]] = {
 
 def _named(documents: Sequence[Document]) -> str:
     """One object by kind and name, several together."""
-    if len(documents) != 1 or not isinstance(metadata := documents[0].get("metadata"), dict):
+    metadata = documents[0].get("metadata") if len(documents) == 1 else None
+    if not isinstance(metadata, Mapping) or not metadata.get("name"):
         return "manifests"
-    name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
+    name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
     return f"{str(documents[0].get('kind', 'object')).lower()} {name}"
 
 

@@ -5,9 +5,10 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from stromboli.cli import output, pods
 from stromboli.cli.errors import CommandError
@@ -75,6 +76,24 @@ def version() -> None:
             f"Go OS/Arch: {sys.platform}/{platform.machine()}",
         ]
     )
+
+
+@app.command("help", context_settings=shell.CONTEXT)
+def help_of(
+    ctx: typer.Context,
+    words: Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...")] = None,
+) -> None:
+    """Help about any command."""
+    context: Any = ctx.parent
+    for word in words or ():
+        command = context.command
+        found = command.get_command(context, word) if isinstance(command, TyperGroup) else None
+        if found is None:
+            raise CommandError(
+                "help", f"unknown command {' '.join(words or ())!r}", "see: vcctl help"
+            )
+        context = typer.Context(found, info_name=word, parent=context)
+    output.show_lines([context.command.get_help(context)])
 
 
 def vcctl() -> None:

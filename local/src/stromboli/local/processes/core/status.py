@@ -30,10 +30,13 @@ def of(
         "podIP": address,
         "podIPs": [{"ip": address}],
         "conditions": _conditions(life, unheeded, before, now),
-        "containerStatuses": [_container(life, each) for each in spec.containers],
     }
-    if spec.init_containers:
-        written["initContainerStatuses"] = [_container(life, each) for each in spec.init_containers]
+    if not life.is_over or any(_was_started(run) for run in life.runs.values()):
+        # Of a pod that never began there is nothing to tell but why, as kubelets have it.
+        written["containerStatuses"] = [_container(life, each) for each in spec.containers]
+        if spec.init_containers:
+            inits = [_container(life, each) for each in spec.init_containers]
+            written["initContainerStatuses"] = inits
     if life.reason:
         written |= {"reason": life.reason, "message": life.message}
     return written
