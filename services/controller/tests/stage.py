@@ -35,6 +35,7 @@ class Stage:
         self, bus: bus_port.Bus, cluster: cluster_port.Cluster, disorder: int | None = None
     ) -> None:
         self.bus = bus
+        self.replaced_monitor: bus_port.Writer | None = None
         self.cluster = cluster
         self.disorder = disorder
         self.ahead = timedelta(0)
@@ -262,6 +263,7 @@ async def set_up(folder: Path, disorder: int | None) -> AsyncIterator[Stage]:
     the controller reads late, twice and out of order, and calls fail."""
     async with EmbeddedBus(folder / "log.db") as bus, EmbeddedCluster(folder / "c.db") as cluster:
         stage = Stage(bus, cluster, disorder)
+        stage.replaced_monitor = await bus.open_writer("monitor", "replaced")
         async with asyncio.TaskGroup() as tasks:
             helpers = [tasks.create_task(stage.relay()), tasks.create_task(stage.follow())]
             try:

@@ -14,7 +14,9 @@ from services.controller.tests.stage import Stage
 from stromboli.shared import envelope, keys, runtime, topics
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.messages import batch, log, scheduling
+from stromboli.testkit import breaking
 from stromboli.testkit.builders import (
+    gone,
     make_command,
     make_job,
     make_node,
@@ -416,3 +418,20 @@ async def test_a_replaced_scheduler_is_not_obeyed_by_a_controller_that_was_away(
     answered = stage.all_told(topics.OUTCOMES, scheduling.DecisionAnswered)
     assert zombie.id not in {answer.decision for answer in answered}
     assert (await stage.group("default/j2")).status.phase == "Pending"
+
+
+async def test_a_replaced_monitor_is_not_believed_after_the_log_was_away(stage: Stage) -> None:
+    """It wakes up while the controller cannot read, and says that a job is gone."""
+    assert stage.replaced_monitor is not None
+    breaking_bus = breaking.BreakingBus(stage.bus)
+    stage.bus = breaking_bus
+    async with stage.controller():
+        await enqueued(stage)
+        one, two = await stage.pods(2)
+        async with breaking_bus.cut(folds=1):
+            await stage.replaced_monitor.append(gone(await stage.job(J, "Pending")))
+        await stage.answer(await stage.place(await stage.group(J), [one, two]))
+        for pod in (one, two):
+            await stage.report(pod, "Running")
+        await stage.job(J, "Running")
+    assert stage.all_told(topics.BATCH_EVENTS, batch.JobDeleted) == []
