@@ -43,6 +43,8 @@ RAW_CONCURRENCY = 64
 """As the controller's: an API server on two cores is busy with 32."""
 ROUND_WITHIN_S = 600.0
 """A machine that is busy with other work takes a hundred times as long as an idle one."""
+QUIET_S = 2.0
+"""A round begins when for so long nobody has asked the API server for anything that counts."""
 RAW = Path(__file__).with_name("end_to_end.json")
 Requests = collections.Counter[tuple[str, str]]
 
@@ -140,13 +142,18 @@ class Client:
                         return
 
     async def gone(self, path: str, selector: str) -> None:
-        """Delete a collection and wait until no pod is left."""
+        """Delete a collection and wait until no pod is left, and nobody has anything left to do
+        about it: the garbage collector goes on for seconds, and a round would pay for the last."""
         parameters = {"labelSelector": selector, "propagationPolicy": "Background"}
         async with self.http.delete(path, params=parameters) as answer:
             answer.raise_for_status()
         async with asyncio.timeout(ROUND_WITHIN_S):
             while (await self.pods())["items"]:  # noqa: ASYNC110 - asks another process
                 await asyncio.sleep(0.2)
+            before, after = collections.Counter(), await self.requests()
+            while before != after:
+                await asyncio.sleep(QUIET_S)
+                before, after = after, await self.requests()
 
 
 def cpu_s(system: real_system.RealSystem) -> dict[str, float]:

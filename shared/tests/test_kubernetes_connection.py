@@ -104,6 +104,30 @@ async def test_a_write_is_never_repeated(tmp_path: pathlib.Path) -> None:
     assert [method for method, _, _ in script.asked] == ["POST", "DELETE"]
 
 
+async def test_a_lease_waits_for_no_other_request(tmp_path: pathlib.Path) -> None:
+    """Else a service that has much to write would lose it for that, and all it knows with it."""
+    answered = asyncio.Event()
+    waiting = asyncio.Semaphore(0)
+
+    async def slow_but_for_leases(request: web.Request) -> web.StreamResponse:
+        if "/leases" not in request.path:
+            waiting.release()
+            await answered.wait()
+        return web.Response(text="{}")
+
+    async with connected(tmp_path, slow_but_for_leases) as cluster, asyncio.TaskGroup() as group:
+        for _ in range(2 * KubernetesSettings().concurrency):
+            group.create_task(cluster.create(kinds.PODS, "default", b"{}"))
+        for _ in range(KubernetesSettings().concurrency):
+            await waiting.acquire()
+        assert await cluster.get(kinds.LEASES, "default", "l") == b"{}"
+        assert await cluster.create(kinds.LEASES, "default", b"{}") == b"{}"
+        patched = await cluster.patch(kinds.LEASES, "default", "l", b"{}", patch_type="merge")
+        assert patched == b"{}"
+        assert waiting.locked()  # nobody else got through meanwhile
+        answered.set()
+
+
 async def test_a_server_that_is_not_there_is_unavailable(tmp_path: pathlib.Path) -> None:
     async with serving(Script((200, ""))) as address:
         pass

@@ -46,14 +46,14 @@ TICK_S = 1.0
 SHORTEST_SLEEP_S = 0.5
 LONGEST_SLEEP_S = 60.0
 """A timer is looked at again after this at the latest, should the wall clock be set anew."""
-CALM_S = 0.1
+CALM_S = 0.25
 """What users look at (counts, PodGroups' conditions) is written this long after it changed: such
 writes come together, and do not compete with the pods' own way to their nodes."""
 CALM = frozenset({"podgroup", "flow", "template", "cron"})
 """Items that are looked at so long after a change."""
-COUNTS_CALM_S = 0.5
+COUNTS_CALM_S = 1.0
 COUNTS = frozenset({"queue counts", "hyper nodes", "discovery"})
-"""A queue's numbers change with every pod in it: two writes a second show that it lives. Nodes join
+"""A queue's numbers change with every pod in it: a write a second shows that it lives. Nodes join
 many at a time, and one look at the network covers them all."""
 NETWORK_LOOK_S = 5.0
 """How often the file of the network is read: it changes when a machine room does."""

@@ -10,6 +10,7 @@ begin at any of these images, as long as one is kept. Off the short path: it rea
 other reader does.
 """
 
+import asyncio
 import contextlib
 import functools
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ from stromboli.shared.messages import cluster
 
 IMAGE_EVERY = timedelta(days=1)
 """What is kept for two weeks then reaches back thirteen days at least."""
+PAUSE_S = 0.25
+"""Between looks: nobody waits for the history, and what came meanwhile is written at once."""
 KEPT = "$kept"
 """Key of the records that say how far."""
 WANTED = topics.PICTURES
@@ -85,6 +88,7 @@ class History:
                     await self._append([_draft(KEPT, kept, self._clock())])
                     if self._is_due(kept):
                         return
+                    await asyncio.sleep(PAUSE_S)
 
     async def _append(self, drafts: list[envelope.Draft]) -> int:
         """Where the first of them stands."""

@@ -1,7 +1,9 @@
 """Drafts of one kind on their way to the log, in order.
 
-What comes is appended at once; what comes meanwhile goes out together afterwards. One append is
-under way at a time, so that a repeated one cannot overtake another.
+What comes is appended at once; what comes meanwhile goes out together afterwards. While much comes,
+it goes out at ticks that all kinds have in common: an append is a round trip for the log and for
+everyone who reads it, however little it carries. One append is under way at a time, so that a
+repeated one cannot overtake another.
 """
 
 import asyncio
@@ -16,6 +18,9 @@ MOST_AT_ONCE = 1000
 """Drafts in one append: some megabytes."""
 MOST_WAITING = 5000
 """Drafts held while the log is away; then reading the cluster waits, which it can."""
+TICK_S = 0.05
+FEW, FEW_PER_S = 20, 200.0
+"""So many at once, and so many a second later on, are few and wait for nothing: one job's pods."""
 
 _appends = telemetry.meter.create_counter(
     "stromboli.monitor.records", description="Snapshots and tombstones acknowledged by the log"
@@ -24,6 +29,21 @@ _appends = telemetry.meter.create_counter(
 
 class LogLostError(Exception):
     """The log ends before what it has acknowledged: what we know of it is void. Begin again."""
+
+
+class Flow:
+    """How much comes, as a bucket that runs empty: a crowd is what exceeds ``FEW`` at once and
+    ``FEW_PER_S`` a second. It ends at most a tick after its last one. O(1)."""
+
+    def __init__(self) -> None:
+        self._left = float(FEW)
+        self._at = 0.0
+
+    def is_crowd(self, count: int, now: float) -> bool:
+        """Whether these, by a clock that only goes forward, are part of one."""
+        left = min(self._left + (now - self._at) * FEW_PER_S, FEW) - count
+        self._left, self._at = max(left, -TICK_S * FEW_PER_S), now
+        return left < 0
 
 
 class Outbox:
@@ -59,12 +79,15 @@ class Outbox:
 
     async def run(self) -> None:
         """Append for ever. Raises LogLostError, and permanent errors."""
+        loop, flow = asyncio.get_running_loop(), Flow()
         while True:
             await self._filled.wait()
             self._filled.clear()
             while self._waiting:
                 count = min(len(self._waiting), MOST_AT_ONCE)
                 await self._append([self._waiting.popleft() for _ in range(count)])
+                if flow.is_crowd(count, loop.time()):
+                    await asyncio.sleep(TICK_S - loop.time() % TICK_S)
 
     async def _append(self, drafts: list[envelope.Draft]) -> None:
         call = functools.partial(self._writer.append, *drafts)

@@ -18,6 +18,8 @@ from stromboli.shared.bus import port
 from stromboli.shared.messages import cluster
 
 OWN: tuple[topics.Topic, ...] = (*topics.SNAPSHOTS.values(), topics.TOPOLOGY, topics.SYNC)
+PAUSE_S = 0.1
+"""Between looks at what we say ourselves: seldom does anything hang on it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -68,6 +70,7 @@ class OwnLog:
             async with self._moved:
                 self._move(batch)
                 self._moved.notify_all()
+            await asyncio.sleep(PAUSE_S)
 
     async def reached(self, topic: topics.Topic, position: int) -> None:
         """Return when everything before ``position`` of a topic has been looked at."""

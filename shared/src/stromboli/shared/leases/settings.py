@@ -19,13 +19,13 @@ class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the Leases of monitor and controller are. Empty: where the pod is, else ``default``."""
     name: str = "stromboli"
     """What they are called: ``<name>-<cell>-<service>``."""
-    lasts_s: int = 6
+    lasts_s: int = 15
     """How long a lease lasts that nobody renews: a standby takes over in so many seconds after its
     holder has died. In whole seconds, as Kubernetes has it."""
-    acts_s: float = 4.0
+    acts_s: float = 10.0
     """How long its holder acts after its last renewal: less, so that clocks which run apart by half
     and a request under way do no harm."""
-    look_every_s: float = 1.0
+    look_every_s: float = 2.0
     """How often it is renewed, or looked at by a standby: one small request."""
 
     @property

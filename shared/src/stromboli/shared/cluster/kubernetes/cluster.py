@@ -20,6 +20,8 @@ from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
 _JSON = "application/json"
 _PATCH = {"json": "application/json-patch+json", "merge": "application/merge-patch+json"}
 _ENCODER = msgspec.json.Encoder()
+_AT_ONCE: frozenset[port.AnyKind] = frozenset({kinds.LEASES})
+"""What waits for none of our own requests: a lease that is renewed late is lost."""
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 _EVENT_TYPES: frozenset[str] = frozenset(get_args(EventType))
@@ -60,7 +62,8 @@ class KubernetesCluster:
     async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
         """One object."""
         what = _what("get", kind, namespace, name)
-        return await self._connection.read(kind.path(namespace, name), what)
+        at_once = kind in _AT_ONCE
+        return await self._connection.read(kind.path(namespace, name), what, at_once=at_once)
 
     async def list(
         self, kind: port.AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
@@ -123,7 +126,9 @@ class KubernetesCluster:
     async def create(self, kind: port.AnyKind, namespace: str, body: bytes) -> bytes:
         """Create an object; ``body`` has apiVersion and kind."""
         what = _what("create", kind, namespace)
-        return await self._connection.write("POST", kind.path(namespace), what, body, _JSON)
+        return await self._connection.write(
+            "POST", kind.path(namespace), what, body, _JSON, at_once=kind in _AT_ONCE
+        )
 
     async def patch(
         self,
@@ -138,7 +143,9 @@ class KubernetesCluster:
         """Change an object."""
         what = _what("patch", kind, namespace, name)
         path = kind.path(namespace, name, subresource)
-        return await self._connection.write("PATCH", path, what, patch, _PATCH[patch_type])
+        return await self._connection.write(
+            "PATCH", path, what, patch, _PATCH[patch_type], at_once=kind in _AT_ONCE
+        )
 
     async def delete(
         self,

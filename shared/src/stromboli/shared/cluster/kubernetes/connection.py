@@ -27,6 +27,8 @@ PROBE_TIMEOUT_S = 2.0
 """A server that needs longer to say that it is well is not."""
 BUFFER_BYTES = 1 << 20
 """Read ahead of a stream: objects are tens of KB, so few wake-ups carry many events."""
+LARGE_BYTES = 1 << 18
+"""A body above this goes out as a file, which aiohttp sends in pieces."""
 _DEAD_PEER = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 """Seconds, seconds and number of keepalive probes: a silent watch whose peer vanished without a
 word is noticed after 25 s instead of two hours. The names are absent on some systems."""
@@ -74,21 +76,32 @@ class Connection:
             self._session = None
             await asyncio.sleep(0)  # aborted transports let go of their sockets in the next round
 
-    async def read(self, path: str, what: str, query: Query | None = None) -> bytes:
-        """GET, tried up to ``READ_TRIES`` times. Raises OutsideError."""
+    async def read(
+        self, path: str, what: str, query: Query | None = None, *, at_once: bool = False
+    ) -> bytes:
+        """GET, tried up to ``READ_TRIES`` times; ``at_once``: however many requests are under way.
+        Raises OutsideError."""
         pauses = runtime.Backoff(self._spread)
         for _ in range(READ_TRIES - 1):
             try:
-                return await self._call("GET", path, what, query)
+                return await self._call("GET", path, what, query, at_once=at_once)
             except errors.TransientError as error:
                 await asyncio.sleep(pauses.next_s(error.retry_after_s))
-        return await self._call("GET", path, what, query)
+        return await self._call("GET", path, what, query, at_once=at_once)
 
     async def write(
-        self, method: str, path: str, what: str, body: bytes, content_type: str
+        self,
+        method: str,
+        path: str,
+        what: str,
+        body: bytes,
+        content_type: str,
+        *,
+        at_once: bool = False,
     ) -> bytes:
-        """One try. Raises OutsideError; after UnavailableError the write may have happened."""
-        return await self._call(method, path, what, None, body, content_type)
+        """One try, as with ``read``. Raises OutsideError; after UnavailableError the write may have
+        happened."""
+        return await self._call(method, path, what, None, body, content_type, at_once=at_once)
 
     async def answers(self, path: str) -> bool:
         """Whether the server answers well, now and soon. A refusal is an answer too."""
@@ -130,12 +143,15 @@ class Connection:
         query: Query | None = None,
         body: bytes | None = None,
         content_type: str = "",
+        *,
+        at_once: bool,
     ) -> bytes:
         headers = {"Content-Type": content_type} if content_type else {}
-        async with self._places:
+        async with contextlib.nullcontext() if at_once else self._places:
             for is_last in (False, True):
-                # As a file: aiohttp sends that in pieces, and warns of large bytes.
-                options = {"timeout": self._patience, "data": body and io.BytesIO(body)}
+                whole = body is None or len(body) <= LARGE_BYTES
+                data = body if whole else io.BytesIO(body or b"")
+                options = {"timeout": self._patience, "data": data}
                 opened = self._request(method, path, what, query, headers, **options)
                 async with opened as response:
                     if response.status == 401 and not is_last:

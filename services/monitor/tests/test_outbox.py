@@ -1,0 +1,85 @@
+"""Drafts on their way to the log: in order, and no more round trips than a reader notices."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+from stromboli.monitor import outbox
+from stromboli.shared import envelope, runtime, topics
+from stromboli.shared.bus import port
+from stromboli.shared.messages import cluster as messages
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def draft(number: int) -> envelope.Draft:
+    message = messages.Unreadable(uid=str(number), resource_version="1", reason="r")
+    return envelope.Draft(topic=topics.PODS, key=f"ns/pod-{number}", message=message, time=NOW)
+
+
+class Log:
+    """Takes everything at once, as an idle broker nearly does."""
+
+    epoch = 0
+
+    def __init__(self) -> None:
+        self.appends: list[tuple[str, ...]] = []
+
+    async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
+        begin = sum(map(len, self.appends))
+        self.appends.append(tuple(it.key for it in drafts))
+        return tuple(port.Appended(begin + place, it.key) for place, it in enumerate(drafts))
+
+    async def close(self) -> None: ...
+
+
+@contextlib.asynccontextmanager
+async def running() -> AsyncIterator[tuple[outbox.Outbox, Log]]:
+    log = Log()
+    box = outbox.Outbox(log, runtime.Health("monitor"), 0)
+    task = asyncio.create_task(box.run())
+    try:
+        yield box, log
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def test_a_crowd_is_what_exceeds_few_at_once_or_a_second() -> None:
+    """Half as many a second for a minute are none; twice as many are, and it ends with them."""
+    calm, crowded = outbox.Flow(), outbox.Flow()
+    step_s = 1 / outbox.FEW_PER_S
+    assert not any(calm.is_crowd(1, place * 2 * step_s) for place in range(6000))
+    told = [crowded.is_crowd(2, place * step_s) for place in range(6000)]
+    assert not any(told[: outbox.FEW // 2])
+    assert all(told[outbox.FEW :])
+    assert not crowded.is_crowd(1, 6000 * step_s + 2 * outbox.TICK_S)
+    assert not outbox.Flow().is_crowd(outbox.FEW, 0.0)
+    assert outbox.Flow().is_crowd(outbox.FEW + 1, 0.0)
+
+
+async def test_what_comes_alone_is_appended_at_once() -> None:
+    """One after another: none of them waits for a tick."""
+    async with running() as (box, log):
+        for number in range(outbox.FEW):
+            box.put(draft(number))
+            assert await box.settled() == number + 1
+            assert len(log.appends) == number + 1
+
+
+async def test_a_stream_goes_out_in_order_and_at_ticks() -> None:
+    """A stream of single drafts takes as many appends as there were ticks, not one for each."""
+    loop = asyncio.get_running_loop()
+    async with running() as (box, log):
+        began, put = loop.time(), 0
+        while loop.time() < began + 6 * outbox.TICK_S:
+            box.put(draft(put))
+            put += 1
+            await asyncio.sleep(0)
+        await box.settled()
+        ticks = (loop.time() - began) / outbox.TICK_S + 1
+        assert len(log.appends) <= outbox.FEW + 1 + ticks
+        assert put > 2 * len(log.appends)  # else there was nothing to take together
+        told = [key for append in log.appends for key in append]
+        assert told == [draft(number).key for number in range(put)]
