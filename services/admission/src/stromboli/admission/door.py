@@ -135,7 +135,7 @@ class Door:
             try:
                 user = await self._user(request.user_info.username)
             except errors.OutsideError as error:
-                return _not_now(request.uid, error)
+                return self._not_now(request, kind, error)
             with telemetry.span("admit", kind=kind.kind) as traceparent:
                 document = request.object or {}
                 additions = self._completed(
@@ -151,11 +151,18 @@ class Door:
             if kind == kinds.JOBS and request.operation == "CREATE":
                 found += await self._absent(request.namespace, document, (), self.claimed)
         except errors.OutsideError as error:
-            return _not_now(request.uid, error)
+            return self._not_now(request, kind, error)
         self._record(
-            kind, document, request.operation, request.user_info.username, "webhook", found
+            kind.kind, document, request.operation, request.user_info.username, "webhook", found
         )
         return wire.answer(request.uid, found)
+
+    def _not_now(self, request: wire.Request, kind: Kind[Any], error: errors.OutsideError) -> bytes:
+        refusal = Violation(path="", reason=str(error), expected="try again in a moment")
+        document = request.object or request.old_object or {}
+        user = request.user_info.username
+        self._record(kind.kind, document, request.operation, user, "webhook", (refusal,))
+        return wire.answer(request.uid, (refusal,), code=503)
 
     async def _user(self, name: str) -> str:
         """Who submits an object that an API server asks about. What we write ourselves has our own
@@ -187,16 +194,15 @@ class Door:
                 with contextlib.suppress(errors.ConflictError):  # somebody was faster: begin anew
                     return await self._submitted(documents, asker, only_new, request)
             return await self._submitted(documents, asker, only_new, request)
+        except (incoming.RefusedError, asking.MissingRightsError) as error:
+            if not request.reviews:  # refused before anything was judged
+                for each, found in incoming.each_refused(documents, error.violations):
+                    kind = str(each.get("kind"))
+                    self._record(kind, each, "CREATE", asker.name, way, found)
+            raise
         finally:
-            for submission, found in request.reviews.values():
-                self._record(
-                    submission.kind,
-                    submission.document,
-                    submission.operation,
-                    asker.name,
-                    way,
-                    found,
-                )
+            for it, found in request.reviews.values():
+                self._record(it.kind.kind, it.document, it.operation, asker.name, way, found)
 
     async def _submitted(
         self,
@@ -239,7 +245,7 @@ class Door:
         """Delete a queue that may go. Raises RefusedError, OutsideError."""
         document = msgspec.json.decode(await self._cluster.get(kinds.QUEUES, "", name))
         found = await self._violations(kinds.QUEUES, "DELETE", document, None, {})
-        self._record(kinds.QUEUES, document, "DELETE", user, "rest", found)
+        self._record(kinds.QUEUES.kind, document, "DELETE", user, "rest", found)
         if found:
             raise incoming.RefusedError(found)
         await self._cluster.delete(kinds.QUEUES, "", name)
@@ -452,29 +458,21 @@ class Door:
 
     def _record(
         self,
-        kind: Kind[Any],
+        kind: str,
         document: Document,
         operation: review.Operation,
         user: str,
         way: Way,
         found: tuple[Violation, ...],
     ) -> None:
-        _reviews.add(1, {"kind": kind.kind, "way": way, "allowed": not found})
-        message = reviews.record(kind.kind, document, operation, user, way, found)
-        draft = envelope.Draft(
-            topic=topics.REVIEWS,
-            key=message.object or kind.kind,
-            message=message,
-            time=self._clock(),
-        )
+        message = reviews.record(kind, document, operation, user, way, found)
+        _reviews.add(1, {"kind": message.kind, "way": way, "allowed": not found})
+        key = message.object or message.kind
+        now = self._clock()
+        draft = envelope.Draft(topic=topics.REVIEWS, key=key, message=message, time=now)
         try:
             self.reviewed.put_nowait(draft)
         except asyncio.QueueFull:
             telemetry.log.warning(
                 "review not recorded: too many wait for the log", object=draft.key
             )
-
-
-def _not_now(uid: str, error: errors.OutsideError) -> bytes:
-    refusal = Violation(path="", reason=str(error), expected="try again in a moment")
-    return wire.answer(uid, (refusal,), code=503)

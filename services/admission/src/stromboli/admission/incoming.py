@@ -1,7 +1,7 @@
 """Objects on their way in: their names, the rights they need, and what is said if they stay out."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -130,6 +130,21 @@ def raise_if_any(refused: list[tuple[Violation, ...]]) -> None:
     """``refused``: what is wrong with each object. Raises RefusedError."""
     if violations := _placed(refused):
         raise RefusedError(violations)
+
+
+def each_refused(
+    documents: Sequence[Document], violations: Sequence[Violation]
+) -> Iterator[tuple[Document, tuple[Violation, ...]]]:
+    """The objects that a whole request's violations are about, each with its own."""
+    if len(documents) == 1:
+        yield documents[0], tuple(violations)
+        return
+    of_each: dict[str, list[Violation]] = {}
+    for violation in violations:
+        of_each.setdefault(violation.path.partition(".")[0], []).append(violation)
+    for index, document in enumerate(documents):
+        if found := of_each.get(f"objects[{index}]"):
+            yield document, tuple(found)
 
 
 def _placed(refused: list[tuple[Violation, ...]]) -> tuple[Violation, ...]:

@@ -55,8 +55,9 @@ def routes(
 
         async def work() -> tuple[int, bytes]:
             target = kinds.metadata_of(await cluster.get(kinds.JOBS, namespace, name))
-            body = msgspec.json.encode(command_of(name, namespace, target.uid, action))
-            return 202, await cluster.create(kinds.COMMANDS, namespace, body)
+            wish = command_of(name, namespace, target.uid, action)
+            (made,) = await door.submit([wish], request.user, only_new=True)
+            return 202, bytes(made.object)
 
         status, body = await (
             door.once.answer(once.scoped(key, request.user), asked, work) if key else work()

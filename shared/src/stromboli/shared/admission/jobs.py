@@ -4,6 +4,7 @@ All violations come at once, each with its path. Deviations: the length of pod n
 with the highest replica index that will exist, not with the task's position.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -187,11 +188,14 @@ def _of_counts(task: batch.TaskSpec, path: str) -> Iterator[Violation]:
     if partition is None:
         return
     at = f"{path}.partitionPolicy"
-    if partition.total_partitions <= 0 or partition.partition_size <= 0:
-        yield Violation(
-            path=at, reason="no partitions", expected="totalPartitions, partitionSize > 0"
-        )
-    elif task.replicas != partition.total_partitions * partition.partition_size:
+    wanted = {
+        "totalPartitions": partition.total_partitions,
+        "partitionSize": partition.partition_size,
+    }
+    for name, count in wanted.items():
+        if count <= 0:
+            yield Violation(path=f"{at}.{name}", reason=f"{count}", expected="1 or more")
+    if min(wanted.values()) > 0 and task.replicas != math.prod(wanted.values()):
         yield Violation(
             path=f"{path}.replicas",
             reason=f"{task.replicas} replicas do not make "

@@ -202,6 +202,13 @@ def _of_place(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violatio
                 expected=f"create it first: strom queue create {parent}",
             )
             return
+        if _lies_below(parent, name, queues):
+            yield Violation(
+                path="spec.parent",
+                reason=f"queue {parent!r} lies below {name!r} itself",
+                expected="a queue that does not",
+            )
+            return
         if _depth(parent, queues, max_depth) + 1 > max_depth:
             yield Violation(
                 path="spec.parent",
@@ -223,6 +230,17 @@ def _becomes_parent(parent: Queue, queues: Queues, *, without: str) -> Iterator[
             reason=f"queue {parent.metadata.name!r} has {pods} pods of its own",
             expected="a parent without pods: let them finish, or choose another queue",
         )
+
+
+def _lies_below(name: str, above: str, queues: Queues) -> bool:
+    """Whether ``above`` is among the ancestors of ``name``; it need not be in ``queues``."""
+    seen: set[str] = set()
+    while name in queues and name not in seen:
+        seen.add(name)
+        name = queues[name].spec.parent
+        if name == above:
+            return True
+    return False
 
 
 def _depth(name: str, queues: Queues, limit: int) -> int:

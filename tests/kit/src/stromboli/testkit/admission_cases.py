@@ -15,6 +15,7 @@ from stromboli.shared import keys
 from stromboli.shared.admission.review import Operation
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
+from stromboli.testkit import admission_changes
 from stromboli.testkit.admission_documents import (
     Document,
     command,
@@ -99,6 +100,13 @@ JOBS_RIGHT: dict[str, Document] = {
         task(name="a"), task(name="b", dependsOn={"name": ["a"]})
     ),
     "whole-partitions": _tasks(task(replicas=4, minAvailable=4, partitionPolicy=PARTITIONS)),
+    "one-event-for-the-job-and-for-a-task": _tasks(
+        task(policies=[{**ABORT, "event": "PodFailed"}]),
+        policies=[{**RESTART, "event": "PodFailed"}],
+    ),
+    "an-event-that-one-policy-names-twice": job(
+        policies=[{**ABORT, "event": "PodFailed", "events": ["PodFailed", "PodEvicted"]}]
+    ),
     "whole-cpus-for-numa": _tasks(task(topologyPolicy="restricted")),
     "a-tier-by-number": job(networkTopology={"mode": "hard", "highestTierAllowed": 1}),
 }
@@ -243,6 +251,14 @@ JOBS_WRONG_AROUND: dict[str, tuple[str, Document]] = {
         "spec.tasks[0].template.spec.containers[0].image",
         _tasks(task(template={"spec": {"containers": [{"name": "c", "image": " "}]}})),
     ),
+    "no-partitions": (
+        "spec.tasks[0].partitionPolicy.partitionSize",
+        _tasks(task(partitionPolicy={"totalPartitions": 2, "partitionSize": 0})),
+    ),
+    "a-volume-without-a-path": (
+        "spec.volumes[0].mountPath",
+        job(volumes=[{"mountPath": "", "volumeClaimName": "data"}]),
+    ),
     "a-claim-that-has-no-name": (
         "spec.volumes[0].volumeClaimName",
         job(volumes=[{"mountPath": "/d", "volumeClaimName": "A_b"}]),
@@ -250,16 +266,6 @@ JOBS_WRONG_AROUND: dict[str, tuple[str, Document]] = {
     "mpi-without-its-master": ("spec.plugins.mpi", job(plugins={"mpi": [], "svc": []})),
 }
 """Refused by what is around the job, or by what CEL cannot say."""
-JOB_CHANGES: dict[str, tuple[str, Document]] = {
-    "scaled": ("", _tasks(task(replicas=5, minAvailable=1), minAvailable=1)),
-    "another-priority": ("", job(priorityClassName="high")),
-    "another-queue": ("spec.queue", job(queue="child")),
-    "anothers-job": ("spec.schedulerName", job(schedulerName="default-scheduler")),
-    "another-number-of-tries": ("spec.maxRetry", job(maxRetry=9)),
-    "more-than-there-are": ("spec.minAvailable", job(minAvailable=9)),
-    "a-task-more": ("spec.tasks", _tasks(task(), task(name="b"), minAvailable=2)),
-}
-
 QUEUES_RIGHT: dict[str, Document] = {
     "plain": queue("team"),
     "with-amounts": queue(
@@ -339,6 +345,7 @@ OTHERS: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
         "in-order": ("", flow(a=[], b=["a"])),
         "empty": ("", flow()),
         "an-unknown-target": ("spec.flows[0].dependsOn.targets[0]", flow(a=["b"])),
+        "waiting-for-itself": ("spec.flows", flow(a=["a"])),
     },
     kinds.CRON_JOBS: {
         "every-five-minutes": ("", cron()),
@@ -406,6 +413,7 @@ OTHERS_AROUND: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
         ),
     },
     kinds.CRON_JOBS: {
+        "a-bad-name": ("metadata.name", cron(name="a_b")),
         "a-minute-that-is-none": ("spec.schedule", cron("60 * * * *")),
         "a-time-zone-that-nobody-has": ("spec.timeZone", cron(timeZone="Mars/Base")),
     },
@@ -424,7 +432,7 @@ def cases() -> Iterator[Case]:
             yield Case(name=name, kind=kind, document=document, refused=path)
         for name, (path, document) in around.items():
             yield Case(name=name, kind=kind, document=document, refused=path, in_cel=False)
-    for name, (path, document) in JOB_CHANGES.items():
+    for name, (path, document) in admission_changes.JOB_CHANGES.items():
         yield Case(
             name=f"changed-to-{name}",
             kind=kinds.JOBS,
@@ -433,6 +441,20 @@ def cases() -> Iterator[Case]:
             refused=path,
             operation="UPDATE",
         )
+    for in_cel, changes in (
+        (True, admission_changes.CHANGES),
+        (False, admission_changes.CHANGES_AROUND),
+    ):
+        for name, (path, kind, before, document) in changes.items():
+            yield Case(
+                name=f"changed-{name}",
+                kind=kind,
+                document=document,
+                before=before,
+                refused=path,
+                operation="UPDATE",
+                in_cel=in_cel,
+            )
     yield Case(
         name="the-roots-resources",
         kind=kinds.QUEUES,

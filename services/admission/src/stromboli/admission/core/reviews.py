@@ -7,6 +7,7 @@ import msgspec
 from stromboli.shared.admission import patch
 from stromboli.shared.admission.patch import Document
 from stromboli.shared.admission.review import Operation
+from stromboli.shared.api import kinds
 from stromboli.shared.messages.admission import Reviewed, Violation, Way
 
 MOST_TOLD = 1_000
@@ -16,6 +17,9 @@ MOST_KEPT = 100
 LONGEST_TEXT = 1_000
 """Characters of a path, a reason, an expectation, or a name, which may quote an object's own."""
 _CUT = " ..."
+UNKNOWN = "Unknown"
+"""Whatever else somebody writes there: kinds are also the labels of a metric."""
+_KINDS = frozenset(kind.kind for kind in kinds.BY_NAME.values())
 
 
 def told(found: Sequence[Violation], most: int = MOST_TOLD) -> tuple[Violation, ...]:
@@ -40,10 +44,10 @@ def record(
     found: Sequence[Violation],
 ) -> Reviewed:
     """The record of a review, however strange the object. Its ``object`` is empty if it has no
-    name."""
+    name, its ``kind`` ``Unknown`` if we have no such kind."""
     names = (_cut(patch.text_of(document, part)) for part in ("namespace", "name"))
     return Reviewed(
-        kind=kind,
+        kind=kind if kind in _KINDS else UNKNOWN,
         object="/".join(filter(None, names)),
         operation=operation,
         user=_cut(user),

@@ -1,0 +1,112 @@
+"""Changes of objects, for the cases of admission: what is refused ("" passes), before, after.
+
+What stands under a name of ``admission_cases.WORLD`` is before as it is there.
+"""
+
+from typing import Any
+
+from stromboli.shared.api import kinds
+from stromboli.shared.api.kinds import Kind
+from stromboli.testkit.admission_documents import (
+    Document,
+    cron,
+    flow,
+    hyper_node,
+    job,
+    member,
+    queue,
+    task,
+)
+
+
+def _tasks(*tasks: Document, **spec: Any) -> Document:
+    return job(tasks=list(tasks), **{"minAvailable": 0, **spec})
+
+
+JOB_CHANGES: dict[str, tuple[str, Document]] = {
+    "scaled": ("", _tasks(task(replicas=5, minAvailable=1), minAvailable=1)),
+    "another-priority": ("", job(priorityClassName="high")),
+    "another-queue": ("spec.queue", job(queue="child")),
+    "anothers-job": ("spec.schedulerName", job(schedulerName="default-scheduler")),
+    "another-number-of-tries": ("spec.maxRetry", job(maxRetry=9)),
+    "more-than-there-are": ("spec.minAvailable", job(minAvailable=9)),
+    "a-task-more": ("spec.tasks", _tasks(task(), task(name="b"), minAvailable=2)),
+    "a-task-of-more-at-least-than-at-all": (
+        "spec.tasks[0].minAvailable",
+        _tasks(task(minAvailable=3), minAvailable=2),
+    ),
+    "other-plugins": ("spec.plugins", job(plugins={"env": []})),
+    "another-time-to-live": ("spec.ttlSecondsAfterFinished", job(ttlSecondsAfterFinished=1)),
+    "other-policies": (
+        "spec.policies",
+        job(policies=[{"action": "AbortJob", "event": "PodFailed"}]),
+    ),
+}
+"""Of the plain job."""
+CHANGES: dict[str, tuple[str, Kind[Any], Document, Document]] = {
+    "a-job-in-a-closed-queue": (
+        "",
+        kinds.JOBS,
+        job(queue="closed"),
+        job(queue="closed", priorityClassName="high"),
+    ),
+    "to-another-weight": (
+        "",
+        kinds.QUEUES,
+        queue("level5", parent="level4"),
+        queue("level5", parent="level4", weight=2),
+    ),
+    "to-a-negative-capability": (
+        "spec.capability.cpu",
+        kinds.QUEUES,
+        queue("level5", parent="level4"),
+        queue("level5", parent="level4", capability={"cpu": "-1"}),
+    ),
+    "to-another-schedule": ("", kinds.CRON_JOBS, cron(), cron("@daily")),
+    "to-no-schedule": ("spec.schedule", kinds.CRON_JOBS, cron(), cron("* * * *")),
+    "to-another-order": ("", kinds.JOB_FLOWS, flow(a=[], b=["a"]), flow(a=[], b=[])),
+    "to-an-unknown-target": (
+        "spec.flows[1].dependsOn.targets[0]",
+        kinds.JOB_FLOWS,
+        flow(a=[], b=["a"]),
+        flow(a=[], b=["c"]),
+    ),
+    "to-two-members": (
+        "",
+        kinds.HYPER_NODES,
+        hyper_node(member(exactMatch={"name": "n1"})),
+        hyper_node(member(exactMatch={"name": "n1"}), member(exactMatch={"name": "n2"})),
+    ),
+    "to-no-members": (
+        "spec.members",
+        kinds.HYPER_NODES,
+        hyper_node(member(exactMatch={"name": "n1"})),
+        hyper_node(),
+    ),
+}
+CHANGES_AROUND: dict[str, tuple[str, Kind[Any], Document, Document]] = {
+    "to-less-than-its-children-deserve": (
+        "spec.deserved.cpu",
+        kinds.QUEUES,
+        queue("parent", capability={"cpu": 8}, deserved={"cpu": 4}),
+        queue("parent", capability={"cpu": 8}, deserved={"cpu": 1}),
+    ),
+    "to-a-circle-of-queues": (
+        "spec.parent",
+        kinds.QUEUES,
+        queue("level2", parent="parent"),
+        queue("level2", parent="level4"),
+    ),
+    "to-a-circle-of-flows": (
+        "spec.flows",
+        kinds.JOB_FLOWS,
+        flow(a=[], b=["a"]),
+        flow(a=["b"], b=["a"]),
+    ),
+    "to-a-pattern-that-is-none": (
+        "spec.members[0].selector.regexMatch.pattern",
+        kinds.HYPER_NODES,
+        hyper_node(member(regexMatch={"pattern": "n"})),
+        hyper_node(member(regexMatch={"pattern": "n["})),
+    ),
+}
