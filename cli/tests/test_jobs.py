@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from stromboli.cli import job_view
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit import builders
@@ -301,3 +302,26 @@ def test_wide_has_more_columns_and_name_is_the_object_alone(house: Any, strom: A
     assert header[-4:] == ["USER", "PRIORITY", "RAN", "REASON"]
     assert row[-3:] == ["-", "1m0s", "-"]
     assert strom("job", "view", "a", "-o", "name").stdout == "job.batch.volcano.sh/a\n"
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "done"),
+    [
+        ({}, {}, (0, 5)),
+        ({}, {"succeeded": 2, "failed": 1}, (3, 5)),
+        ({"array": batch.ArraySpec(indexes="0-99")}, {"succeeded": 4}, (0, 100)),
+        (
+            {"array": batch.ArraySpec(indexes="0-99")},
+            {"array": batch.ArrayStatus(succeeded="0-9", failed="11")},
+            (11, 100),
+        ),
+        ({"array": batch.ArraySpec(indexes="?")}, {}, (0, 0)),
+    ],
+)
+def test_the_bar_of_a_wait_counts_what_is_through(
+    spec: dict[str, Any], status: dict[str, Any], done: tuple[int, int]
+) -> None:
+    """Indexes of an array, not the few pods that run at once."""
+    tasks = (batch.TaskSpec(name="a", replicas=5),)
+    job = batch.Job(spec=batch.JobSpec(tasks=tasks, **spec), status=batch.JobStatus(**status))
+    assert job_view.done(job) == done

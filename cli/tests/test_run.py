@@ -2,12 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 import yaml
 
+from stromboli.cli import job_check, output
+from stromboli.cli.client import ForbiddenError
+from stromboli.cli.errors import CommandError
+from stromboli.client.answers import Applied
 from stromboli.shared.api import kinds
+from stromboli.shared.messages.admission import Violation
 
 
 def manifest(strom: Any, *arguments: str) -> Any:
@@ -222,3 +228,21 @@ def test_check_goes_by_the_configuration_that_is_named(strom: Any) -> None:
     broken = strom("job", "run", "a", "--check", "--scheduler-configuration", "ours.conf")
     assert broken.exit_code == 1
     assert broken.stderr.startswith("strom: ours.conf: it cannot be used\n  ours.conf:1: ")
+
+
+def test_who_may_not_see_the_cluster_still_learns_that_the_job_would_be_admitted() -> None:
+    """Not which twenty rights are missing for the rest."""
+
+    class Tenant:
+        def check(self, documents: Any) -> Any:
+            return [Applied("Job", "default", "a", "accepted", msgspec.Raw(b"{}"))]
+
+        def scheduling_input(self) -> Any:
+            missing = tuple(Violation(path="rights", reason=f"r{n}") for n in range(20))
+            raise ForbiddenError("the cluster", missing)
+
+    with pytest.raises(CommandError) as caught:
+        job_check.check(cast("Any", Tenant()), {}, None, output.Format.TABLE)
+    told = caught.value.lines()
+    assert len(told) == 2
+    assert told[0].startswith("strom: job default/a: it would be admitted; whether it would start")

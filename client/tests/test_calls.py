@@ -1,9 +1,10 @@
 """What an answer means, whoever sent the call. No server needed."""
 
+import httpx
 import msgspec
 import pytest
 
-from stromboli.client import calls, errors, server
+from stromboli.client import Client, calls, errors, server
 from stromboli.client.jobs import job
 
 PROBLEM = "application/problem+json"
@@ -84,3 +85,17 @@ def test_a_url_without_a_scheme_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(ValueError, match="scheme"):
         server.url(None)
     assert server.url("http://here/") == "http://here"
+
+
+def test_the_more_objects_are_written_the_longer_an_answer_is_waited_for() -> None:
+    """Thousands of jobs in one request are thousands of writes."""
+    waited: list[float] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        waited.append(request.extensions["timeout"]["read"])
+        return httpx.Response(200, json={"counts": {}, "items": []})
+
+    with Client("http://s", transport=httpx.MockTransport(answer)) as client:
+        for count in (1, 1001):
+            client.submit_many(job(f"a-{index}", image="b") for index in range(count))
+    assert waited == [30.0, 530.0]

@@ -131,6 +131,24 @@ def test_waiting_tells_of_every_change_and_of_a_server_that_is_away() -> None:
     assert (done.status.state.phase, seen) == ("Completed", ["Running", "refused", "Completed"])
 
 
+def test_who_may_get_a_job_but_not_watch_it_waits_all_the_same() -> None:
+    """A tenant's role need not have watch; what is forbidden from the start is said."""
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        if request.url.path.startswith("/v1/watch") or request.url.path.endswith("/hidden"):
+            return httpx.Response(403, json={"detail": "no"}, headers=PROBLEM)
+        phase = "Running" if len(asked) == 1 else "Completed"
+        document = {"metadata": {"name": "a", "uid": "u"}, "status": {"state": {"phase": phase}}}
+        return httpx.Response(200, json=document)
+
+    with Client("http://s", transport=httpx.MockTransport(answer)) as client:
+        assert client.wait("a").status.state.phase == "Completed"
+        with pytest.raises(errors.ForbiddenError):
+            client.wait("hidden")
+
+
 async def _until(changes: AsyncGenerator[Change[T], None], last: str) -> AsyncIterator[Change[T]]:
     async for change in changes:
         yield change

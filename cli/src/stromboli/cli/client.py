@@ -53,6 +53,7 @@ class ForbiddenError(CommandError):
         super().__init__(
             what, why, "ask who gives roles in your cluster; nothing was done", details
         )
+        self.violations = violations
 
 
 class Client:

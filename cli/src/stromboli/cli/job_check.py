@@ -73,7 +73,17 @@ def check(
             "it would be admitted; whether it would start cannot be tried here",
             "install stromboli-local, which brings the scheduler",
         )
-    seen = client.scheduling_input()
+    try:
+        seen = client.scheduling_input()
+    except CommandError as error:
+        if getattr(error, "violations", None) is None:
+            raise
+        raise CommandError(
+            f"job {where}",
+            "it would be admitted; whether it would start now takes the right to see the whole "
+            f"cluster: {error.why}",
+            "submit it, and see why it waits with: strom explain JOB",
+        ) from None
     verdict = trial(seen.items, bytes(completed.object), configuration, datetime.now(UTC))
     for complaint in verdict.complaints:
         output.show_note(f"strom: {complaint}")

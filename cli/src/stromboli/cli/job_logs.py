@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stromboli.cli import log_lines, options, output, pod_status
-from stromboli.cli.errors import CommandError, NotFoundError, UnreachableError
+from stromboli.cli.errors import CommandError, NotFoundError
 from stromboli.client import calls, phases
 from stromboli.shared.api import kinds
 
@@ -190,10 +190,10 @@ class _Reader:
                     yield from lines.feed(chunk[passed:])
         except NotFoundError:
             return  # it went meanwhile
-        except UnreachableError as error:
-            self._troubles.setdefault(source.label, error)
-            return
         except CommandError as error:
+            if type(error) is not CommandError:  # it has its own next step
+                self._troubles.setdefault(source.label, error)
+                return
             why = error.why.partition(": ")[2] if error.why.startswith(READING) else error.why
             next_step = f"see what became of it: strom job describe {self._job}"
             trouble = CommandError(error.what, why, f"{next_step} -n {self._namespace}")

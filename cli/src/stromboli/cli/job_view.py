@@ -61,6 +61,21 @@ def progress(job: batch.Job) -> str:
     return f"{job.metadata.key}: {phases.phase_of(job)}" + (f" ({shown})" if shown else "")
 
 
+def done(job: batch.Job) -> tuple[int, int]:
+    """How many pods, or indexes of an array, are through, and of how many."""
+    array = job.spec.array
+    if array is not None:
+        found = job.status.array or batch.ArrayStatus()
+        try:
+            parts = (found.succeeded, found.failed, array.indexes)
+            succeeded, failed, asked = (len(indexes.parse(part)) for part in parts)
+        except ValueError:
+            return 0, 0
+        return succeeded + failed, asked
+    total = sum(task.replicas for task in job.spec.tasks)
+    return min(job.status.succeeded + job.status.failed, total), total
+
+
 def facts(job: batch.Job, now: datetime) -> list[str]:
     """What the job is and how it stands, a fact a line."""
     spec, state = job.spec, job.status.state

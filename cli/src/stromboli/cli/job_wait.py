@@ -68,13 +68,28 @@ def until(
 
 @contextlib.contextmanager
 def _progress(wanted: frozenset[str]) -> Iterator[Callable[[batch.Job], None]]:
-    """A line that changes in place on a terminal; a line per change elsewhere, both on stderr. The
-    last one is not among them."""
+    """A bar that grows with what is through on a terminal; a line per change elsewhere, both on
+    stderr. The last one is not among them."""
     if sys.stderr.isatty():
+        from rich import progress
         from rich.console import Console
 
-        with Console(stderr=True).status("waiting") as status:
-            yield lambda job: status.update(job_view.progress(job))
+        columns = (
+            progress.SpinnerColumn(),
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+        )
+        with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            line = bar.add_task("waiting", total=None)
+
+            def draw(job: batch.Job) -> None:
+                through, total = job_view.done(job)
+                text = job_view.progress(job)
+                bar.update(line, description=text, completed=through, total=total or None)
+
+            yield draw
         return
     last = ""
 

@@ -63,7 +63,7 @@ class Client:
 
     def send(self, call: calls.Call[T]) -> T:
         """One request, never repeated. Raises ClientError."""
-        response = self._sent(call, self.answer_within_s)
+        response = self._sent(call, server.patience_s(call, self.answer_within_s))
         kind = response.headers.get("content-type", "")
         return calls.answer(call, response.status_code, kind, response.content)
 
@@ -293,6 +293,9 @@ class Client:
                             return found
             except errors.NotFoundError:
                 raise awaited.absent() from None
+            except errors.ForbiddenError:  # who may get a job but not watch it looks now and then
+                if not awaited.is_known:
+                    raise
             except (errors.UnavailableError, errors.UnreachableError) as error:
                 if not awaited.is_known:
                     raise

@@ -37,7 +37,8 @@ PAGE_ITEMS = 500
 class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One request. ``what`` names the object in errors; ``read`` decodes a good answer and raises
     msgspec.DecodeError. ``is_collection``: a 404 cannot mean that an object is missing;
-    ``is_creation``: it means that the namespace is."""
+    ``is_creation``: it means that the namespace is. ``objects``: how many are written one after
+    the other before it is answered."""
 
     method: str
     path: str
@@ -48,6 +49,7 @@ class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     body: bytes = b""
     is_collection: bool = False
     is_creation: bool = False
+    objects: int = 1
 
     def keyed(self, idempotency_key: str) -> "Call[T]":
         """The same call, safe to repeat: the server does it once and answers alike each time."""
@@ -117,6 +119,7 @@ def apply(objects: Sequence[Submitted], namespace: str = "default") -> Call[list
         read=msgspec.json.Decoder(list[Applied]).decode,
         body=msgspec.json.encode({"objects": documents}),
         is_creation=True,
+        objects=len(documents),
     )
 
 
@@ -127,14 +130,16 @@ def check(objects: Sequence[Submitted], namespace: str = "default") -> Call[list
 
 def bulk(documents: Iterable[Document]) -> Call[BulkAnswer]:
     """Create or change thousands of objects, each by itself; with apiVersion and kind."""
+    body = msgspec.json.Encoder().encode_lines(documents)
     return Call(
         method="POST",
         path="/v1/bulk",
         what="objects",
         read=msgspec.json.Decoder(BulkAnswer).decode,
         headers={"content-type": "application/x-ndjson"},
-        body=msgspec.json.Encoder().encode_lines(documents),
+        body=body,
         is_creation=True,
+        objects=body.count(b"\n"),
     )
 
 
