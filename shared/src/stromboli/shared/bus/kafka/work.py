@@ -125,11 +125,11 @@ async def _committed(
     topic: topics.Topic,
 ) -> port.Place:
     """The epoch stands beside the offset, in what Kafka calls metadata: a consumer has no public
-    way to it."""
+    way to it. An operator's tool that moves the group leaves other words there, or none."""
     found = (await client.list_consumer_group_offsets(group, partitions=[partition])).get(partition)
     if found is None or found.offset < 0:
         return port.START
-    epochs = {topic.name: int(found.metadata)} if found.metadata else {}
+    epochs = {topic.name: int(found.metadata)} if (found.metadata or "").isdecimal() else {}
     return port.Place({topic.name: found.offset}, epochs)
 
 
