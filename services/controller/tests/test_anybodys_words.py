@@ -103,6 +103,17 @@ def test_no_number_of_a_spec_is_too_large() -> None:
     here.wait(3600)
 
 
+def test_a_job_of_more_pods_than_anybody_has_keeps_nobody_busy() -> None:
+    """It came in while no door stood there."""
+    here = World()
+    huge = builders.make_task(replicas=2**31 - 1)
+    here.submit(builders.make_job("huge", tasks=[huge], plugins={"svc": (), "ssh": ()}))
+    here.submit(builders.make_job())
+    here.settle()
+    assert "Refused" in here.reasons()
+    assert [it.metadata.name for it in here.groups()] == [here.group_key().partition("/")[2]]
+
+
 @pytest.mark.parametrize("place", ["annotations", "labels"])
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[:20] or "empty")
 def test_whatever_is_written_there_the_controller_goes_on(text: str, place: str) -> None:

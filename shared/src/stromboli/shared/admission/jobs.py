@@ -66,6 +66,7 @@ def of_itself(job: batch.Job) -> Iterator[Violation]:
                 reason=f"{task.name!r} is the name of spec.tasks[{first}] already",
                 expected="a name of its own",
             )
+    yield from _of_size(spec)
     replicas = sum(task.replicas for task in spec.tasks)
     if spec.min_available > replicas:
         yield Violation(
@@ -79,6 +80,16 @@ def of_itself(job: batch.Job) -> Iterator[Violation]:
     yield from _of_volumes(spec.volumes)
     yield from _of_dependencies(spec.tasks)
     yield from tools.problems(job)
+
+
+def _of_size(spec: batch.JobSpec) -> Iterator[Violation]:
+    pods = sum(task.replicas for task in spec.tasks)
+    if pods > batch.MOST_PODS:
+        yield Violation(
+            path="spec.tasks",
+            reason=f"{pods} pods in all",
+            expected=f"at most {batch.MOST_PODS} in one job",
+        )
 
 
 AFTER_PATH = f"metadata.annotations[{keys.AFTER}]"
@@ -116,6 +127,7 @@ def updated(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
         )
     for index, task in enumerate(spec.tasks):
         yield from _of_counts(task, f"spec.tasks[{index}]")
+    yield from _of_size(spec)
     replicas = sum(task.replicas for task in spec.tasks)
     if not 0 <= spec.min_available <= replicas:
         yield Violation(

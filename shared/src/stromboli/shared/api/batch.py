@@ -64,6 +64,11 @@ class VolumeSpec(Part, frozen=True, kw_only=True):
     volume_claim: msgspec.Raw = msgspec.Raw(b"null")
 
 
+MOST_PODS = 100_000
+"""Of one job: ten times what the largest clusters run, and what can still be counted out. A slip of
+the pen (two thousand million) would keep the controller busy for ever. Beyond it none is made."""
+
+
 class ArraySpec(Part, frozen=True, kw_only=True):
     """A job whose one task runs once for each index (``0-999``, ``1,3,5-7``, ``0-100:10``).
 

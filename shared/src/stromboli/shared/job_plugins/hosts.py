@@ -2,7 +2,7 @@
 
 import msgspec
 
-from stromboli.shared.api.batch import Job, TaskSpec
+from stromboli.shared.api.batch import MOST_PODS, Job, TaskSpec
 
 
 class _Names(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ def address(job: Job, task: TaskSpec, index: int) -> str:
 
 def addresses(job: Job, task: TaskSpec) -> list[str]:
     """Addresses of a task's pods; pods that share a host name of the template count as one."""
-    count = min(task.replicas, 1) if _names(task).hostname else task.replicas
+    count = min(task.replicas, 1 if _names(task).hostname else MOST_PODS)
     return [address(job, task, index) for index in range(count)]
 
 

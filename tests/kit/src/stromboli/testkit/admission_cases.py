@@ -222,6 +222,10 @@ JOBS_WRONG_AROUND: dict[str, tuple[str, Document]] = {
     "a-closed-queue": ("spec.queue", job(queue="closed")),
     "the-root": ("spec.queue", job(queue="root")),
     "a-queue-with-children": ("spec.queue", job(queue="parent")),
+    "more-pods-than-anybody-has": (
+        "spec.tasks",
+        _tasks(task(replicas=2_147_483_647), plugins={"svc": []}),
+    ),
     "tasks-in-a-circle": (
         "spec.tasks",
         _tasks(

@@ -54,9 +54,10 @@ def obstacles(job: Job, plugins: job_plugins.Plugins = job_plugins.OWN) -> Itera
     refusals = list(second_look.refusals(job))
     for violation in refusals:
         yield Obstacle("Refused", f"{violation.message}; so no pod is made")
-    for message in plugin_objects.obstacles(job, plugins):
-        yield Obstacle("PluginError", message)
-    yield from () if refusals else _of_spec(job)
+    if not refusals:  # of a job that is too large no list of hosts can be made
+        for message in plugin_objects.obstacles(job, plugins):
+            yield Obstacle("PluginError", message)
+        yield from _of_spec(job)
     for task in tasks.specs(job):
         try:
             quota.total([(template_of(task), 1)])

@@ -69,7 +69,8 @@ def members(job: Job) -> Iterator[Member]:
     """Every pod that the spec asks for, by task and index."""
     for task in specs(job):
         prefix = f"{job.metadata.name}-{task.name}-"
-        for index in range(task.replicas) if job.spec.array is None else arrays.window(job):
+        most = min(task.replicas, batch.MOST_PODS)
+        for index in range(most) if job.spec.array is None else arrays.window(job):
             yield Member(task, index, f"{prefix}{index}")
 
 
