@@ -9,7 +9,7 @@ from stromboli.shared import crds, policies
 from stromboli.shared.api import kinds
 
 HEAD = "# Written by `python -m tools.charts`: edit {source} instead.\n"
-NAMES = "@scheduler-names@"
+NAMES, NAMESPACE = "@scheduler-names@", "@release-namespace@"
 """Without a space, at which a long line would be folded."""
 RELEASE = "@release@"
 WHERE = "https://release"
@@ -61,7 +61,9 @@ def _webhooks() -> str:
     resource groups. Whose certificate to trust is written into them later, by the service or by
     cert-manager."""
     texts = []
-    given = webhooks.configurations(WHERE, b"", resource_groups=True, scheduler_names=[NAMES])
+    given = webhooks.configurations(
+        WHERE, b"", resource_groups=True, scheduler_names=[NAMES], own_namespace=NAMESPACE
+    )
     for document in given:
         entries = document.pop("webhooks")
         document["metadata"] = RELEASE
@@ -70,6 +72,7 @@ def _webhooks() -> str:
             path = entry["clientConfig"]["url"].removeprefix(WHERE)
             entry["clientConfig"] = RELEASE
             text = _yaml([entry]).replace(f'"{NAMES}"', _NAMES)
+            text = text.replace(f'"{NAMESPACE}"', _NAMESPACE)
             text = text.replace(f"clientConfig: '{RELEASE}'\n", _CLIENT.format(path=path))
             is_optional = entry["rules"][0]["resources"] == ["pods"]
             texts.append(f"{_IF_GROUPS}{text}{_END}" if is_optional else text)
@@ -80,6 +83,7 @@ def _webhooks() -> str:
 
 _CONTEXT = '{{- $context := dict "root" . "service" "admission" }}\n'
 _NAMES = '{{ .Values.global.schedulerNames | toJson | trimPrefix "[" | trimSuffix "]" }}'
+_NAMESPACE = "{{ .Release.Namespace | quote }}"
 _IF_POLICIES = '{{- if eq .Values.judgedBy "policies" }}\n'
 _IF_WEBHOOKS = '{{- if eq .Values.judgedBy "webhooks" }}\n'
 _IF_GROUPS = "{{- if .Values.resourceGroups }}\n"

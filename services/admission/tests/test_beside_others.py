@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from services.admission.tests.test_ways_in import Ways, opened, request
-from stromboli.admission import service
+from stromboli.admission import service, webhooks
 from stromboli.admission.settings import DoorSettings
 from stromboli.local.bus import EmbeddedBus
 from stromboli.shared import envelope, http, runtime, topics
@@ -132,3 +132,14 @@ async def test_who_hands_something_to_us_is_judged_as_ever(beside: Cluster) -> N
         "/v1/check", json={"objects": [job("volcano", minAvailable=99)]}
     )
     assert answer.status_code == 422
+
+
+def test_pods_of_the_system_are_sent_nowhere() -> None:
+    """Not even by a resource group of their namespace: nothing waits for itself."""
+    mutating, _ = webhooks.configurations(
+        "https://door", b"", resource_groups=True, own_namespace="stromboli"
+    )
+    (of_pods,) = (it for it in mutating["webhooks"] if it["rules"][0]["resources"] == ["pods"])
+    (condition,) = of_pods["matchConditions"]
+    assert condition["expression"] == '!(request.namespace in ["kube-system", "stromboli"])'
+    assert of_pods["failurePolicy"] == "Ignore"

@@ -4,6 +4,7 @@ They cover our own groups only: a door that is shut never keeps other people's p
 """
 
 import base64
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,13 +82,15 @@ def configurations(
     *,
     resource_groups: bool = False,
     scheduler_names: Sequence[str] = policies.SCHEDULER_NAMES,
+    own_namespace: str = "",
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration for an API server
     that reaches us at ``url`` and checks our certificate against ``authority`` (PEM).
 
     ``resource_groups``: pods are completed, too; a door that is shut lets them pass as they are.
     ``scheduler_names``: whose jobs we are asked about, beside those that name nobody: a door that
-    is shut keeps nobody else's out.
+    is shut keeps nobody else's out. ``own_namespace``: its pods are sent nowhere, as are those of
+    ``kube-system``, since the system never waits for itself.
     """
     rules = (*RULES, POD_RULES[0]) if resource_groups else RULES
     return tuple(  # type: ignore[return-value]  # two ways, two configurations
@@ -96,7 +99,14 @@ def configurations(
             "kind": f"{name}WebhookConfiguration",
             "metadata": {"name": "stromboli-admission"},
             "webhooks": [
-                _webhook(kind, way, operations, url, authority, _conditions(kind, scheduler_names))
+                _webhook(
+                    kind,
+                    way,
+                    operations,
+                    url,
+                    authority,
+                    _conditions(kind, scheduler_names, own_namespace),
+                )
                 for kind, known, operations in rules
                 if known == way
             ],
@@ -105,11 +115,16 @@ def configurations(
     )
 
 
-def _conditions(kind: kinds.Kind[Any], scheduler_names: Sequence[str]) -> list[dict[str, Any]]:
+def _conditions(
+    kind: kinds.Kind[Any], scheduler_names: Sequence[str], own_namespace: str
+) -> list[dict[str, Any]]:
     if kind == kinds.POD_GROUPS:
         return [_NOT_OF_A_JOB]
-    # Resource groups send pods of any scheduler somewhere.
-    return [] if kind == kinds.PODS else policies.ours(kind, scheduler_names)
+    if kind == kinds.PODS:  # resource groups send those of any scheduler somewhere
+        spared = json.dumps(["kube-system", *filter(None, [own_namespace])])
+        expression = f"!(request.namespace in {spared})"
+        return [{"name": "not-of-the-system", "expression": expression}]
+    return policies.ours(kind, scheduler_names)
 
 
 def _webhook(
