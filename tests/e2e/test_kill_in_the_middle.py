@@ -236,11 +236,13 @@ def bring_to_the_middle(user: User) -> None:
 
 def test_tasks_in_steps_run_one_after_the_other(user: User) -> None:
     assert user.comes_to("k-steps", "Completed")["succeeded"] == 2
-    tasks = user.get("k-steps", "/tasks?history")["tasks"]
-    assert [(it["task"], it["state"]) for it in tasks] == [
-        ("after", "Succeeded"),
-        ("work", "Succeeded"),
-    ]
+    user.until(  # the history comes by the log, so later than the phase
+        lambda: user.get("k-steps", "/tasks?history")["tasks"],
+        lambda tasks: (
+            [(it["task"], it["state"]) for it in tasks]
+            == [("after", "Succeeded"), ("work", "Succeeded")]
+        ),
+    )
 
 
 def test_a_watch_that_began_before_tells_the_end(user: User) -> None:

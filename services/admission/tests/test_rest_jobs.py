@@ -3,6 +3,7 @@
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from stromboli.local.cluster import EmbeddedCluster
@@ -58,6 +59,29 @@ async def test_suspending_and_resuming_are_commands(
     (stored,) = (await cluster.list(kinds.COMMANDS)).items
     assert kinds.COMMANDS.decode(stored).action == action
     assert (await client.post(f"{JOBS}/none/{path}")).status_code == 404
+
+
+@pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated"])
+async def test_nothing_is_asked_of_a_job_that_has_ended(
+    client: httpx.AsyncClient, cluster: EmbeddedCluster, phase: str
+) -> None:
+    """Its controller could refuse it later only, in an Event that the asker does not see."""
+    await client.post(JOBS, json=job("train"))
+    status = msgspec.json.encode({"status": {"state": {"phase": phase}}})
+    await cluster.patch(
+        kinds.JOBS, "default", "train", status, patch_type="merge", subresource="status"
+    )
+    answer = await client.post(f"{JOBS}/train/resume")
+    assert answer.status_code == 422
+    assert f"the job is {phase}" in answer.json()["detail"]
+    assert not (await cluster.list(kinds.COMMANDS)).items
+
+
+async def test_a_command_cannot_name_a_part_of_a_job(client: httpx.AsyncClient) -> None:
+    await client.post(JOBS, json=job("train"))
+    answer = await client.post(f"{JOBS}/train/commands", json={"action": "RestartPod"})
+    assert answer.status_code == 422
+    assert "RestartJob" in answer.json()["detail"]
 
 
 async def test_a_whole_gang_that_grows_stays_whole(client: httpx.AsyncClient) -> None:

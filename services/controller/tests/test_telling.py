@@ -125,3 +125,13 @@ def test_a_failed_pod_says_the_code_of_the_container_that_failed() -> None:
     world.settle()
     last = [it for _, it in world.told if isinstance(it, messages.TaskChanged)][-1]
     assert (last.exit_code, last.reason) == (5, "Error")
+
+
+def test_a_phase_that_somebody_asked_for_says_so_until_its_end() -> None:
+    world = running(make_job())
+    command(world, "AbortJob")
+    world.settle()
+    assert world.job().status.state.message.startswith("command c1, ")
+    reap_all(world)
+    state = world.job().status.state
+    assert (state.reason, state.message) == ("Stopped", "AbortJob was asked for")

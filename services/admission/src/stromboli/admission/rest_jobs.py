@@ -15,7 +15,7 @@ from stromboli.admission.incoming import Applied
 from stromboli.admission.listing import Continue, Items, Limit, listed
 from stromboli.admission.rights import many, needs, one
 from stromboli.shared import keys
-from stromboli.shared.admission.policies import ACTIONS
+from stromboli.shared.admission.policies import BY_COMMAND
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages.admission import Violation
@@ -24,6 +24,7 @@ JOBS = "/v1/namespaces/{namespace:str}/jobs"
 JOB = JOBS + "/{name:str}"
 SEEN = one("get", kinds.JOBS)
 LISTED = needs(many("list", kinds.JOBS))
+ENDED = ("Completed", "Failed", "Terminated")
 COMMANDED = needs(SEEN, many("create", kinds.COMMANDS))
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
@@ -54,8 +55,13 @@ def routes(
         asked = await once.asked(request, request.user, key)
 
         async def work() -> tuple[int, bytes]:
-            target = kinds.metadata_of(await cluster.get(kinds.JOBS, namespace, name))
-            wish = command_of(name, namespace, target.uid, action)
+            target = kinds.JOBS.decode(await cluster.get(kinds.JOBS, namespace, name))
+            phase = target.status.state.phase
+            if phase in ENDED:
+                # Nothing leads on from there; the controller could say so later only.
+                why = f"the job is {phase}: it has ended for good, so there is no {action}"
+                raise problems.refusal("status.state.phase", why, "submit it again")
+            wish = command_of(name, namespace, target.metadata.uid, action)
             (made,) = await door.submit([wish], request.user, only_new=True)
             return 202, bytes(made.object)
 
@@ -124,9 +130,9 @@ def routes(
         data: JSONBody[CommandRequest],
         key: Key = None,
     ) -> Response[msgspec.Raw]:
-        if data.action not in ACTIONS:
-            why = f"{data.action!r} is not an action"
-            raise problems.refusal("action", why, f"one of {', '.join(ACTIONS)}")
+        if data.action not in BY_COMMAND:
+            why = f"{data.action!r} is not an action on a job"
+            raise problems.refusal("action", why, f"one of {', '.join(BY_COMMAND)}")
         return await commanded(request, key, namespace, name, data.action)
 
     @post(

@@ -35,6 +35,9 @@ ACTIONS = (
     "CompleteJob",
     "ResumeJob",
 )
+OF_PARTS = ("RestartTask", "RestartPod", "RestartPartition")
+"""Actions on a part of a job: a policy knows from what happened which one, a command does not."""
+BY_COMMAND = tuple(it for it in ACTIONS if it not in OF_PARTS)
 
 
 def violations(policies: Sequence[LifecyclePolicy], path: str) -> Iterator[Violation]:

@@ -11,7 +11,7 @@ from stromboli.shared.api.batch import Command
 from stromboli.shared.messages.admission import Violation
 
 OF_QUEUES = ("OpenQueue", "CloseQueue")
-ACTIONS = {"Job": policies.ACTIONS, "Queue": OF_QUEUES}
+ACTIONS = {"Job": policies.BY_COMMAND, "Queue": OF_QUEUES}
 """What may be asked of which kind."""
 VERSIONS = {kind.kind: kind.api_version for kind in (kinds.JOBS, kinds.QUEUES)}
 """Kubernetes has Jobs, too, which are not meant."""

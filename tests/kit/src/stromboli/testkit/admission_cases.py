@@ -387,6 +387,7 @@ OTHERS: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
             command("AbortJob", kinds.KUBERNETES_JOBS),
         ),
         "an-unknown-action": ("action", command("Explode")),
+        "a-part-that-it-cannot-name": ("action", command("RestartPod")),
     },
 }
 OTHERS_AROUND: dict[Kind[Any], dict[str, tuple[str, Document]]] = {

@@ -8,13 +8,19 @@ from datetime import datetime
 
 from stromboli.controller.core import commands, lifecycle, moves, tasks
 from stromboli.shared.api import kinds
-from stromboli.shared.api.batch import Command, Job
+from stromboli.shared.api.batch import Command, Job, JobState
 from stromboli.shared.messages import batch as messages
 
 SYNC = "SyncJob"
 """The command that asks for nothing but a look."""
 KNOWN = tuple(it for it in lifecycle.ACTIONS if it not in lifecycle.PARTIAL)
 """What a command may ask for: it names a job, so not the restart of a part of one."""
+_MARK = "command "
+
+
+def is_asked(state: JobState) -> bool:
+    """Whether a person's command led to this phase."""
+    return state.message.startswith(_MARK)
 
 
 def obey(job: Job, order: Command, counts: tasks.Tally, now: datetime) -> commands.Plan:
@@ -25,7 +31,7 @@ def obey(job: Job, order: Command, counts: tasks.Tally, now: datetime) -> comman
         name=order.metadata.name,
         uid=order.metadata.uid,
     )
-    mark = f"command {order.metadata.name}, {order.metadata.uid}"
+    mark = f"{_MARK}{order.metadata.name}, {order.metadata.uid}"
     action = next((it for it in KNOWN if it == order.action), None)
     is_meant = order.target is None or order.target.uid in ("", job.metadata.uid)
     if job.status.state.message == mark or order.action == SYNC:

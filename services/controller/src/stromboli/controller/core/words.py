@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stromboli.controller.core import causes, lifecycle, tasks
+from stromboli.controller.core import causes, lifecycle, orders, tasks
 from stromboli.shared.api import batch, core
 from stromboli.shared.messages import batch as messages
 
@@ -41,6 +41,8 @@ def of_phase(message: messages.JobPhaseChanged) -> str:
 
 def _begun_by(job: batch.Job) -> str:
     state = job.status.state
+    if orders.is_asked(state):
+        return f"{state.reason} was asked for"
     return ": ".join(filter(None, (state.reason, state.message)))
 
 
