@@ -1,6 +1,7 @@
 """What a running system decided is decided again from its log, also after compaction."""
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 from pathlib import Path
@@ -48,6 +49,22 @@ def compact(folder: Path) -> int:
     return gone
 
 
+async def is_kept(folder: Path) -> bool:
+    """Whether the history holds what the snapshot topics do: it comes after them."""
+    with contextlib.closing(sqlite3.connect(folder / "state" / "log.db")) as database:
+        ends = dict(database.execute("SELECT name, next FROM topics"))
+        told = database.execute(
+            "SELECT value FROM records JOIN topics ON topic = id"
+            " WHERE key = '$kept' AND name = ? ORDER BY offset DESC LIMIT 1",
+            (topics.CHANGES.full_name("default"),),
+        ).fetchone()
+    kept = json.loads(told[0])["positions"] if told else {}
+    return all(
+        ends.get(topic.full_name("default"), 0) <= kept.get(topic.name, 0)
+        for topic in topics.SNAPSHOTS.values()
+    )
+
+
 async def test_sessions_of_the_past_are_decided_again_byte_for_byte(tmp_path: Path) -> None:
     """Jobs come and go, the log is compacted, and nothing of it is lost; what another
     configuration would have done shows beside it."""
@@ -61,6 +78,7 @@ async def test_sessions_of_the_past_are_decided_again_byte_for_byte(tmp_path: Pa
         for name in ("a", "b"):
             await cell.delete(name)
         await cell.nodes_of("wide", 6)
+        await cell.until(lambda: is_kept(tmp_path), bool)
     assert compact(tmp_path) > 0
     shown, lines = await replayed(tmp_path)
     assert shown.exit_code == 0, shown.output

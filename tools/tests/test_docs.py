@@ -10,6 +10,7 @@ import yaml
 from stromboli.controller.core import lifecycle
 from stromboli.scheduler.core.framework import reading
 from stromboli.shared import crds, topics
+from stromboli.shared.bus.kafka import KafkaSettings
 from tools.docs import gangs, life, markdown, objects, rest, settings, site
 from tools.docs import topics as topics_page
 
@@ -28,7 +29,7 @@ class Usual(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(Usual, frozen=True, kw_only=True):
-    broker: Broker = Broker()
+    kafka: KafkaSettings = KafkaSettings()
     is_on: bool = False
 
 
@@ -40,6 +41,16 @@ def test_settings_are_named_as_the_environment_has_them_with_what_stands_below_t
     )
     assert found["STROM_X_WAIT_S"].default == "none"
     assert found["STROM_X_IS_ON"].default == "`false`"
+
+
+class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
+    broker: Broker = Broker()
+
+
+def test_nested_settings_without_a_section_are_an_error() -> None:
+    """Else the page would leave them out without a word."""
+    with pytest.raises(LookupError, match="Broker has no section"):
+        list(settings.settings(Forgotten, "STROM_X_"))
 
 
 def test_a_secrets_default_is_not_shown() -> None:
