@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from services.controller.tests.world import KilledError, World
 from stromboli.controller.core import commands, made_jobs, view
-from stromboli.shared import keys, topics
+from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import flow, kinds
+from stromboli.shared.messages import cluster as messages
 from stromboli.testkit.builders import NOON, make_cron, make_job
 
 C = "default/c"
@@ -383,3 +384,27 @@ def test_whatever_the_clock_does_no_time_is_served_twice_or_after_a_later_one(
             assert len(status(world).active) <= 1
     assert served == sorted(served)
     assert all(len(uids) == 1 for uids in world.made.values())
+
+
+# Beside another system
+
+
+def test_what_names_no_scheduler_is_left_to_another_system_while_it_acts() -> None:
+    """Else both would make its jobs. Once the other has gone, the last time is served."""
+    world = World()
+    world.submit(make_cron("c", "0 * * * *", make_job(scheduler="")))
+    world.settle()
+    rival = messages.Rival(lease="v/l", holder="h", since="s", scheduler_name="theirs")
+    world.show(rivals_seen(world, rival))
+    world.see()
+    go_on(world)
+    assert world.names(kinds.JOBS) == []
+    world.show(rivals_seen(world))
+    world.see()
+    world.settle()
+    assert world.names(kinds.JOBS) == hours(1)
+
+
+def rivals_seen(world: World, *found: messages.Rival) -> envelope.Draft:
+    seen = messages.RivalsSeen(rivals=found)
+    return envelope.Draft(topic=topics.SYNC, key=messages.RIVALS_KEY, message=seen, time=world.now)

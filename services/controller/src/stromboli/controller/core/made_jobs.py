@@ -21,8 +21,10 @@ SECONDS_FROM = 10**9
 
 
 def is_ours(picture: view.View, spec: dict[str, Any]) -> bool:
-    """Whether a job of this spec would be ours: it names one of our schedulers, or none."""
-    return spec.get("schedulerName") in (None, "", *picture.scheduler_names)
+    """Whether a job of this spec would be ours: it names one of our schedulers, or none, where no
+    other system acts that could be meant."""
+    name = spec.get("schedulerName")
+    return name in picture.scheduler_names if name else not picture.sync.claimed
 
 
 def is_cron_ours(picture: view.View, cron: CronJob) -> bool:

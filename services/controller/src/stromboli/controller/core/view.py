@@ -251,8 +251,9 @@ class View:
         if record.topic == topics.TOPOLOGY:
             return Folded(*self.hardware.apply(record))
         if record.topic == topics.SYNC:
+            claimed = self.sync.claimed
             self.sync.apply(record)
-            return Folded()
+            return Folded(tuple(self.items()) if self.sync.claimed != claimed else ())
         change = self._objects.apply(record)
         if change is None:
             return Folded()
