@@ -63,14 +63,8 @@ def progress(job: batch.Job) -> str:
 
 def done(job: batch.Job) -> tuple[int, int]:
     """How many pods, or indexes of an array, are through, and of how many."""
-    array = job.spec.array
-    if array is not None:
-        found = job.status.array or batch.ArrayStatus()
-        try:
-            parts = (found.succeeded, found.failed, array.indexes)
-            succeeded, failed, asked = (len(indexes.parse(part)) for part in parts)
-        except ValueError:
-            return 0, 0
+    if job.spec.array is not None:
+        asked, succeeded, failed = map(len, _array(job) or ((), (), ()))
         return succeeded + failed, asked
     total = sum(task.replicas for task in job.spec.tasks)
     return min(job.status.succeeded + job.status.failed, total), total
@@ -87,7 +81,7 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
         ("job", job.metadata.key),
         ("phase", phase + (f" ({reason})" if reason else "")),
         ("pods", progress(job).partition(" (")[2].rstrip(")") or "none"),
-        *_array(job),
+        *_array_lines(job),
         ("queue", spec.queue),
         ("gang", f"{spec.min_available} of {total} pods start together"),
         ("retries", _retries(job)),
@@ -102,18 +96,29 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
     return [f"{label:<9} {text}" for label, text in lines]
 
 
-def _array(job: batch.Job) -> list[tuple[str, str]]:
-    """How many of an array's indexes are through, and which have failed."""
+def _array(job: batch.Job) -> tuple[indexes.Indexes, indexes.Indexes, indexes.Indexes] | None:
+    """An array's indexes: all, succeeded, failed. None for a job that is none, and where they
+    cannot be read: it came past the door, and its Events say what is wrong."""
     if job.spec.array is None:
-        return []
+        return None
     found = job.status.array or batch.ArrayStatus()
     try:
-        asked, done, failed = map(
-            indexes.parse, (job.spec.array.indexes, found.succeeded, found.failed)
+        return (
+            indexes.parse(job.spec.array.indexes),
+            indexes.parse(found.succeeded),
+            indexes.parse(found.failed),
         )
     except ValueError:
-        return []  # it came past the door, and its Events say what is wrong
-    text = f"{len(done)} of {len(asked)} indexes have succeeded"
+        return None
+
+
+def _array_lines(job: batch.Job) -> list[tuple[str, str]]:
+    """How many of an array's indexes are through, and which have failed."""
+    progress = _array(job)
+    if progress is None:
+        return []
+    asked, succeeded, failed = progress
+    text = f"{len(succeeded)} of {len(asked)} indexes have succeeded"
     if failed:
         which = str(failed)
         shown = which if len(which) <= MOST_INDEXES else f"{which[:MOST_INDEXES]}..."

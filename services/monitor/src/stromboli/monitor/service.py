@@ -1,4 +1,4 @@
-"""The monitor's shell: the only reader of the cluster.
+"""The monitor's shell: the reader of the cluster for all services.
 
 ::
 

@@ -28,7 +28,7 @@ PROBE_TIMEOUT_S = 2.0
 BUFFER_BYTES = 1 << 20
 """Read ahead of a stream: objects are tens of KB, so few wake-ups carry many events."""
 LARGE_BYTES = 1 << 18
-"""A body above this goes out as a file, which aiohttp sends in pieces."""
+"""A body above this goes out as a file."""
 _DEAD_PEER = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 """Seconds, seconds and number of keepalive probes: a silent watch whose peer vanished without a
 word is noticed after 25 s instead of two hours. The names are absent on some systems."""
@@ -149,9 +149,7 @@ class Connection:
         headers = {"Content-Type": content_type} if content_type else {}
         async with contextlib.nullcontext() if at_once else self._places:
             for is_last in (False, True):
-                whole = body is None or len(body) <= LARGE_BYTES
-                data = body if whole else io.BytesIO(body or b"")
-                options = {"timeout": self._patience, "data": data}
+                options = {"timeout": self._patience, "data": _payload(body)}
                 opened = self._request(method, path, what, query, headers, **options)
                 async with opened as response:
                     if response.status == 401 and not is_last:
@@ -209,6 +207,11 @@ async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, Non
     with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
         async for chunk in response.content.iter_any():
             yield chunk
+
+
+def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
+    """A small body as it is; aiohttp warns of large ones, and sends a file in pieces."""
+    return body if body is None or len(body) <= LARGE_BYTES else io.BytesIO(body)
 
 
 def _hang_up(response: aiohttp.ClientResponse) -> None:
