@@ -1,4 +1,4 @@
-"""Lanes and slots: one step at a time per item, writers served in turn."""
+"""Lanes: one step at a time per item."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -7,7 +7,6 @@ import pytest
 
 from stromboli.controller.core.view import Item
 from stromboli.controller.lanes import Lanes
-from stromboli.controller.slots import Slots
 from stromboli.shared import errors
 
 A, B, C = (Item("job", name) for name in "abc")
@@ -124,28 +123,48 @@ async def test_a_bug_in_a_step_ends_the_run() -> None:
         await lanes.run()
 
 
-async def test_slots_serve_groups_in_turn() -> None:
-    slots = Slots(1)
-    served: list[str] = []
+async def test_what_comes_in_crowds_is_looked_at_together_and_what_comes_alone_at_once() -> None:
+    space_s, begun = 0.05, []
+    loop = asyncio.get_running_loop()
 
-    async def write(group: str) -> None:
-        async with slots.hold(group):
-            served.append(group)
+    async def step(item: Item, cause: str) -> None:
+        begun.append((loop.time(), cause))
 
-    async with asyncio.TaskGroup() as tasks, slots.hold("first"):
-        for group in ("large", "large", "large", "small", "tiny"):
-            tasks.create_task(write(group))
+    lanes = Lanes(step, 9)
+    lanes.open(is_open=True)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(lanes.run())
+        lanes.touch_spaced(A, "alone", space_s)
+        while not begun:  # noqa: ASYNC110 - the step says nothing else
+            await asyncio.sleep(0)
+        for _ in range(9):
+            lanes.touch_spaced(A, "crowd", space_s)
+            await asyncio.sleep(0)
+        assert [cause for _, cause in begun] == ["alone"]
+        while len(begun) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        lanes.stop()
+    first, second = (at for at, _ in begun)
+    assert second - first >= space_s
+
+
+async def test_an_urgent_touch_does_not_wait_for_the_space() -> None:
+    causes: list[str] = []
+
+    async def step(item: Item, cause: str) -> None:
+        causes.append(cause)
+
+    lanes = Lanes(step, 9)
+    lanes.open(is_open=True)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(lanes.run())
+        lanes.touch_spaced(A, "pod", 60.0)
         for _ in range(3):
             await asyncio.sleep(0)
-    assert served == ["large", "small", "tiny", "large", "large"]
-
-
-async def test_a_cancelled_wait_costs_no_slot() -> None:
-    slots = Slots(1)
-    async with slots.hold("a"):
-        waiting = asyncio.create_task(slots.hold("b").__aenter__())
+        lanes.touch(A, "user")
+        for _ in range(3):
+            await asyncio.sleep(0)
+        lanes.touch_spaced(A, "pod", 60.0)
         await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-    async with slots.hold("c"):
-        pass
+        lanes.stop()
+    assert causes == ["pod", "user"]

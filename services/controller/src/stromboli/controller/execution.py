@@ -213,8 +213,8 @@ class Execution:
         if job is not None:
             self._touch(view.Item("job", job), decision)
         try:
-            patch = pod_groups.enqueue(group)
-            return await self._patience.until_done(lambda: self._hands.patch(patch, key))
+            patch, turns = pod_groups.enqueue(group), job or key
+            return await self._patience.until_done(lambda: self._hands.patch(patch, turns))
         finally:
             self._view.unmark_enqueuing(uid)
             self._touch(view.Item("podgroup", key), decision)
@@ -228,6 +228,11 @@ class Execution:
 
     # Binds and evictions
 
+    def _turns_of(self, pod_group: str) -> str:
+        """The job's own turns, where there is one: what is made for it first is bound first."""
+        group = self._view.pod_group(pod_group)
+        return (group and view.job_of(group)) or pod_group
+
     async def _bind_all(
         self, decided: messages.StatementDecided, decision: str, turn: Turn
     ) -> tuple[messages.TaskOutcome, ...]:
@@ -235,7 +240,7 @@ class Execution:
         known = {
             bind.uid: decisions.before_bind(self._view, bind, decision) for bind in decided.binds
         }
-        group = decided.pod_group
+        group = self._turns_of(decided.pod_group)
         claiming = [
             bind
             for bind in decided.binds
@@ -288,11 +293,12 @@ class Execution:
     async def _evict(
         self, eviction: messages.Eviction, decided: messages.StatementDecided, turn: Turn
     ) -> messages.TaskOutcome:
+        group = self._turns_of(decided.pod_group)
         answer = decisions.before_eviction(self._view, eviction)
         if answer is None and eviction.notice_s > 0:
-            await self._give_notice(eviction, decided.pod_group, turn)
+            await self._give_notice(eviction, group, turn)
         if answer is None:
-            answer = await self._evict_now(eviction, decided.pod_group)
+            answer = await self._evict_now(eviction, group)
         _binds.add(1, {"what": "eviction", "result": answer.result})
         return decisions.outcome(eviction, answer)
 

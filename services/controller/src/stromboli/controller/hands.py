@@ -25,8 +25,9 @@ _requests = telemetry.meter.create_counter(
     "stromboli.controller.requests", description="Requests to the API server"
 )
 
-STAGE_WORKERS = 64
-"""Commands of one stage tried at once: the first that is refused ends the stage."""
+STAGE_WORKERS = 128
+"""Commands of one stage tried at once: twice what may be under way, so that whoever comes first
+always has one waiting. The first that is refused ends the stage."""
 BACKGROUND = "$background"
 """Group of writes that nobody waits for: Events and pod conditions share one turn in the round."""
 MOST_EVENTS = 1000

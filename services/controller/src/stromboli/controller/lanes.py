@@ -14,6 +14,8 @@ REFUSED_FIRST_S = 0.5
 REFUSED_PAUSE_S = 60.0
 """Pauses after a refusal grow from the first to this: a quota is raised within minutes, and a
 hundred jobs that wait for it must not flood the API server."""
+LONGEST_SPACE_S = 1.0
+"""How long it is remembered when an item's step began."""
 
 
 class Lanes:
@@ -33,6 +35,7 @@ class Lanes:
         self._backoffs: dict[Item, runtime.Backoff] = {}
         self._refused: dict[Item, float] = {}
         self._timers: dict[Item, asyncio.TimerHandle] = {}
+        self._begun: dict[Item, float] = {}
         self._moved = asyncio.Event()
         self._stopping = False
         self.is_open = False
@@ -53,6 +56,15 @@ class Lanes:
                 return
             timer.cancel()
         self._timers[item] = loop.call_later(delay_s, self._ring, item)
+
+    def touch_spaced(self, item: Item, cause: str, space_s: float) -> None:
+        """Touch the item, so that its step begins no sooner than so long after the one before: what
+        comes in crowds is looked at together, and what comes alone at once."""
+        wait_s = self._begun.get(item, 0.0) + space_s - asyncio.get_running_loop().time()
+        if wait_s > 0 and item not in self._dirty:
+            self.touch_later(item, wait_s)
+        else:
+            self.touch(item, cause)
 
     def open(self, *, is_open: bool) -> None:
         """Begin steps, or begin no more of them for now."""
@@ -81,7 +93,17 @@ class Lanes:
         while self.is_open and self._dirty and len(self._busy) < self._limit:
             item = next(iter(self._dirty))
             self._busy.add(item)
+            self._note_begin(item)
             tasks.create_task(self._take(item, self._dirty.pop(item)))
+
+    def _note_begin(self, item: Item) -> None:
+        now = asyncio.get_running_loop().time()
+        self._begun.pop(item, None)
+        self._begun[item] = now
+        while (first := next(iter(self._begun))) != item and (
+            self._begun[first] < now - LONGEST_SPACE_S
+        ):
+            del self._begun[first]
 
     async def _take(self, item: Item, cause: str) -> None:
         try:

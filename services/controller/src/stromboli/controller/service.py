@@ -53,8 +53,10 @@ CALM = frozenset({"podgroup", "flow", "template", "cron"})
 """Items that are looked at so long after a change."""
 COUNTS_CALM_S = 1.0
 COUNTS = frozenset({"queue counts", "hyper nodes", "discovery"})
-"""A queue's numbers change with every pod in it: a write a second shows that it lives. Nodes join
-many at a time, and one look at the network covers them all."""
+"""Numbers of queues, jobs and PodGroups change with every pod: a write a second shows that they
+live. Nodes join many at a time, and one look at the network covers them all."""
+POD_NEWS_EVERY_S = 0.1
+"""A job looks at its pods this often at most: those of a gang change one after another."""
 NETWORK_LOOK_S = 5.0
 """How often the file of the network is read: it changes when a machine room does."""
 LONG_PLAN_S = 0.01
@@ -268,7 +270,10 @@ class Controller:
     async def _take_in(self, record: envelope.Record) -> None:
         folded = self._view.apply(record)
         for item in folded.items:
-            self._touch(item, record.id)
+            if record.topic == topics.PODS and item.kind == "job":
+                self._touch_by_pod(item, record.id)
+            else:
+                self._touch(item, record.id)
         if folded.undecodable:
             _log.warning("parked", topic=record.topic.name, key=record.key, at=record.offset)
             self._parked.append(
@@ -350,21 +355,16 @@ class Controller:
             self._lanes.touch_later(item, min(max(wait_s, SHORTEST_SLEEP_S), LONGEST_SLEEP_S))
 
     def _postponed(self, item: view.Item, plan: commands.Plan, at: float) -> commands.Plan:
-        """The plan without a write of mere counts that came up less than ``CALM_S`` ago."""
-        rest = tuple(
-            tuple(
-                it for it in stage if not (isinstance(it, commands.PatchJobStatus) and it.can_wait)
-            )
-            for stage in plan
-        )
+        """The plan without a write of mere counts that came up less than ``COUNTS_CALM_S`` ago."""
+        rest = tuple(tuple(it for it in stage if not _can_wait(it)) for stage in plan)
         if rest == plan:
             self._calm_since.pop(item, None)
             return plan
         since = self._calm_since.setdefault(item, at)
-        if at >= since + CALM_S:
+        if at >= since + COUNTS_CALM_S:
             del self._calm_since[item]
             return plan
-        self._lanes.touch_later(item, since + CALM_S - at)
+        self._lanes.touch_later(item, since + COUNTS_CALM_S - at)
         return tuple(stage for stage in rest if stage)
 
     def _touch(self, item: view.Item, cause: str) -> None:
@@ -376,6 +376,10 @@ class Controller:
             self._lanes.touch_later(item, COUNTS_CALM_S)
         else:
             self._lanes.touch(item, cause)
+
+    def _touch_by_pod(self, item: view.Item, cause: str) -> None:
+        if self._writer is not None:
+            self._lanes.touch_spaced(item, cause, POD_NEWS_EVERY_S)
 
     async def _carry_out(self, plan: commands.Plan, item: view.Item, cause: str) -> None:
         try:
@@ -404,3 +408,7 @@ class Controller:
     def _trace(self, item: view.Item) -> str:
         job = self._view.job(item.key) if item.kind == "job" else None
         return "" if job is None else job.metadata.annotation(keys.TRACEPARENT) or ""
+
+
+def _can_wait(command: commands.Command) -> bool:
+    return isinstance(command, commands.Patch | commands.PatchJobStatus) and command.can_wait

@@ -16,7 +16,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Names this process in its epoch record."""
     writes_at_once: int = 64
     """Requests to the API server in flight. One server on two cores is busy with 32; more than 64
-    only wait there instead of here, where jobs are served in turn."""
+    only wait there instead of here, where the job that had fewest goes first."""
     decisions_in_hand: int = 256
     """Decisions being executed at once: enough that a few slow gangs hold nobody up, few enough
     that a restart repeats little."""

@@ -73,21 +73,24 @@ class History:
         is_whole = kept is not None
         async with contextlib.aclosing(self._bus.fold(WANTED, start)) as fold:
             async for batch in fold:
-                drafts = [_copy(record, self._clock()) for record in batch.records]
-                for at in range(0, len(drafts), MOST_AT_ONCE):
-                    first = await self._append(drafts[at : at + MOST_AT_ONCE])
-                    image_from = first if image_from < 0 else image_from
                 is_whole = is_whole or batch.caught_up
-                if is_whole and drafts:
+                drafts = [_copy(record, self._clock()) for record in batch.records]
+                if drafts and image_from < 0:
+                    image_from = await self._append(drafts[:MOST_AT_ONCE])
+                    drafts = drafts[MOST_AT_ONCE:]
+                if is_whole and batch.records:
                     kept = cluster.ChangesKept(
                         positions=dict(batch.positions),
                         epochs=dict(batch.place.epochs),
                         image_from=image_from,
                         imaged_at=imaged_at,
                     )
-                    await self._append([_draft(KEPT, kept, self._clock())])
-                    if self._is_due(kept):
-                        return
+                    drafts.append(_draft(KEPT, kept, self._clock()))
+                for at in range(0, len(drafts), MOST_AT_ONCE):
+                    await self._append(drafts[at : at + MOST_AT_ONCE])
+                if kept is not None and self._is_due(kept):
+                    return
+                if is_whole and batch.records:
                     await asyncio.sleep(PAUSE_S)
 
     async def _append(self, drafts: list[envelope.Draft]) -> int:

@@ -53,7 +53,10 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
-    """Change an object; the patch itself says by ``test`` or version what must still hold."""
+    """Change an object; the patch itself says by ``test`` or version what must still hold.
+
+    ``can_wait``: it changes nothing but counts; a little later it says as much, in fewer writes.
+    """
 
     kind: Kind[Any]
     namespace: str
@@ -62,6 +65,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     patch: bytes
     patch_type: Literal["json", "merge"] = "json"
     subresource: Literal["", "status"] = ""
+    can_wait: bool = False
 
     @property
     def key(self) -> str:
@@ -77,7 +81,7 @@ class PatchJobStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def can_wait(self) -> bool:
-        """Whether it says nothing but counts: a little later it says as much, in fewer writes."""
+        """As a patch's."""
         before, after = self.job.status, self.status
         return (
             msgspec.structs.replace(after, **{name: getattr(before, name) for name in COUNTS})

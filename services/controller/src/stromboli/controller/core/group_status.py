@@ -170,6 +170,7 @@ def _patch(group: PodGroup, status: PodGroupStatus) -> commands.Patch:
         name=before.name,
         uid=before.uid,
         patch=manifest.encode([*tests, manifest.put("/status", msgspec.to_builtins(status))]),
+        can_wait=(status.phase, status.conditions) == (group.status.phase, group.status.conditions),
     )
 
 

@@ -34,7 +34,7 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
     append_timeout_s: float = 10.0
     """Until ``append`` raises UnavailableError: a broker's restart takes about this long, so most
     of them go unnoticed."""
-    fetch_wait_ms: int = 100
+    fetch_wait_ms: int = 250
     """How long a broker holds a fetch that finds nothing. A record that comes ends the wait at
     once; only for a reader that was slow to take the records before can it be seen late, by up
     to this much. Shorter costs CPU on an idle system."""

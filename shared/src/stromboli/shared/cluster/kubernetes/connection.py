@@ -29,6 +29,9 @@ BUFFER_BYTES = 1 << 20
 """Read ahead of a stream: objects are tens of KB, so few wake-ups carry many events."""
 LARGE_BYTES = 1 << 18
 """A body above this goes out as a file."""
+KEPT_OPEN_S = 60.0
+"""How long an idle connection is kept for the next crowd of requests: an API server keeps it for
+90 s, and opening one anew costs both sides a handshake of some milliseconds."""
 _DEAD_PEER = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 """Seconds, seconds and number of keepalive probes: a silent watch whose peer vanished without a
 word is noticed after 25 s instead of two hours. The names are absent on some systems."""
@@ -59,6 +62,7 @@ class Connection:
         await self._access.load()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
+                keepalive_timeout=KEPT_OPEN_S,
                 limit=0,  # requests are bounded by their places, watches by the kinds there are
                 ssl=self._access.tls or True,
                 socket_factory=_make_socket,
