@@ -155,5 +155,6 @@ def test_never_more_than_the_limit_and_nobody_is_forgotten(limit: int, moves: li
             unfinished = sum(not it.done() for it in writers.tasks)
             assert len(writers.under_way) == min(unfinished, limit)
         await writers.finish_all()
+        assert not writers.slots._all
 
     asyncio.run(play())

@@ -3,8 +3,8 @@
 *Least attained service* (Nuyens and Wierman, 2008: the foreground-background discipline), in
 levels: whoever has had fewer requests goes first, and of equals whoever came first. So gangs that
 are handed in together become whole one after another, not all at the end, and a job of one pod
-does not wait for one of 5,000. Every fourth turn goes to whoever came first of all: a job of 5,000
-pods goes on while small ones keep coming.
+does not wait for one of 5,000. Every fourth turn goes to the request that has waited longest: a job
+of 5,000 pods goes on while small ones keep coming.
 """
 
 import asyncio
@@ -23,34 +23,13 @@ MOST_REMEMBERED = 1000
 class _Group:
     """When it came first, how many requests it has had, and those that wait."""
 
-    __slots__ = ("came", "served", "turns")
+    __slots__ = ("came", "is_ranked", "served", "turns")
 
     def __init__(self, came: int) -> None:
         self.came = came
         self.served = 0
+        self.is_ranked = False
         self.turns: deque[asyncio.Future[None]] = deque()
-
-
-class _Line:
-    """Groups in an order of which each stands in it once."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, _Group]] = []
-        self._within: set[int] = set()
-
-    def put(self, rank: int, group: _Group) -> None:
-        if group.came not in self._within:
-            self._within.add(group.came)
-            heapq.heappush(self._heap, (rank, group.came, group))
-
-    def pop(self) -> _Group | None:
-        """The first that waits."""
-        while self._heap:
-            _, came, group = heapq.heappop(self._heap)
-            self._within.discard(came)
-            if group.turns:
-                return group
-        return None
 
 
 class Slots:
@@ -59,9 +38,11 @@ class Slots:
     def __init__(self, limit: int) -> None:
         self._free = limit
         self._came = 0
-        self._turn = 0
+        self._turns = 0
         self._known: dict[str, _Group] = {}
-        self._by_level, self._by_age = _Line(), _Line()
+        # A request stands in both lines; what one has served, the other passes over.
+        self._ranks: list[tuple[int, int, _Group]] = []
+        self._all: deque[tuple[_Group, asyncio.Future[None]]] = deque()
 
     @contextlib.asynccontextmanager
     async def hold(self, group: str) -> AsyncIterator[None]:
@@ -90,7 +71,8 @@ class Slots:
     async def _wait(self, group: _Group) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         group.turns.append(turn)
-        self._line_up(group)
+        self._all.append((group, turn))
+        self._rank(group)
         try:
             await turn
         except asyncio.CancelledError:
@@ -98,20 +80,37 @@ class Slots:
                 self._pass_on()  # it was ours already
             raise
 
-    def _line_up(self, group: _Group) -> None:
-        self._by_level.put(group.served // LEVEL, group)
-        self._by_age.put(0, group)
+    def _rank(self, group: _Group) -> None:
+        if not group.is_ranked:
+            group.is_ranked = True
+            heapq.heappush(self._ranks, (group.served // LEVEL, group.came, group))
 
     def _pass_on(self) -> None:
-        self._turn += 1
-        line = self._by_level if self._turn % FAIR_TURN else self._by_age
-        while (group := line.pop()) is not None:
-            turn = group.turns.popleft()
-            is_taken = not turn.done()
-            group.served += is_taken
-            if group.turns:
-                self._line_up(group)
-            if is_taken:
-                turn.set_result(None)
-                return
-        self._free += 1
+        self._turns += 1
+        found = self._longest_waiting() if self._turns % FAIR_TURN == 0 else self._least_served()
+        if found is None:
+            self._free += 1
+            return
+        group, turn = found
+        group.served += 1
+        turn.set_result(None)
+
+    def _longest_waiting(self) -> tuple[_Group, asyncio.Future[None]] | None:
+        while self._all:
+            group, turn = self._all.popleft()
+            if not turn.done():
+                return group, turn
+        return None
+
+    def _least_served(self) -> tuple[_Group, asyncio.Future[None]] | None:
+        while self._ranks:
+            *_, group = heapq.heappop(self._ranks)
+            group.is_ranked = False
+            while group.turns:
+                turn = group.turns.popleft()
+                if group.turns:
+                    self._rank(group)
+                if not turn.done():
+                    return group, turn
+        self._all.clear()
+        return None
