@@ -306,6 +306,30 @@ async def test_garbage_of_an_earlier_process_is_collected(tmp_path: Path) -> Non
         await objects.eventually_gone(after, CONFIG_MAPS, "default", "owned", records.DEADLINE_S)
 
 
+async def test_a_quota_counts_pods_of_an_earlier_process(tmp_path: Path) -> None:
+    """Also where that one ended before it could say so in the quota's status."""
+    path = tmp_path / "cluster"
+    quota = objects.make(kinds.RESOURCE_QUOTAS, "q", spec={"hard": {"pods": "1"}})
+    async with EmbeddedCluster(path) as before:
+        await before.create(kinds.RESOURCE_QUOTAS, "default", quota)
+        await before.create(PODS, "default", objects.pod("p1"))
+    async with EmbeddedCluster(path) as after:
+        with pytest.raises(errors.InvalidError, match="exceeded quota: q, requested: pods=1"):
+            await after.create(PODS, "default", objects.pod("p2"))
+        await after.delete(PODS, "default", "p1")
+        await after.create(PODS, "default", objects.pod("p2"))
+
+
+@pytest.mark.parametrize("name", ["services", "nvidia.com/gpu", "limits.nvidia.com/gpu", "p"])
+async def test_a_quota_of_what_is_not_counted_is_refused(
+    cluster: EmbeddedCluster, name: str
+) -> None:
+    """An API server counts services, and nothing at all under a device's name alone."""
+    quota = objects.make(kinds.RESOURCE_QUOTAS, "q", spec={"hard": {name: "1"}})
+    with pytest.raises(errors.InvalidError, match=rf"spec.hard\[{name}\]: is not counted here"):
+        await cluster.create(kinds.RESOURCE_QUOTAS, "default", quota)
+
+
 async def test_an_owner_of_an_unknown_kind_is_not_taken_for_gone(
     cluster: EmbeddedCluster,
 ) -> None:

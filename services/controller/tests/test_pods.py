@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.controller.core import history, pod_groups, pods, quota, tasks, view
-from stromboli.shared import keys
+from stromboli.controller.core import history, pod_groups, pods, tasks, view
+from stromboli.shared import keys, quota
 from stromboli.shared.api import batch, core, kinds
 from stromboli.testkit import builders
 from stromboli.testkit.builders import make_container, make_job, make_priority_class, make_task

@@ -20,7 +20,16 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from stromboli.local.cluster import deletion, garbage, paging, patches, pods, rules, watches
+from stromboli.local.cluster import (
+    deletion,
+    garbage,
+    paging,
+    patches,
+    pods,
+    quota_status,
+    rules,
+    watches,
+)
 from stromboli.local.cluster.hook import Hook, Kubelet
 from stromboli.local.cluster.reviews import Reviews
 from stromboli.local.cluster.state import Event, Key, State, Stored, key_of
@@ -62,9 +71,10 @@ class EmbeddedCluster:
         self._ids = ids
         self._reviews = Reviews(hooks, ids)
         self._kubelets = {} if kubelets is None else kubelets
-        self._state = State(path, events_kept, self._published)
+        self._state = State(path, events_kept, self._decided, self._published)
         self._collector = garbage.Collector(self._state, clock)
-        self._collecting: asyncio.Task[None] | None = None
+        self._quotas = quota_status.Keeper(self._state)
+        self._background: tuple[asyncio.Task[None], ...] = ()
         self._watches = watches.Watches(self._state, bookmark_after_s)
         self._inside = 0
         self._entering = asyncio.Lock()
@@ -75,8 +85,12 @@ class EmbeddedCluster:
             if self._inside == 0:
                 await self._state.open()
                 self._watches.is_open = True
+                self._quotas.begin()
                 await self._found()
-                self._collecting = asyncio.create_task(self._collector.run(self))
+                self._background = (
+                    asyncio.create_task(self._collector.run(self)),
+                    asyncio.create_task(self._quotas.run(self)),
+                )
             self._inside += 1
         return self
 
@@ -89,10 +103,11 @@ class EmbeddedCluster:
         """Close the file when the last one leaves; watches end."""
         async with self._entering:
             self._inside -= 1
-            if self._inside == 0 and self._collecting is not None:
-                self._collecting.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await self._collecting
+            if self._inside == 0 and self._background:
+                for task in self._background:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
                 self._watches.is_open = False
                 await self._state.close()
 
@@ -223,6 +238,8 @@ class EmbeddedCluster:
         key = key_of(kind, metadata.get("namespace", ""), metadata["name"])
         if self._state.newest(key) is not None:
             raise errors.AlreadyExistsError(f"{what}{metadata['name']}", "already exists")
+        if kind is kinds.PODS:
+            self._quotas.check(document, what)
         return await self._state.change(key, "ADDED", document, what)
 
     def _check_namespace(self, namespace: str, what: str) -> None:
@@ -353,6 +370,9 @@ class EmbeddedCluster:
         if stored is None:
             raise errors.NotFoundError(what, "not found")
         return stored
+
+    def _decided(self, event: Event) -> None:
+        self._quotas.saw(event)
 
     def _published(self, event: Event) -> None:
         self._collector.saw(event)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from stromboli.local.cluster import times
-from stromboli.shared import errors
+from stromboli.shared import errors, units
 from stromboli.shared.api import core
 
 Document = dict[str, Any]
@@ -62,6 +62,20 @@ def faults(pod: Document) -> Iterable[str]:
         for field in ("name", "image"):
             if not container.get(field):
                 yield f"spec.containers[{index}].{field}: is missing"
+    for part in ("containers", "initContainers"):
+        for index, container in enumerate(pod["spec"].get(part) or ()):
+            for field, stated in (container.get("resources") or {}).items():
+                if field in ("requests", "limits"):
+                    yield from _quantity_faults(f"spec.{part}[{index}].resources.{field}", stated)
+    yield from _quantity_faults("spec.overhead", pod["spec"].get("overhead"))
+
+
+def _quantity_faults(path: str, stated: Document | None) -> Iterable[str]:
+    for name, value in (stated or {}).items():
+        try:
+            units.amount(name, value)
+        except ValueError as error:
+            yield f"{path}[{name}]: {error}"
 
 
 def change_faults(old: Document, new: Document) -> Iterable[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.local.cluster import pods, times
+from stromboli.local.cluster import pods, quotas, times
 from stromboli.shared import crds, errors
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.cluster import port
@@ -124,6 +124,8 @@ def check(kind: port.AnyKind, document: Document, what: str) -> None:
         found = list(_metadata_faults(kind, document["metadata"]))
         if kind is kinds.PODS:
             found += pods.faults(document)
+        elif kind is kinds.RESOURCE_QUOTAS:
+            found += quotas.faults(document)
     if found:
         raise errors.InvalidError(what, "; ".join(found))
 

@@ -77,11 +77,19 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class State:
-    """See the module. ``events_kept``: how many changes a watch can be behind."""
+    """See the module. ``events_kept``: how many changes a watch can be behind. ``decided`` and
+    ``published`` are told of each change, when it is decided and when it may be seen."""
 
-    def __init__(self, path: Path, events_kept: int, published: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        events_kept: int,
+        decided: Callable[[Event], None],
+        published: Callable[[Event], None],
+    ) -> None:
         self._store = Store(path, _SCHEMA)
         self._events_kept = events_kept
+        self._told = decided
         self._published = published
         self._seen: defaultdict[str, dict[Key, Stored]] = defaultdict(dict)
         self._newest: defaultdict[str, dict[Key, tuple[int, Stored | None]]] = defaultdict(dict)
@@ -166,9 +174,11 @@ class State:
         self._decided = version
         event = Event(version, key, change, stored)
         self._newest[key.resource][key] = (version, None if change == "DELETED" else stored)
-        await self._store.write(
+        written = self._store.write(
             lambda database: self._save(database, event), lambda _: self._publish(event)
         )
+        self._told(event)
+        await written
         return stored
 
     async def settled(self) -> None:

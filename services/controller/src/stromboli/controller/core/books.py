@@ -10,8 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from stromboli.controller.core import quota
-from stromboli.shared import snapshot, units
+from stromboli.shared import quota, snapshot, units
 from stromboli.shared.api import core, kinds, scheduling
 
 ROOT = "root"

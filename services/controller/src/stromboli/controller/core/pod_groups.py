@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import commands, dependencies, manifest, pods, quota, tasks, view
-from stromboli.shared import keys
+from stromboli.controller.core import commands, dependencies, manifest, pods, tasks, view
+from stromboli.shared import keys, quota
 from stromboli.shared.api import kinds, scheduling
 from stromboli.shared.api.batch import Job, NetworkTopology, TaskSpec
 

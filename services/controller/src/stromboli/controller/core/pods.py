@@ -16,12 +16,11 @@ from stromboli.controller.core import (
     dependencies,
     manifest,
     plugin_objects,
-    quota,
     second_look,
     tasks,
     volumes,
 )
-from stromboli.shared import job_plugins, keys
+from stromboli.shared import job_plugins, keys, quota
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.batch import Job, TaskSpec
 from stromboli.shared.job_plugins import base

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import manifest, quota, strays, view
-from stromboli.shared import keys, snapshot, units
+from stromboli.controller.core import manifest, strays, view
+from stromboli.shared import keys, quota, snapshot, units
 from stromboli.shared.api import core, kinds
 
 _OF_PODS = (

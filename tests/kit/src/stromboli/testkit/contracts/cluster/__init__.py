@@ -11,14 +11,15 @@
 and ``AdmissionContract`` where it can put webhooks before the cluster.
 
 Rules for adapters: the cluster has our definitions, the namespaces ``default`` and
-``kube-system``, and something that collects garbage; it needs no node, kubelet or scheduler, and
-it may be shared: tests use names and namespaces of their own. What is waited for has
-``records.DEADLINE_S``; the garbage collector ``COLLECTED_S``.
+``kube-system``, something that collects garbage, and something that keeps quotas; it needs no
+node, kubelet or scheduler, and it may be shared: tests use names and namespaces of their own. What
+is waited for has ``records.DEADLINE_S``; the garbage collector ``COLLECTED_S``.
 """
 
 from stromboli.testkit.contracts.cluster.changing import Changing
 from stromboli.testkit.contracts.cluster.going import Going
 from stromboli.testkit.contracts.cluster.pods import Pods
+from stromboli.testkit.contracts.cluster.quotas import Quotas
 from stromboli.testkit.contracts.cluster.reading import Reading
 from stromboli.testkit.contracts.cluster.room import COLLECTED_S, ClusterRoom
 from stromboli.testkit.contracts.cluster.watching import Watching
@@ -26,5 +27,5 @@ from stromboli.testkit.contracts.cluster.watching import Watching
 __all__ = ["COLLECTED_S", "ClusterContract", "ClusterRoom"]
 
 
-class ClusterContract(Reading, Watching, Changing, Going, Pods):
+class ClusterContract(Reading, Watching, Changing, Going, Pods, Quotas):
     """Promises of ``stromboli.shared.cluster.port``, one test each."""

@@ -4,23 +4,30 @@ Source: spec/jobs.md 4.3 (the quota view of a pod) and Kubernetes' pod quota eva
 that has a limit and no request requests its limit, as the API server defaults it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from stromboli.shared import units
 from stromboli.shared.api import core
 
-_QUOTA_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+LIMITED = ("cpu", "memory", "ephemeral-storage")
+"""Whose limits quotas count beside their requests."""
 
 
 def total(counted: list[tuple[core.PodSpec, int]]) -> dict[str, str]:
     """Quota name -> quantity of so many of each pod. Raises ValueError."""
-    requests: units.Amounts = {}
-    limits: units.Amounts = {}
+    named: units.Amounts = {"count/pods": 0, "pods": 0}
     for spec, count in counted:
-        one, most = _amounts(spec)
-        requests = units.add(requests, units.times(count, one))
-        limits = units.add(limits, units.times(count, most))
-    return _named(requests, limits, pods=sum(count for _, count in counted))
+        named = units.add(named, units.times(count, usage(spec)))
+    return {name: text(name, value) for name, value in sorted(named.items())}
+
+
+def usage(spec: core.PodSpec) -> units.Amounts:
+    """Quota name -> amount of one pod, as ``amount`` has it. Raises ValueError."""
+    requests, limits = _amounts(spec)
+    found = {"count/pods": 1, "pods": 1}
+    for name, value in requests.items():
+        found[name] = found[f"requests.{name}"] = value
+    return found | {f"limits.{name}": limits[name] for name in LIMITED if name in limits}
 
 
 def requests(spec: core.PodSpec) -> units.Amounts:
@@ -28,16 +35,19 @@ def requests(spec: core.PodSpec) -> units.Amounts:
     return _amounts(spec)[0]
 
 
-def _named(requests: Mapping[str, int], limits: Mapping[str, int], pods: int) -> dict[str, str]:
-    found = {"count/pods": str(pods), "pods": str(pods)}
-    for name, value in requests.items():
-        text = units.text(name, value)
-        found[name] = text
-        found[f"requests.{name}"] = text
-    for name, value in limits.items():
-        if name in _QUOTA_RESOURCES:
-            found[f"limits.{name}"] = units.text(name, value)
-    return dict(sorted(found.items()))
+def resource(name: str) -> str:
+    """What a quota's name is about: ``cpu`` of ``requests.cpu``."""
+    return name.removeprefix("requests.").removeprefix("limits.")
+
+
+def amount(name: str, quantity: core.Quantity) -> int:
+    """A quantity under a quota's name, in the unit of its resource. Raises ValueError."""
+    return units.amount(resource(name), quantity)
+
+
+def text(name: str, value: int) -> str:
+    """An amount under a quota's name as a quantity that a person reads."""
+    return units.text(resource(name), value)
 
 
 def _amounts(spec: core.PodSpec) -> tuple[units.Amounts, units.Amounts]:

@@ -1,0 +1,101 @@
+"""Refuses pods beyond quotas, and keeps in each quota's status how much of it is used.
+
+The ledger decides; the status follows it in the background, with as few writes as the store has
+time for, as the quota controller of Kubernetes does it.
+"""
+
+import asyncio
+from typing import Any, Literal, Protocol
+
+import msgspec
+import structlog
+
+from stromboli.local.cluster import quotas
+from stromboli.local.cluster.state import Event, State
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+
+Document = dict[str, Any]
+
+_log = structlog.get_logger(__name__)
+
+
+class Verbs(Protocol):
+    """What is done to quotas."""
+
+    async def patch(
+        self,
+        kind: port.AnyKind,
+        namespace: str,
+        name: str,
+        patch: bytes,
+        *,
+        patch_type: Literal["json"],
+        subresource: Literal["status"],
+    ) -> bytes: ...
+
+
+class Keeper:
+    """Told of every decided change by ``saw``; ``run`` writes what follows from them."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._ledger = quotas.Ledger(self._pods_of)
+        self._stale: dict[tuple[str, str], None] = {}
+        self._wanted = asyncio.Event()
+
+    def begin(self) -> None:
+        """Take up the quotas of a file that was just opened."""
+        self._ledger = quotas.Ledger(self._pods_of)
+        for key, stored in self._state.all(kinds.RESOURCE_QUOTAS).items():
+            self._ledger.open(key.namespace, key.name, stored.raw)
+            self._suspect(key.namespace, [key.name])
+
+    def saw(self, event: Event) -> None:
+        """Something was decided."""
+        self._suspect(event.key.namespace, self._ledger.saw(event))
+
+    def check(self, pod: Document, what: str) -> None:
+        """Raises InvalidError for a new pod beyond a quota."""
+        refusal = self._ledger.refusal(pod)
+        if refusal is not None:
+            raise errors.InvalidError(what, refusal)
+
+    async def run(self, verbs: Verbs) -> None:
+        """Keep statuses for ever."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            stale, self._stale = self._stale, {}
+            for namespace, name in stale:
+                await self._write(verbs, namespace, name)
+
+    async def _write(self, verbs: Verbs, namespace: str, name: str) -> None:
+        status = self._ledger.status(namespace, name)
+        if status is None:
+            return
+        patch = msgspec.json.encode([{"op": "add", "path": "/status", "value": status}])
+        try:
+            await verbs.patch(
+                kinds.RESOURCE_QUOTAS,
+                namespace,
+                name,
+                patch,
+                patch_type="json",
+                subresource="status",
+            )
+        except errors.NotFoundError:
+            return  # it went meanwhile
+        except errors.OutsideError as error:  # the store stopped: nothing is written any more
+            _log.warning("status of quota not written", quota=name, reason=str(error))
+
+    def _suspect(self, namespace: str, names: list[str]) -> None:
+        if names:
+            self._stale |= dict.fromkeys((namespace, name) for name in names)
+            self._wanted.set()
+
+    def _pods_of(self, namespace: str) -> list[bytes]:
+        held = self._state.newest_of(kinds.PODS)
+        found = ((each.document()["metadata"].get("namespace"), each.raw) for each in held)
+        return [raw for place, raw in found if place == namespace]

@@ -1,0 +1,33 @@
+"""A namespace's quota in a running system."""
+
+from pathlib import Path
+
+from stromboli.shared.api import kinds
+from stromboli.testkit import objects
+from tests.e2e import cell as cells
+
+TIERS = """
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: predicates}, {name: proportion}]
+"""
+QUOTAS = kinds.RESOURCE_QUOTAS
+
+
+async def test_a_job_waits_for_room_in_its_namespaces_quota(tmp_path: Path) -> None:
+    """What the quota refuses is said with its numbers, no pod of the gang runs without the others,
+    and when the quota is raised the job goes on by itself."""
+    async with cells.running(tmp_path, "enqueue, allocate", TIERS) as cell:
+        quota = objects.make(QUOTAS, "small", spec={"hard": {"requests.cpu": "2"}})
+        await cell.cluster.create(QUOTAS, "default", quota)
+        await cell.submit("wide", 4)
+
+        async def said() -> str:
+            events = await cell.cluster.list(kinds.EVENTS, "default")
+            return " ".join(raw.decode() for raw in events.items)
+
+        refused = "exceeded quota: small, requested: requests.cpu=1, used: requests.cpu=2"
+        await cell.until(said, lambda told: refused in told)
+        assert [pod["spec"].get("nodeName") for pod in await cell.pods("wide")] == [None, None]
+        raised = objects.merge(spec={"hard": {"requests.cpu": "4"}})
+        await cell.cluster.patch(QUOTAS, "default", "small", raised, patch_type="merge")
+        assert await cell.nodes_of("wide", 4)

@@ -1,0 +1,173 @@
+"""What namespaces may hold at most."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+from stromboli.testkit import objects, records
+from stromboli.testkit.contracts.cluster.room import PODS, ClusterRoom
+
+_QUOTAS = kinds.RESOURCE_QUOTAS
+
+
+class Quotas(ClusterRoom):
+    """What users of a namespace with a ``ResourceQuota`` see of its pods."""
+
+    async def test_a_pod_beyond_a_quota_is_refused(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        """With what was asked for, what is used, and how much there may be."""
+        await _quota(open_cluster, namespace, hard={"pods": "2", "requests.cpu": "3"})
+        await _create(open_cluster, namespace, _asking("p1", cpu="1500m"))
+        with pytest.raises(
+            errors.InvalidError,
+            match=r"exceeded quota: q, requested: requests\.cpu=2, used: requests\.cpu=1500m, "
+            r"limited: requests\.cpu=3",
+        ):
+            await _create(open_cluster, namespace, _asking("p2", cpu="2"))
+        await _create(open_cluster, namespace, _asking("p3", cpu="1500m"))
+        with pytest.raises(errors.InvalidError, match=r"requested: pods=1,requests.cpu=1,"):
+            await _create(open_cluster, namespace, _asking("p4", cpu="1"))
+
+    async def test_pods_made_together_never_pass_a_quota(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        await _quota(open_cluster, namespace, hard={"pods": "3"})
+        made = await asyncio.gather(
+            *(_create(open_cluster, namespace, objects.pod(f"p{number}")) for number in range(9)),
+            return_exceptions=True,
+        )
+        assert sum(not isinstance(each, BaseException) for each in made) == 3
+        await _used(open_cluster, namespace, pods="3")
+
+    async def test_a_quota_says_what_is_used_of_it(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        """Pods that were there first count; one that ended is only an object; one that is gone
+        leaves its place."""
+        await open_cluster.create(PODS, namespace, objects.pod("before"))
+        hard = {"pods": "2", "count/pods": "9"}
+        await _quota(open_cluster, namespace, hard=hard, pods="1")
+        await _create(open_cluster, namespace, objects.pod("p"))
+        await _used(open_cluster, namespace, **{"pods": "2", "count/pods": "2"})
+        ended = objects.merge(status={"phase": "Succeeded"})
+        await open_cluster.patch(
+            PODS, namespace, "p", ended, patch_type="merge", subresource="status"
+        )
+        await _used(open_cluster, namespace, **{"pods": "1", "count/pods": "2"})
+        await open_cluster.delete(PODS, namespace, "before")
+        await _used(open_cluster, namespace, **{"pods": "0", "count/pods": "1"})
+
+    async def test_what_a_quota_limits_must_be_said(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        """By each container; who says a limit only requests as much."""
+        await _quota(open_cluster, namespace, hard={"requests.cpu": "4", "limits.memory": "1Gi"})
+        with pytest.raises(
+            errors.InvalidError,
+            match=r"must specify limits\.memory for: main; requests\.cpu for: main",
+        ):
+            await _create(open_cluster, namespace, objects.pod("p"))
+        await _create(open_cluster, namespace, _limited("p", cpu="3", memory="1Gi"))
+        await _used(open_cluster, namespace, **{"requests.cpu": "3", "limits.memory": "1Gi"})
+
+    async def test_devices_are_counted(self, open_cluster: port.Cluster, namespace: str) -> None:
+        device = "requests.nvidia.com/gpu"
+        await _quota(open_cluster, namespace, hard={device: "4"})
+        await _create(open_cluster, namespace, objects.pod("none"))
+        await _create(open_cluster, namespace, _limited("p1", **{"nvidia.com/gpu": "3"}))
+        with pytest.raises(errors.InvalidError, match=f"exceeded quota: q, requested: {device}=2"):
+            await _create(open_cluster, namespace, _limited("p2", **{"nvidia.com/gpu": "2"}))
+
+    async def test_a_quota_counts_the_pods_of_its_scopes(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        await _quota(open_cluster, namespace, hard={"pods": "1"}, scopes=["Terminating"])
+        await _create(open_cluster, namespace, objects.pod("p1"))
+        await _create(open_cluster, namespace, objects.pod("p2"))
+        await _create(open_cluster, namespace, objects.pod("p3", activeDeadlineSeconds=60))
+        with pytest.raises(errors.InvalidError, match="exceeded quota: q"):
+            await _create(open_cluster, namespace, objects.pod("p4", activeDeadlineSeconds=60))
+
+    async def test_a_quota_counts_the_pods_of_priority_classes(
+        self, open_cluster: port.Cluster, namespace: str
+    ) -> None:
+        name = objects.unique("high")
+        high = objects.make(kinds.PRIORITY_CLASSES, name, value=7)
+        await open_cluster.create(kinds.PRIORITY_CLASSES, "", high)
+        try:
+            only = {"scopeName": "PriorityClass", "operator": "In", "values": [name]}
+            selector = {"matchExpressions": [only]}
+            await _quota(open_cluster, namespace, hard={"pods": "0"}, scopeSelector=selector)
+            await _create(open_cluster, namespace, objects.pod("p"))
+            with pytest.raises(errors.InvalidError, match="exceeded quota: q"):
+                await _create(open_cluster, namespace, objects.pod("h", priorityClassName=name))
+        finally:
+            await open_cluster.delete(kinds.PRIORITY_CLASSES, "", name)
+
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            {"hard": {"pods": "many"}},
+            {"hard": {"pods": "-1"}},
+            {"hard": {"pods": "1"}, "scopes": ["Never"]},
+            {
+                "hard": {"pods": "1"},
+                "scopeSelector": {
+                    "matchExpressions": [{"scopeName": "PriorityClass", "operator": "In"}]
+                },
+            },
+        ],
+        ids=["no quantity", "negative", "no scope", "no values"],
+    )
+    async def test_a_quota_that_could_not_be_kept_is_refused(
+        self, open_cluster: port.Cluster, namespace: str, spec: dict[str, Any]
+    ) -> None:
+        with pytest.raises(errors.InvalidError):
+            await open_cluster.create(_QUOTAS, namespace, objects.make(_QUOTAS, "q", spec=spec))
+
+
+def _asking(name: str, **requests: str) -> bytes:
+    resources = {"requests": requests}
+    return objects.pod(
+        name, containers=[{"name": "main", "image": "busybox", "resources": resources}]
+    )
+
+
+def _limited(name: str, **limits: str) -> bytes:
+    resources = {"limits": limits}
+    return objects.pod(
+        name, containers=[{"name": "main", "image": "busybox", "resources": resources}]
+    )
+
+
+async def _quota(cluster: port.Cluster, namespace: str, /, pods: str = "0", **spec: Any) -> None:
+    """Create the quota ``q``, and wait until it holds, with so many ``pods`` counted."""
+    await cluster.create(_QUOTAS, namespace, objects.make(_QUOTAS, "q", spec=spec))
+    await _used(cluster, namespace, **({"pods": pods} if "pods" in spec["hard"] else {}))
+
+
+async def _used(cluster: port.Cluster, namespace: str, /, **expected: str) -> None:
+    """Returns when the quota's status has as much as is expected."""
+
+    def holds(found: objects.Document | None) -> bool:
+        used = ((found or {}).get("status") or {}).get("used")
+        return used is not None and used.items() >= expected.items()
+
+    await objects.eventually(cluster, _QUOTAS, namespace, "q", holds)
+
+
+async def _create(cluster: port.Cluster, namespace: str, pod: bytes) -> None:
+    """A server may need a moment more to hear of a quota whose status stands already."""
+    async with asyncio.timeout(records.DEADLINE_S):
+        while True:
+            try:
+                await cluster.create(PODS, namespace, pod)
+                return
+            except errors.InvalidError as error:
+                if "status unknown for quota" not in error.reason:
+                    raise
