@@ -137,14 +137,15 @@ async def test_what_comes_in_crowds_is_looked_at_together_and_what_comes_alone_a
         lanes.touch_spaced(A, "alone", space_s)
         while not begun:  # noqa: ASYNC110 - the step says nothing else
             await asyncio.sleep(0)
-        for _ in range(9):
-            lanes.touch_spaced(A, "crowd", space_s)
+        for number in range(9):
+            lanes.touch_spaced(A, f"crowd {number}", space_s)
             await asyncio.sleep(0)
         assert [cause for _, cause in begun] == ["alone"]
         while len(begun) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         lanes.stop()
-    first, second = (at for at, _ in begun)
+    (first, _), (second, cause) = begun
+    assert cause == "crowd 8", "what is told then names what it was told for"
     assert second - first >= space_s
 
 

@@ -23,12 +23,15 @@ class Writers:
     def __init__(self, limit: int) -> None:
         self.slots = Slots(limit)
         self.served: list[str] = []
+        self.order: list[int] = []
+        """Which request of all, as they are served."""
         self.under_way: list[asyncio.Event] = []
         self.tasks: list[asyncio.Task[None]] = []
 
     async def ask(self, *groups: str) -> None:
         """One request of each, in this order."""
-        self.tasks += [asyncio.create_task(self._write(group)) for group in groups]
+        for group in groups:
+            self.tasks.append(asyncio.create_task(self._write(group, len(self.tasks))))
         await settled()
 
     async def finish_one(self) -> None:
@@ -41,9 +44,10 @@ class Writers:
             await self.finish_one()
         await asyncio.gather(*self.tasks)
 
-    async def _write(self, group: str) -> None:
+    async def _write(self, group: str, number: int) -> None:
         async with self.slots.hold(group):
             self.served.append(group)
+            self.order.append(number)
             self.under_way.append(done := asyncio.Event())
             try:
                 await done.wait()
@@ -96,6 +100,32 @@ async def test_a_large_group_goes_on_while_small_ones_keep_coming(
         await writers.finish_one()
     assert writers.served[5:].count("large") >= 20
     await writers.finish_all()
+
+
+@given(arrivals=st.lists(st.sampled_from(["a", "b", "c", "d", ""]), min_size=1, max_size=60))
+def test_a_request_waits_four_turns_at_most_for_each_that_came_before_it(
+    arrivals: list[str],
+) -> None:
+    """However many come behind it of groups that have had fewer; '' is a turn without any."""
+
+    async def play() -> None:
+        writers = Writers(1)
+        await writers.ask("held")
+        turns, longest = 0, dict[int, int]()
+        for group in arrivals:
+            if group:
+                before = len(writers.tasks) - len(writers.order)
+                longest[len(writers.tasks)] = turns + slots.FAIR_TURN * (before + 1)
+                await writers.ask(group)
+            if group != "a":
+                await writers.finish_one()
+                turns += 1
+            assert all(turns <= at for number, at in longest.items() if number not in writers.order)
+            if len(writers.order) == len(writers.tasks):
+                await writers.ask("held")
+        await writers.finish_all()
+
+    asyncio.run(play())
 
 
 async def test_of_large_groups_each_gets_its_share(monkeypatch: pytest.MonkeyPatch) -> None:

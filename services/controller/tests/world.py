@@ -62,6 +62,8 @@ class World:
         """(host, question) that are answered well."""
         self.made: dict[str, list[str]] = {}
         """Key of a job -> uids of all that ever were."""
+        self.counts_wait = False
+        """Whether counts are held back, as they are for a while when many change."""
         for name in queues.ALWAYS:
             self.submit(builders.make_queue(name))
 
@@ -122,7 +124,8 @@ class World:
         self.dirty |= dict.fromkeys(self.picture.apply(record).items)
 
     def plan(self, item: view.Item) -> commands.Plan:
-        return items.plan(self.picture, item, self.now)
+        found = items.plan(self.picture, item, self.now)
+        return commands.without_counts(found) if self.counts_wait else found
 
     def step(self, item: view.Item) -> bool:
         """One step of an item; whether there was anything to do."""

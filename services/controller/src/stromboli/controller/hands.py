@@ -29,7 +29,8 @@ STAGE_WORKERS = 128
 """Commands of one stage tried at once: twice what may be under way, so that whoever comes first
 always has one waiting. The first that is refused ends the stage."""
 BACKGROUND = "$background"
-"""Group of writes that nobody waits for: Events and pod conditions share one turn in the round."""
+"""Group of writes that nobody waits for: Events and pod conditions. It has had more requests than
+any job, so under load one turn in four is all it gets."""
 MOST_EVENTS = 1000
 """Kubernetes Events waiting to be written; older ones are dropped: they are news, not state."""
 

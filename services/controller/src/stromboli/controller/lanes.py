@@ -35,6 +35,7 @@ class Lanes:
         self._backoffs: dict[Item, runtime.Backoff] = {}
         self._refused: dict[Item, float] = {}
         self._timers: dict[Item, asyncio.TimerHandle] = {}
+        self._later: dict[Item, str] = {}
         self._begun: dict[Item, float] = {}
         self._moved = asyncio.Event()
         self._stopping = False
@@ -47,8 +48,10 @@ class Lanes:
         waiting[item] = cause or waiting.get(item, "")
         self._moved.set()
 
-    def touch_later(self, item: Item, delay_s: float) -> None:
+    def touch_later(self, item: Item, delay_s: float, cause: str = "") -> None:
         """Touch the item after a while, or when an earlier wish for it says so."""
+        if cause:
+            self._later[item] = cause
         loop = asyncio.get_running_loop()
         timer = self._timers.get(item)
         if timer is not None:
@@ -62,7 +65,7 @@ class Lanes:
         comes in crowds is looked at together, and what comes alone at once."""
         wait_s = self._begun.get(item, 0.0) + space_s - asyncio.get_running_loop().time()
         if wait_s > 0 and item not in self._dirty:
-            self.touch_later(item, wait_s)
+            self.touch_later(item, wait_s, cause)
         else:
             self.touch(item, cause)
 
@@ -126,4 +129,4 @@ class Lanes:
 
     def _ring(self, item: Item) -> None:
         self._timers.pop(item, None)
-        self.touch(item)
+        self.touch(item, self._later.pop(item, ""))

@@ -47,10 +47,9 @@ SHORTEST_SLEEP_S = 0.5
 LONGEST_SLEEP_S = 60.0
 """A timer is looked at again after this at the latest, should the wall clock be set anew."""
 CALM_S = 0.25
-"""What users look at (counts, PodGroups' conditions) is written this long after it changed: such
-writes come together, and do not compete with the pods' own way to their nodes."""
 CALM = frozenset({"podgroup", "flow", "template", "cron"})
-"""Items that are looked at so long after a change."""
+"""Items that are looked at so long after a change: what users look at is written together, and does
+not compete with the pods' own way to their nodes."""
 COUNTS_CALM_S = 1.0
 COUNTS = frozenset({"queue counts", "hyper nodes", "discovery"})
 """Numbers of queues, jobs and PodGroups change with every pod: a write a second shows that they
@@ -356,7 +355,7 @@ class Controller:
 
     def _postponed(self, item: view.Item, plan: commands.Plan, at: float) -> commands.Plan:
         """The plan without a write of mere counts that came up less than ``COUNTS_CALM_S`` ago."""
-        rest = tuple(tuple(it for it in stage if not _can_wait(it)) for stage in plan)
+        rest = commands.without_counts(plan)
         if rest == plan:
             self._calm_since.pop(item, None)
             return plan
@@ -365,7 +364,7 @@ class Controller:
             del self._calm_since[item]
             return plan
         self._lanes.touch_later(item, since + COUNTS_CALM_S - at)
-        return tuple(stage for stage in rest if stage)
+        return rest
 
     def _touch(self, item: view.Item, cause: str) -> None:
         if self._writer is None:
@@ -408,7 +407,3 @@ class Controller:
     def _trace(self, item: view.Item) -> str:
         job = self._view.job(item.key) if item.kind == "job" else None
         return "" if job is None else job.metadata.annotation(keys.TRACEPARENT) or ""
-
-
-def _can_wait(command: commands.Command) -> bool:
-    return isinstance(command, commands.Patch | commands.PatchJobStatus) and command.can_wait

@@ -24,9 +24,9 @@ COUNTS = (
     "failed",
     "terminating",
     "unknown",
-    "array",
 )
-"""Fields of a job's status that follow its pods."""
+"""Fields of a job's status that follow its pods, and from which nothing follows. An array's
+progress is none of them: the result of an index makes room for the next one."""
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +167,16 @@ Stage = tuple[Command, ...]
 """Commands that may be carried out at once, in any order."""
 Plan = tuple[Stage, ...]
 """Stages, each after the one before it has succeeded."""
+
+
+def without_counts(plan: Plan) -> Plan:
+    """What of a plan cannot wait."""
+    stages = (tuple(it for it in stage if not _can_wait(it)) for stage in plan)
+    return tuple(stage for stage in stages if stage)
+
+
+def _can_wait(command: Command) -> bool:
+    return isinstance(command, Patch | PatchJobStatus) and command.can_wait
 
 
 def event_about(

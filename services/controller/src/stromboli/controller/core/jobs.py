@@ -56,12 +56,6 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
 
     Raises IllegalMoveError for a phase that no controller of this kind writes. O(pods).
     """
-    plan = _next_step(picture, key, now)
-    news = (tuple(it for it in stage if not picture.was_said(it)) for stage in plan)
-    return tuple(stage for stage in news if stage)
-
-
-def _next_step(picture: view.View, key: str, now: datetime) -> commands.Plan:
     job = picture.job(key)
     if job is None and picture.state(kinds.JOBS, key) is not None:
         return ()  # frozen: it cannot be read
