@@ -1,7 +1,8 @@
 """Three worlds for the same scenarios: one process, one process in disorder, the real parts.
 
 A world is a running system that a test knows by its REST address alone, as a user does; an
-operator can also kill its controller.
+operator can also kill its controller, change the cluster while it is away, and say how the
+scheduler decides.
 """
 
 import asyncio
@@ -11,13 +12,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+import yaml
 
+from stromboli.local.cluster import EmbeddedCluster
+from stromboli.scheduler.core.framework import reading
+from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.testkit.parts.kubernetes import OWNERS_AND_TAINTS
 from stromboli.testkit.real_system import RealSystem
+from tests.e2e import operators
 
 NODES, CPUS = 4, 4
 """Room for 16 pods of 1 CPU."""
@@ -34,8 +41,17 @@ class System(Protocol):
         """The REST address."""
         ...
 
+    @property
+    def configuration(self) -> Path:
+        """The file that the scheduler follows."""
+        ...
+
     def kill_controller(self) -> None:
         """``kill -9`` of the controller (embedded: of all there is), and a new one."""
+        ...
+
+    def without_controller(self) -> contextlib.AbstractContextManager[operators.Operator]:
+        """The same, with what an operator does between the two."""
         ...
 
 
@@ -43,7 +59,9 @@ class Embedded:
     """``strom up`` on a port that it keeps."""
 
     def __init__(self, state: Path, *options: str) -> None:
-        self._state, self._options = state, options
+        self.configuration = configured(state / "scheduler.yaml", reading.DEFAULT)
+        self._state = state
+        self._options = ("--config", str(self.configuration), *options)
         self._port = "0"
         self._starts = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -81,16 +99,31 @@ class Embedded:
 
     def kill_controller(self) -> None:
         """It lives in one process with all the others."""
+        self._kill()
+        self.start()
+
+    @contextlib.contextmanager
+    def without_controller(self) -> Iterator[operators.Operator]:
+        """The cluster's file is the operator's meanwhile."""
+        self._kill()
+        cluster = EmbeddedCluster(self._state / "embedded" / "cluster.db")
+        try:
+            with asyncio.Runner() as runner, _inside(runner, cluster):
+                yield operators.InTheFile(cluster, runner)
+        finally:
+            self.start()
+
+    def _kill(self) -> None:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
-        self.start()
 
 
 class Real:
     """The four services on the real parts."""
 
-    def __init__(self, system: RealSystem, runner: asyncio.Runner) -> None:
+    def __init__(self, system: RealSystem, runner: asyncio.Runner, configuration: Path) -> None:
+        self.configuration = configuration
         self._system, self._runner = system, runner
 
     @property
@@ -108,6 +141,36 @@ class Real:
         controller = self._system.services["controller"]
         self._runner.run(controller.kill())
         self._runner.run(controller.start())
+
+    @contextlib.contextmanager
+    def without_controller(self) -> Iterator[operators.Operator]:
+        """All the others go on."""
+        controller, nodes = self._system.services["controller"], self._system.nodes
+        assert nodes is not None
+        self._runner.run(controller.kill())
+        settings = KubernetesSettings(kubeconfig=str(self._system.parts.kubeconfig))
+        cluster = KubernetesCluster(settings)
+        try:
+            with _inside(self._runner, cluster):
+                yield operators.OnKubernetes(cluster, self._runner, nodes)
+        finally:
+            self._runner.run(controller.start())
+
+
+@contextlib.contextmanager
+def _inside(runner: asyncio.Runner, opened: contextlib.AbstractAsyncContextManager[Any]) -> Any:
+    runner.run(opened.__aenter__())
+    try:
+        yield
+    finally:
+        runner.run(opened.__aexit__(None, None, None))
+
+
+def configured(file: Path, decides: Mapping[str, Any]) -> Path:
+    """The file, written whole, as a mounted ConfigMap changes."""
+    new = file.with_suffix(".new")
+    new.write_text(yaml.safe_dump(dict(decides)))
+    return new.rename(file)
 
 
 @contextlib.contextmanager
@@ -133,10 +196,12 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 @contextlib.contextmanager
 def _real(state: Path, **nodes: Any) -> Iterator[System]:
     with asyncio.Runner() as runner:
-        system = RealSystem(state, **nodes)
+        file = configured(state / "scheduler.yaml", reading.DEFAULT)
+        environment = {"STROM_SCHEDULER_CONFIGURATION": str(file)}
+        system = RealSystem(state, environment=environment, controllers=OWNERS_AND_TAINTS, **nodes)
         runner.run(system.start())
         try:
-            yield Real(system, runner)
+            yield Real(system, runner, file)
         finally:
             runner.run(system.stop())
 

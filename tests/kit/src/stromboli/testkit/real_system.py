@@ -133,11 +133,17 @@ class RealSystem:
         fsync: bool = False,
         environment: Mapping[str, str] | None = None,
         commands: Mapping[str, Sequence[str]] | None = None,
+        controllers: Sequence[str] = (),
     ) -> None:
         """Describe it, with all state below ``state``. ``environment``: further settings;
-        ``commands``: service -> what to run instead of the service as it is here."""
+        ``commands``: service -> what to run instead of the service as it is here;
+        ``controllers``: of Kubernetes, beside the usual ones."""
         self.parts = RealParts(
-            state / "parts", nodes=fake_nodes, definitions=crds.documents(), fsync=fsync
+            state / "parts",
+            nodes=fake_nodes,
+            definitions=crds.documents(),
+            controllers=controllers,
+            fsync=fsync,
         )
         self._state = state
         self._simulated = simulated_nodes

@@ -32,6 +32,14 @@ CONTROLLERS = (
     "resourcequota-controller",
     "persistentvolume-binder-controller",
 )
+OWNERS_AND_TAINTS = (
+    "deployment-controller",
+    "replicaset-controller",
+    "statefulset-controller",
+    "taint-eviction-controller",
+    "node-lifecycle-controller",  # without it the one before finds no pods
+)
+"""Those that make pods of what is applied, and end pods of lost nodes: not everybody's wish."""
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -229,19 +237,29 @@ class ControllerManager(Part):
     name: ClassVar[str] = "kube-controller-manager"
     port_count: ClassVar[int] = 0
 
-    def __init__(self, tools: Tools, state: Path, server: ApiServer, *, detached: bool = False):
-        """Describe a controller manager of `server`."""
+    def __init__(
+        self,
+        tools: Tools,
+        state: Path,
+        server: ApiServer,
+        *,
+        further: Sequence[str] = (),
+        detached: bool = False,
+    ) -> None:
+        """Describe a controller manager of `server`, with `further` controllers."""
         super().__init__(state, detached=detached)
         self._tools = tools
         self._server = server
+        self._controllers = (*CONTROLLERS, *further)
 
     def command(self) -> list[str]:
         """The controller manager's command line."""
         return [
             self._tools.program("kube-controller-manager"),
             f"--kubeconfig={self._server.kubeconfig(CONTROLLER_MANAGER)}",
-            f"--controllers={','.join(CONTROLLERS)}",
+            f"--controllers={','.join(self._controllers)}",
             "--leader-elect=false",
+            "--node-monitor-grace-period=24h",  # nobody sends heartbeats of nodes that are played
             "--authentication-skip-lookup=true",
             "--secure-port=0",
             "--kube-api-qps=1000",  # the default of 20 takes a minute to collect a big job's pods

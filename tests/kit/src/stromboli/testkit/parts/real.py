@@ -30,12 +30,14 @@ class RealParts:
         users: Sequence[kubernetes.User] = (),
         fsync: bool = False,
         stages: Path = kwok.STAGES,
+        controllers: Sequence[str] = (),
         detached: bool = False,
     ) -> None:
         """Describe the parts, with all state below `state`, an empty directory.
 
         `definitions` are CustomResourceDefinitions to create before the garbage collector
-        starts; it takes up to 30 s to notice later ones. `detached` parts outlive this process.
+        starts; it takes up to 30 s to notice later ones. `controllers` run beside the usual ones
+        of kube-controller-manager. `detached` parts outlive this process.
         Raises RealPartsMissingError if `make real-tools` has not been run.
         """
         found = tools.locate()
@@ -45,7 +47,11 @@ class RealParts:
             found, state / "kube-apiserver", self.etcd, users=users, detached=detached
         )
         self.controller_manager = kubernetes.ControllerManager(
-            found, state / "kube-controller-manager", self.api_server, detached=detached
+            found,
+            state / "kube-controller-manager",
+            self.api_server,
+            further=controllers,
+            detached=detached,
         )
         self.kwok = kwok.Kwok(
             found, state / "kwok", self.api_server, stages=stages, detached=detached
