@@ -222,6 +222,70 @@ def template(**container: Any) -> Document:
     return {"spec": {"containers": [{"name": "c", "image": "busybox", **container}]}}
 
 
+DATA: Document = {"name": "data", "emptyDir": {}}
+MOUNTS: list[Document] = [{"name": "data", "mountPath": path} for path in ("/data", "/out")]
+
+
+def pod(mounts: list[Document] | None = None, **spec: Any) -> Document:
+    return {"spec": {**template(volumeMounts=mounts or [])["spec"], **spec}}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        template(imagePullPolicy="Always", ports=[{"containerPort": 8080, "protocol": "TCP"}]),
+        template(
+            env=[
+                {"name": "my.own-NAME_1", "value": "1"},
+                {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            ]
+        ),
+        pod(MOUNTS, volumes=[DATA], initContainers=[{"name": "first", "image": "i"}]),
+        template(
+            resources={
+                "requests": {"cpu": "1", "nvidia.com/gpu": "1"},
+                "limits": {"nvidia.com/gpu": "1", "hugepages-2Mi": "4Mi", "memory": "1Gi"},
+            }
+        ),
+        pod(nodeSelector={"node.kubernetes.io/instance-type": "p4d.24xlarge", "gpu": ""}),
+        pod(
+            tolerations=[
+                {"operator": "Exists"},
+                {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+                {"key": "team", "value": "a", "effect": "NoExecute", "tolerationSeconds": 5},
+            ]
+        ),
+        {
+            **template(),
+            "metadata": {
+                "labels": {"app.kubernetes.io/name": "train", "run": "Exp_7.b"},
+                "annotations": {"Example.com/Notes": "whatever {} stands here"},
+            },
+        },
+    ],
+    ids=["pull", "environment", "volumes", "devices", "selector", "tolerations", "metadata"],
+)
+def test_a_template_that_an_api_server_takes_passes(made: Document) -> None:
+    assert not refused(job(tasks=[task(template=made)]))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "path"),
+    [
+        ({"labels": {"my app": "x"}}, "labels[my app]"),
+        ({"labels": {"app": "train/7"}}, "labels[app]"),
+        ({"annotations": {"a/b/c": "x"}}, "annotations[a/b/c]"),
+    ],
+)
+def test_a_template_whose_pods_could_not_be_labelled_is_refused(
+    metadata: Document, path: str
+) -> None:
+    made = {**template(), "metadata": metadata}
+    assert list(refused(job(tasks=[task(template=made)]))) == [
+        f"spec.tasks[0].template.metadata.{path}"
+    ]
+
+
 @pytest.mark.parametrize(
     ("made", "path"),
     [
@@ -242,6 +306,43 @@ def template(**container: Any) -> Document:
             {"spec": {**template()["spec"], "restartPolicy": "Sometimes"}},
             "restartPolicy",
         ),
+        (pod(initContainers=[{"name": "c", "image": "i"}]), "initContainers[0].name"),
+        (template(imagePullPolicy="Sometimes"), "containers[0].imagePullPolicy"),
+        (template(ports=[{"containerPort": 70000}]), "containers[0].ports[0].containerPort"),
+        (template(env=[{"name": "A=B", "value": "c"}]), "containers[0].env[0].name"),
+        (template(env=[{"value": "c"}]), "containers[0].env[0].name"),
+        (
+            template(env=[{"name": "A", "value": "b", "valueFrom": {"fieldRef": {}}}]),
+            "containers[0].env[0].valueFrom",
+        ),
+        (
+            template(volumeMounts=[{"name": "data", "mountPath": "/data"}]),
+            "containers[0].volumeMounts[0].name",
+        ),
+        (pod(MOUNTS[:1] * 2, volumes=[DATA]), "containers[0].volumeMounts[1].mountPath"),
+        (pod([{"name": "data"}], volumes=[DATA]), "containers[0].volumeMounts[0].mountPath"),
+        (pod(volumes=[DATA, DATA]), "volumes[1].name"),
+        (pod(volumes=[{"name": "my_data", "emptyDir": {}}]), "volumes[0].name"),
+        (
+            template(resources={"requests": {"gpu": "1"}, "limits": {"gpu": "1"}}),
+            "containers[0].resources.requests.gpu",
+        ),
+        (
+            template(resources={"requests": {"nvidia.com/gpu": "1"}}),
+            "containers[0].resources.limits.nvidia.com/gpu",
+        ),
+        (
+            template(
+                resources={"requests": {"x.io/gpu": "1"}, "limits": {"x.io/gpu": "2"}},
+            ),
+            "containers[0].resources.limits.x.io/gpu",
+        ),
+        (pod(nodeSelector={"gpu model": "a100"}), "nodeSelector[gpu model]"),
+        (pod(nodeSelector={"gpu": "a100 or h100"}), "nodeSelector[gpu]"),
+        (pod(tolerations=[{"operator": "Exists", "value": "x"}]), "tolerations[0].value"),
+        (pod(tolerations=[{"operator": "In", "key": "x"}]), "tolerations[0].operator"),
+        (pod(tolerations=[{"value": "x"}]), "tolerations[0].operator"),
+        (pod(tolerations=[{"key": "x", "effect": "NoStart"}]), "tolerations[0].effect"),
     ],
 )
 def test_a_template_that_no_api_server_would_take_is_refused(made: Document, path: str) -> None:

@@ -172,6 +172,7 @@ def _of_task(job: batch.Job, task: batch.TaskSpec, path: str) -> Iterator[Violat
             )
     yield from _of_counts(task, path)
     yield from policies.violations(task.policies, f"{path}.policies")
+    yield from pod_template.of_metadata(task.template.metadata, f"{path}.template.metadata")
     yield from pod_template.violations(task.template.spec, f"{path}.template.spec")
     if task.topology_policy not in ("", "none") and not pod_template.has_whole_cpus(
         task.template.spec

@@ -7,6 +7,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 LABEL_EXPECTED = "at most 63 lower case letters, digits and '-', beginning and ending with one"
+_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 SUBDOMAIN_EXPECTED = "lower case letters, digits, '-' and '.', at most 253 characters"
 
 
@@ -28,6 +29,26 @@ def is_label(name: str) -> bool:
 def is_subdomain(name: str) -> bool:
     """RFC 1123 subdomain: what most objects may be called."""
     return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
+
+
+KEY_EXPECTED = (
+    "a name of at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or "
+    "digit; before it may stand a domain in lower case and '/'"
+)
+VALUE_EXPECTED = (
+    "at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
+)
+
+
+def is_qualified(key: str) -> bool:
+    """What a label, an annotation or a resource may be called: ``name`` or ``domain/name``."""
+    domain, slash, name = key.rpartition("/")
+    return is_label_value(name) and bool(name) and (not slash or is_subdomain(domain))
+
+
+def is_label_value(value: str) -> bool:
+    """What may stand under a label; nothing may."""
+    return not value or (len(value) <= 63 and _PART.fullmatch(value) is not None)
 
 
 def listed(names: Sequence[str], without: str = "") -> str:

@@ -2,25 +2,63 @@
 
 An API server checks a pod only when it is made, long after its job was accepted; so the mistakes
 that people make are refused here, where they can still be told.
+Source: ``pkg/apis/core/validation/validation.go`` of Kubernetes 1.34.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from stromboli.shared import units
 from stromboli.shared.admission import naming
 from stromboli.shared.api.core import ResourceRequirements
-from stromboli.shared.api.meta import Part
+from stromboli.shared.api.meta import ObjectMeta, Part
 from stromboli.shared.messages.admission import Violation
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 
 
+PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_NATIVE = ("cpu", "memory", "ephemeral-storage")
+"""What a node itself gives to containers; anything else is a device of some domain."""
+
+
+class _Mount(Part, frozen=True, kw_only=True):
+    name: str = ""
+    mount_path: str = ""
+
+
+class _Variable(Part, frozen=True, kw_only=True):
+    name: str = ""
+    value: str = ""
+    value_from: dict[str, Any] | None = None
+
+
+class _Port(Part, frozen=True, kw_only=True):
+    container_port: int = 0
+
+
 class _Container(Part, frozen=True, kw_only=True):
     name: str = ""
     image: str = ""
+    image_pull_policy: str = ""
+    env: tuple[_Variable, ...] = ()
+    ports: tuple[_Port, ...] = ()
+    volume_mounts: tuple[_Mount, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
+
+
+class _Volume(Part, frozen=True, kw_only=True):
+    name: str = ""
+
+
+class _Toleration(Part, frozen=True, kw_only=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
 
 
 class TemplateSpec(Part, frozen=True, kw_only=True):
@@ -28,6 +66,9 @@ class TemplateSpec(Part, frozen=True, kw_only=True):
 
     containers: tuple[_Container, ...] = ()
     init_containers: tuple[_Container, ...] = ()
+    volumes: tuple[_Volume, ...] = ()
+    tolerations: tuple[_Toleration, ...] = ()
+    node_selector: dict[str, str] | None = None
     restart_policy: str = ""
     host_network: bool = False
     dns_policy: str = ""
@@ -62,14 +103,133 @@ def violations(raw: msgspec.Raw, path: str) -> Iterator[Violation]:
             reason=f"{spec.restart_policy!r} is not a restart policy",
             expected=f"one of {', '.join(RESTART_POLICIES)}",
         )
+    yield from _bad_labels(spec.node_selector or {}, f"{path}.nodeSelector")
+    for index, toleration in enumerate(spec.tolerations):
+        yield from _of_toleration(toleration, f"{path}.tolerations[{index}]")
+    yield from _of_volumes(spec.volumes, f"{path}.volumes")
+    volumes = {volume.name for volume in spec.volumes}
     seen: set[str] = set()
     for list_name, containers in (
         ("containers", spec.containers),
         ("initContainers", spec.init_containers),
     ):
         for index, container in enumerate(containers):
-            yield from _of_container(container, f"{path}.{list_name}[{index}]", seen)
+            where = f"{path}.{list_name}[{index}]"
+            yield from _of_container(container, where, seen)
+            yield from _of_mounts(container, f"{where}.volumeMounts", volumes)
+            yield from _of_environment(container, f"{where}.env")
             seen.add(container.name)
+
+
+def of_metadata(metadata: ObjectMeta, path: str) -> Iterator[Violation]:
+    """Everything wrong with the labels and annotations of a template that stand at ``path``."""
+    yield from _bad_labels(metadata.labels or {}, f"{path}.labels")
+    for key in metadata.annotations or {}:
+        if not naming.is_qualified(key.lower()):
+            yield Violation(
+                path=f"{path}.annotations[{key}]",
+                reason=f"{key!r} is not an annotation's name",
+                expected=naming.KEY_EXPECTED,
+            )
+
+
+def _bad_labels(labels: Mapping[str, str], path: str) -> Iterator[Violation]:
+    for key, value in labels.items():
+        if not naming.is_qualified(key):
+            yield Violation(
+                path=f"{path}[{key}]",
+                reason=f"{key!r} is not a label's name",
+                expected=naming.KEY_EXPECTED,
+            )
+        if not naming.is_label_value(value):
+            yield Violation(
+                path=f"{path}[{key}]",
+                reason=f"{value!r} is not a label's value",
+                expected=naming.VALUE_EXPECTED,
+            )
+
+
+def _of_toleration(toleration: _Toleration, path: str) -> Iterator[Violation]:
+    if toleration.operator not in ("", "Equal", "Exists"):
+        yield Violation(
+            path=f"{path}.operator",
+            reason=f"{toleration.operator!r} is not an operator",
+            expected="Equal or Exists",
+        )
+    elif toleration.operator == "Exists" and toleration.value:
+        yield Violation(
+            path=f"{path}.value",
+            reason=f"{toleration.value!r} beside the operator Exists",
+            expected="no value, or the operator Equal",
+        )
+    elif toleration.operator != "Exists" and not toleration.key:
+        yield Violation(
+            path=f"{path}.operator", reason="no key", expected="a key, or the operator Exists"
+        )
+    if toleration.effect and toleration.effect not in EFFECTS:
+        yield Violation(
+            path=f"{path}.effect",
+            reason=f"{toleration.effect!r} is not a taint's effect",
+            expected=f"one of {', '.join(EFFECTS)}, or none for all",
+        )
+
+
+def _of_volumes(volumes: tuple[_Volume, ...], path: str) -> Iterator[Violation]:
+    seen: set[str] = set()
+    for index, volume in enumerate(volumes):
+        if not naming.is_label(volume.name):
+            yield Violation(
+                path=f"{path}[{index}].name",
+                reason=f"{volume.name!r} is not a volume's name",
+                expected=naming.LABEL_EXPECTED,
+            )
+        elif volume.name in seen:
+            yield Violation(
+                path=f"{path}[{index}].name",
+                reason=f"{volume.name!r} is taken by another volume",
+                expected="a name of its own",
+            )
+        seen.add(volume.name)
+
+
+def _of_mounts(container: _Container, path: str, volumes: set[str]) -> Iterator[Violation]:
+    seen: set[str] = set()
+    for index, mount in enumerate(container.volume_mounts):
+        if mount.name not in volumes:
+            there = naming.listed(sorted(volumes)) or "none yet"
+            yield Violation(
+                path=f"{path}[{index}].name",
+                reason=f"there is no volume {mount.name!r}",
+                expected=f"one of the template's volumes: {there}",
+            )
+        if not mount.mount_path:
+            yield Violation(
+                path=f"{path}[{index}].mountPath", reason="no path", expected="where it is mounted"
+            )
+        elif mount.mount_path in seen:
+            yield Violation(
+                path=f"{path}[{index}].mountPath",
+                reason=f"{mount.mount_path} is mounted twice",
+                expected="a path of its own",
+            )
+        seen.add(mount.mount_path)
+
+
+def _of_environment(container: _Container, path: str) -> Iterator[Violation]:
+    for index, variable in enumerate(container.env):
+        name = variable.name
+        if not name or "=" in name or not (name.isascii() and name.isprintable()):
+            yield Violation(
+                path=f"{path}[{index}].name",
+                reason=f"{name!r} is not a variable's name",
+                expected="printable ASCII characters without '='",
+            )
+        if variable.value and variable.value_from is not None:
+            yield Violation(
+                path=f"{path}[{index}].valueFrom",
+                reason=f"{name} has a value, too",
+                expected="either value or valueFrom",
+            )
 
 
 def _of_container(container: _Container, path: str, seen: set[str]) -> Iterator[Violation]:
@@ -87,21 +247,56 @@ def _of_container(container: _Container, path: str, seen: set[str]) -> Iterator[
         )
     if not container.image.strip():
         yield Violation(path=f"{path}.image", reason="no image", expected="an image")
-    requests = container.resources.requests or {}
-    limits = container.resources.limits or {}
-    for part, quantities in (("requests", requests), ("limits", limits)):
-        yield from _bad_quantities(quantities, f"{path}.resources.{part}")
-    for name in requests.keys() & limits.keys():
-        if _is_above(name, requests[name], limits[name]):
+    if container.image_pull_policy and container.image_pull_policy not in PULL_POLICIES:
+        yield Violation(
+            path=f"{path}.imagePullPolicy",
+            reason=f"{container.image_pull_policy!r} is not a pull policy",
+            expected=f"one of {', '.join(PULL_POLICIES)}",
+        )
+    for index, port in enumerate(container.ports):
+        if not 1 <= port.container_port <= 65535:
             yield Violation(
-                path=f"{path}.resources.requests.{name}",
-                reason=f"{requests[name]} is more than the limit {limits[name]}",
+                path=f"{path}.ports[{index}].containerPort",
+                reason=f"{port.container_port} is not a port",
+                expected="1 to 65535",
+            )
+    yield from _of_resources(container.resources, f"{path}.resources")
+
+
+def _of_resources(resources: ResourceRequirements, path: str) -> Iterator[Violation]:
+    requests = resources.requests or {}
+    limits = resources.limits or {}
+    for part, quantities in (("requests", requests), ("limits", limits)):
+        yield from _bad_quantities(quantities, f"{path}.{part}")
+    for name, asked in requests.items():
+        where = f"{path}.requests.{name}"
+        if name in limits and _is_above(name, asked, limits[name]):
+            yield Violation(
+                path=where,
+                reason=f"{asked} is more than the limit {limits[name]}",
                 expected="a request of at most the limit",
+            )
+        elif name not in _NATIVE and (name not in limits or _is_above(name, limits[name], asked)):
+            yield Violation(
+                path=f"{path}.limits.{name}",
+                reason=f"{limits.get(name, 'none')}, and the request is {asked}: devices and huge "
+                "pages cannot be given twice",
+                expected=f"a limit of {asked}, too",
             )
 
 
 def _bad_quantities(quantities: dict[str, str | int | float], path: str) -> Iterator[Violation]:
     for name, text in quantities.items():
+        if not naming.is_qualified(name) or not (
+            "/" in name or name in _NATIVE or name.startswith("hugepages-")
+        ):
+            yield Violation(
+                path=f"{path}.{name}",
+                reason=f"{name!r} is not a resource of containers",
+                expected=f"{', '.join(_NATIVE)}, hugepages-SIZE or DOMAIN/DEVICE, such as "
+                "nvidia.com/gpu",
+            )
+            continue
         try:
             value = units.quantity(text)
         except ValueError as error:

@@ -23,7 +23,7 @@ def created(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]
         )
     yield from _of_itself(queue, queues)
     if queue.metadata.name != ROOT:
-        yield from _of_place(queue, queues, max_depth)
+        yield from _of_place(queue, queues, max_depth, moves=True)
 
 
 def updated(queue: Queue, before: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
@@ -44,7 +44,7 @@ def updated(queue: Queue, before: Queue, queues: Queues, max_depth: int) -> Iter
         for name in ("capability", "deserved", "guarantee")
     )
     if not (same_place and same_amounts):
-        yield from _of_place(queue, queues, max_depth)
+        yield from _of_place(queue, queues, max_depth, moves=not same_place)
 
 
 def deleted(name: str, queues: Queues, *, with_pods: bool = True) -> Iterator[Violation]:
@@ -189,7 +189,7 @@ def _is_positive(text: str) -> bool:
         return False
 
 
-def _of_place(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
+def _of_place(queue: Queue, queues: Queues, max_depth: int, *, moves: bool) -> Iterator[Violation]:
     name, parent = queue.metadata.name, queue.spec.parent
     if parent not in ("", ROOT):
         if parent == name:
@@ -209,16 +209,25 @@ def _of_place(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violatio
                 expected="a queue that does not",
             )
             return
-        if _depth(parent, queues, max_depth) + 1 > max_depth:
-            yield Violation(
-                path="spec.parent",
-                reason=f"below {parent!r} the queue would be deeper than {max_depth}",
-                expected=f"at most {max_depth} levels, without a cycle",
-            )
+        if moves and (fault := _too_deep(name, parent, queues, max_depth)):
+            yield fault
             return
         yield from _becomes_parent(queues[parent], queues, without=name)
         yield from _below(queue, queues, max_depth)
     yield from _above(queue, queues)
+
+
+def _too_deep(name: str, parent: str, queues: Queues, max_depth: int) -> Violation | None:
+    """Whether the queue, or what hangs on it, would be deeper than queues may be."""
+    above, below = _depth(parent, queues, max_depth), _height(name, queues, max_depth)
+    if above + 1 + below <= max_depth:
+        return None
+    brings = f" with the {below} levels below it" if below else ""
+    return Violation(
+        path="spec.parent",
+        reason=f"below {parent!r} the queue{brings} would be deeper than {max_depth}",
+        expected=f"at most {max_depth} levels, without a cycle",
+    )
 
 
 def _becomes_parent(parent: Queue, queues: Queues, *, without: str) -> Iterator[Violation]:
@@ -251,6 +260,17 @@ def _depth(name: str, queues: Queues, limit: int) -> int:
         if depth > limit:
             break
     return depth
+
+
+def _height(name: str, queues: Queues, limit: int) -> int:
+    """Levels below a queue, 0 without children; stops at ``limit`` (a cycle)."""
+    height, level = 0, {name}
+    while height < limit:
+        level = {each.metadata.name for each in queues.values() if each.spec.parent in level}
+        if not level:
+            break
+        height += 1
+    return height
 
 
 def _below(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:

@@ -119,6 +119,10 @@ def _of_jobs() -> Rules:
             f"object.spec.?minAvailable.orValue(0) > {tasks}.map(t, {replicas}).sum()",
             "'spec.minAvailable: above the sum of all replicas'",
         ),
+        "size": _when(
+            f"{tasks}.map(t, {replicas}).sum() > {batch.MOST_PODS}",
+            f"'spec.tasks: at most {batch.MOST_PODS} pods in one job'",
+        ),
         "taskMinAvailable": f"{tasks}.filter(t, t.?minAvailable.orValue(0) > {replicas})"
         f".map(t, {path}.minAvailable: above the replicas')",
         "tiers": OWN_TIERS,

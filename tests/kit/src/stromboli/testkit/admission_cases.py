@@ -29,6 +29,7 @@ from stromboli.testkit.admission_documents import (
     pod_group,
     queue,
     task,
+    template,
 )
 
 JDB_MIN = keys.JDB_MIN_AVAILABLE
@@ -108,6 +109,7 @@ JOBS_RIGHT: dict[str, Document] = {
         policies=[{**ABORT, "event": "PodFailed", "events": ["PodFailed", "PodEvicted"]}]
     ),
     "whole-cpus-for-numa": _tasks(task(topologyPolicy="restricted")),
+    "as-many-pods-as-a-job-may-have": _tasks(task(replicas=100_000)),
     "a-tier-by-number": job(networkTopology={"mode": "hard", "highestTierAllowed": 1}),
 }
 JOBS_WRONG: dict[str, tuple[str, Document]] = {
@@ -120,6 +122,14 @@ JOBS_WRONG: dict[str, tuple[str, Document]] = {
     "more-of-a-task-than-it-has": (
         "spec.tasks[0].minAvailable",
         _tasks(task(minAvailable=3), minAvailable=2),
+    ),
+    "more-pods-than-anybody-has": (
+        "spec.tasks",
+        _tasks(task(replicas=2_147_483_647), plugins={"svc": []}),
+    ),
+    "a-pod-more-than-a-job-may-have": (
+        "spec.tasks",
+        _tasks(task(name="a", replicas=100_000), task(name="b", replicas=1, minAvailable=1)),
     ),
     "both-tiers": ("spec.networkTopology", job(networkTopology=BOTH_TIERS)),
     "a-hard-wish-without-a-tier": ("spec.networkTopology", job(networkTopology={"mode": "hard"})),
@@ -222,10 +232,6 @@ JOBS_WRONG_AROUND: dict[str, tuple[str, Document]] = {
     "a-closed-queue": ("spec.queue", job(queue="closed")),
     "the-root": ("spec.queue", job(queue="root")),
     "a-queue-with-children": ("spec.queue", job(queue="parent")),
-    "more-pods-than-anybody-has": (
-        "spec.tasks",
-        _tasks(task(replicas=2_147_483_647), plugins={"svc": []}),
-    ),
     "tasks-in-a-circle": (
         "spec.tasks",
         _tasks(
@@ -241,19 +247,21 @@ JOBS_WRONG_AROUND: dict[str, tuple[str, Document]] = {
         _tasks(
             task(
                 topologyPolicy="restricted",
-                template={
-                    "spec": {
-                        "containers": [
-                            {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1500m"}}}
-                        ]
-                    }
-                },
+                template=template(resources={"requests": {"cpu": "1500m"}}),
             )
         ),
     ),
     "a-container-without-an-image": (
         "spec.tasks[0].template.spec.containers[0].image",
-        _tasks(task(template={"spec": {"containers": [{"name": "c", "image": " "}]}})),
+        _tasks(task(template=template(image=" "))),
+    ),
+    "a-mount-of-no-volume": (
+        "spec.tasks[0].template.spec.containers[0].volumeMounts[0].name",
+        _tasks(task(template=template(volumeMounts=[{"name": "data", "mountPath": "/data"}]))),
+    ),
+    "a-label-that-is-none": (
+        "spec.tasks[0].template.metadata.labels[my app]",
+        _tasks(task(template={**template(), "metadata": {"labels": {"my app": "x"}}})),
     ),
     "no-partitions": (
         "spec.tasks[0].partitionPolicy.partitionSize",

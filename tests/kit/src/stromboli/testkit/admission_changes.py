@@ -56,6 +56,12 @@ CHANGES: dict[str, tuple[str, Kind[Any], Document, Document]] = {
         queue("level5", parent="level4"),
         queue("level5", parent="level4", weight=2),
     ),
+    "to-a-place-where-all-below-it-fit": (
+        "",
+        kinds.QUEUES,
+        queue("level3", parent="level2"),
+        queue("level3", parent="child"),
+    ),
     "to-a-negative-capability": (
         "spec.capability.cpu",
         kinds.QUEUES,
@@ -90,6 +96,12 @@ CHANGES_AROUND: dict[str, tuple[str, Kind[Any], Document, Document]] = {
         kinds.QUEUES,
         queue("parent", capability={"cpu": 8}, deserved={"cpu": 4}),
         queue("parent", capability={"cpu": 8}, deserved={"cpu": 1}),
+    ),
+    "to-a-place-too-deep-for-those-below-it": (
+        "spec.parent",
+        kinds.QUEUES,
+        queue("level2", parent="parent"),
+        queue("level2", parent="child"),
     ),
     "to-a-circle-of-queues": (
         "spec.parent",

@@ -22,6 +22,11 @@ def queue(name: str, *, annotations: Document | None = None, **spec: Any) -> Doc
     return made(kinds.QUEUES, name, metadata=metadata, spec={"weight": 1, **spec})
 
 
+def template(**container: Any) -> Document:
+    """A template of one container."""
+    return {"spec": {"containers": [{"name": "c", "image": "i", **container}]}}
+
+
 def task(**changes: Any) -> Document:
     """A task of two pods."""
     container = {"name": "c", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
