@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from services.controller.tests.world import KilledError, World
-from stromboli.controller.core import causes, commands, lifecycle, pods
+from stromboli.controller.core import causes, commands, lifecycle, pods, tasks
 from stromboli.shared import keys, topics
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.messages import batch as messages
@@ -59,9 +59,9 @@ SEEN = (topics.JOBS.name, topics.POD_GROUPS.name, topics.PODS.name, topics.COMMA
 
 
 @st.composite
-def some_tasks(draw: st.DrawFn) -> list[batch.TaskSpec]:
+def some_tasks(draw: st.DrawFn, names: tuple[str, ...] = ("w", "v")) -> list[batch.TaskSpec]:
     found = []
-    for name in ("w", "v")[: draw(st.integers(1, 2))]:
+    for name in names[: draw(st.integers(1, len(names)))]:
         replicas = draw(st.integers(0, 3))
         size = draw(st.sampled_from([it for it in (0, 1, 2) if not it or replicas % it == 0]))
         parts = batch.PartitionPolicy(
@@ -81,9 +81,54 @@ def some_tasks(draw: st.DrawFn) -> list[batch.TaskSpec]:
 
 
 @st.composite
-def jobs(draw: st.DrawFn, name: str) -> batch.Job:
-    """Nearly all of them as the door lets them in."""
-    tasks = draw(some_tasks())
+def some_waves(draw: st.DrawFn) -> list[batch.TaskSpec]:
+    """Tasks of which some wait for others, any or all, and never for each other."""
+    tasks = draw(some_tasks(("w", "v", "u")))
+    order = draw(st.permutations(tasks))
+    waiting = {}
+    for at, task in enumerate(order[1:], 1):
+        first = draw(st.lists(st.sampled_from([it.name for it in order[:at]]), unique=True))
+        if first:
+            on = batch.DependsOn(name=tuple(first), iteration=draw(st.sampled_from(["any", "all"])))
+            waiting[task.name] = msgspec.structs.replace(task, depends_on=on)
+    return [waiting.get(task.name, task) for task in tasks]
+
+
+@st.composite
+def arrays(draw: st.DrawFn, name: str) -> batch.Job:
+    """An array of some indexes, as many at once as it has replicas."""
+    replicas = draw(st.integers(1, 3))
+    array = batch.ArraySpec(
+        indexes=draw(st.sampled_from(["0-4", "0", "1,3-5", "0-6:2"])),
+        max_retries=draw(st.integers(0, 2)),
+    )
+    task = make_task(
+        "w",
+        replicas,
+        min_available=draw(st.none() | st.integers(0, replicas)),
+        policies=draw(POLICIES),
+        max_retry=draw(st.sampled_from([0, 1, -1])),
+    )
+    limits: dict[str, Any] = draw(st.fixed_dictionaries({}, optional=LIMITS))
+    return make_job(
+        name,
+        tasks=[task],
+        policies=draw(POLICIES),
+        max_retry=draw(st.integers(1, 3)),
+        min_available=draw(st.integers(0, replicas)),
+        array=array,
+        **limits,
+    )
+
+
+def jobs(name: str) -> st.SearchStrategy[batch.Job]:
+    """Of every kind, and nearly all of them as the door lets them in."""
+    return tasked(name) | arrays(name)
+
+
+@st.composite
+def tasked(draw: st.DrawFn, name: str) -> batch.Job:
+    tasks = draw(some_tasks() | some_waves())
     asked = sum(task.replicas for task in tasks)
     policies = draw(POLICIES)
     limits: dict[str, Any] = draw(st.fixed_dictionaries({}, optional=LIMITS))
@@ -275,7 +320,7 @@ class AnyOrder(RuleBasedStateMachine):
             owner = pod.metadata.controller
             assert owner is not None
             assert pod.metadata.name == f"{owner.name}-{task}-{index}"
-            assert int(index or 0) < 3
+            assert int(index or 0) < 7
 
     @invariant()
     def every_phase_is_told_in_order(self) -> None:
@@ -308,13 +353,38 @@ class AnyOrder(RuleBasedStateMachine):
                 status = job.status
                 assert (status.pending, status.running, status.terminating) == (0, 0, 0)
             elif not any(pods.obstacles(job)):
-                mine = [
-                    it
-                    for it in world.pods()
-                    if it.metadata.label(keys.JOB_NAME) == job.metadata.name
-                ]
+                mine = world.past.of(job.metadata.uid)
+                if job.spec.array is not None or job.status.state.phase == "Aborted":
+                    # Those with a result stay, to be looked at.
+                    mine = [it for it in mine if not tasks.has_finished(it)]
                 assert len(mine) <= sum(task.replicas for task in job.spec.tasks)
             assert body["metadata"]["uid"] in world.phases
+        self.check_end()
+
+    def check_end(self) -> None:
+        """Where gangs are let in and pods run and succeed, every job comes to its end."""
+        world = self.world
+        for _ in range(40):
+            if not self.unended():
+                return
+            self.everything_goes_on()
+            for pod in world.pods():
+                if pod.status.phase in ("Running", "Unknown"):
+                    world.change_pod(pod.metadata.key, "Succeeded", "n1", 0)
+            world.wait(400)
+            world.settle()
+        raise AssertionError(self.unended())
+
+    def unended(self) -> list[batch.Job]:
+        """Jobs that have not ended and wait for nobody's word."""
+        found = [self.world.job(key) for plural, key in self.world.objects if plural == "jobs"]
+        return [
+            job
+            for job in found
+            if job.status.state.phase not in {*lifecycle.FINISHED, "Aborted"}
+            and not any(pods.obstacles(job))
+            and any(task.replicas for task in job.spec.tasks)
+        ]
 
 
 TestAnyOrder = pytest.mark.timeout(300)(AnyOrder.TestCase)

@@ -204,3 +204,22 @@ def test_every_index_has_one_result_however_its_tries_end(
     assert all(tries <= retries for tries in found.retries.values())
     assert len(alive(world)) <= 2
     assert not set(alive(world)) & (set(succeeded) | set(failed))
+
+
+def test_pods_that_are_still_going_take_room_in_the_window() -> None:
+    """So many at once is what licences and disks bear, also while an array begins anew."""
+    world = running(array("0-9", 3))
+    end(world, 0, 1, 2)
+    go_on(world)
+    assert alive(world) == [3, 4, 5]
+    world.submit(make_command("c1", "RestartJob", world.job()))
+    world.settle()
+    for ended in (0, 1, 2):
+        world.reap(f"default/j1-t-{ended}")
+    for going in (5, 4, 3):
+        world.reap(f"default/j1-t-{going}")
+        world.settle()
+        world.enqueue(world.group_key())
+        world.settle()
+        assert len(alive(world)) == 3
+    assert alive(world) == [0, 1, 2]

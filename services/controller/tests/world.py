@@ -60,6 +60,7 @@ class World:
         self.commands_left: int | None = None
         self.answering: set[tuple[str, commands.Question]] = set()
         """(host, question) that are answered well."""
+        self.past = laws.Past()
         self.made: dict[str, list[str]] = {}
         """Key of a job -> uids of all that ever were."""
         self.counts_wait = False
@@ -199,8 +200,9 @@ class World:
         found = self.objects.get((command.kind.plural, command.key))
         if found is None:
             body = msgspec.json.decode(command.body)
+            self._check_gang(command.kind, body)
             if command.kind is kinds.PODS:
-                laws.check_place(self.picture, kinds.PODS.decode(command.body))
+                laws.check_place(self.picture, self.past, kinds.PODS.decode(command.body))
             self.put(command.kind, body)
             self._take_in(command.kind, command.key)
             return
@@ -237,6 +239,8 @@ class World:
                 self._take_in(command.kind, command.key)
                 raise RefusedError from None
         if changed != found:
+            if changed.get("spec") != found.get("spec"):
+                self._check_gang(command.kind, changed)
             self.put(command.kind, changed)
         self._take_in(command.kind, command.key)
 
@@ -290,6 +294,8 @@ class World:
             self.dirty |= dict.fromkeys(found)
         if isinstance(stored, batch.Job):
             self._check_life(stored)
+        elif isinstance(stored, core.Pod):
+            self.past.see_pod(stored)
 
     def _check_life(self, job: batch.Job) -> None:
         made = self.made.setdefault(job.metadata.key, [])
@@ -298,6 +304,12 @@ class World:
         past = self.phases.setdefault(job.metadata.uid, [])
         laws.check_life(past[-1] if past else batch.JobStatus(), job)
         past.append(job.status)
+        self.past.see_job(job)
+
+    def _check_gang(self, kind: kinds.Kind[Any], body: Body) -> None:
+        if kind is kinds.POD_GROUPS:
+            group = kinds.POD_GROUPS.decode(msgspec.json.encode(body))
+            laws.check_gang(self.picture, self.past, group)
 
     def delete(self, kind: kinds.Kind[Any], key: str) -> None:
         """Delete as a user does: pods take time to go, all else goes at once, with its own."""
@@ -328,6 +340,7 @@ class World:
 
     def _remove(self, kind: kinds.Kind[Any], key: str) -> None:
         body = self.objects.pop((kind.plural, key))
+        self.past.forget_pod(body["metadata"]["uid"])
         if kind in topics.SNAPSHOTS:
             self._show(builders.gone(kind.decode(msgspec.json.encode(body))))
 

@@ -218,14 +218,14 @@ def _pod_commands(
         return
     if manifest.version_of(group) < job.status.version:
         return
-    made = 0
+    made, most = 0, min(MOST_PODS, tasks.room(picture, job, seen.pods))
     there = {pod.metadata.name for pod in seen.pods}
     started = pod_groups.started(picture, job, group)
     for member in tasks.members(job):
         if member.name in there or member.task.name not in started:
             continue
         found = tasks.name_state(picture, job, member.name)
-        if found is None and made < MOST_PODS:
+        if found is None and made < most:
             made += 1
             attempt = picture.published.attempts(job, member.task.name, member.index) + 1
             try:

@@ -28,10 +28,16 @@ def after(
     for; without it an action is what a person asked for, and costs no try. Raises
     IllegalMoveError."""
     move = lifecycle.move(tasks.phase_of(job), event)
+    retries = job.status.retry_count + move.retry
+    asked = job.status.asked_retries + (move.retry and order is None)
+    version = job.status.version + move.new_version
+    has_tries = retries - asked < tasks.max_retry(job)
+    if job.spec.array is not None and event == "RestartJob" and has_tries:
+        counts = tasks.with_progress(job, counts, arrays.begun_anew(version))
+    elif job.spec.array is not None and order is not None and order.part:
+        # What is restarted has no result; those of other indexes are read again.
+        counts = tasks.with_progress(job, counts, job.status.array or batch.ArrayStatus())
     before = tasks.status_with(job.status, counts, tasks.min_available(job))
-    retries = before.retry_count + move.retry
-    asked = before.asked_retries + (move.retry and order is None)
-    version = before.version + move.new_version
     created = job.metadata.creation_timestamp
     lasted = "" if created is None else tasks.go_duration((now - created).total_seconds())
     status = msgspec.structs.replace(
@@ -54,13 +60,7 @@ def after(
         delayed=() if move.new_version or move.to in lifecycle.FINISHED else before.delayed,
     )
     if order is not None:
-        status = msgspec.structs.replace(status, delayed=policies.after(status, order))
-        if order.part:
-            # What is restarted has no result; those of other indexes are read again.
-            status = msgspec.structs.replace(status, array=job.status.array)
-    has_tries = retries - asked < tasks.max_retry(job)
-    if event == "RestartJob" and job.spec.array is not None and has_tries:
-        status = msgspec.structs.replace(status, array=arrays.begun_anew(version))
+        return msgspec.structs.replace(status, delayed=policies.after(status, order))
     return status
 
 

@@ -5,7 +5,7 @@ An object may have passed while admission was away, so the defaults of admission
 all that the tasks need, ``maxRetry`` 0 means 3.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -74,6 +74,15 @@ def members(job: Job) -> Iterator[Member]:
             yield Member(task, index, f"{prefix}{index}")
 
 
+def room(picture: view.View, job: Job, pods: Iterable[core.Pod]) -> int:
+    """How many pods may be made beside these: of an array never more are alive than its window,
+    and a pod that is still going is alive."""
+    if job.spec.array is None:
+        return batch.MOST_PODS
+    alive = sum(not has_finished(pod) for pod in pods) + sum(1 for _ in unreadable(picture, job))
+    return job.spec.tasks[0].replicas - alive
+
+
 def task_of(pod: core.Pod) -> str:
     """The name of the pod's task, empty for a pod of no job."""
     return pod.metadata.annotation(keys.TASK_SPEC) or ""
@@ -126,14 +135,28 @@ def tally(picture: view.View, job: Job, pods: list[core.Pod]) -> Tally:
         counts[field if field in counts else "unknown"] += 1
         phases = by_task.setdefault(task, {})
         phases[phase] = phases.get(phase, 0) + 1
-    if progress is not None:
-        counts["succeeded"], counts["failed"] = arrays.counts(progress)
-        ended = {"Succeeded": counts["succeeded"], "Failed": counts["failed"]}
-        for spec in specs(job):
-            by_task[spec.name] = by_task.get(spec.name, {}) | {k: n for k, n in ended.items() if n}
     unknown = sum(1 for _ in unreadable(picture, job))
     counts["unknown"] += unknown
-    return Tally(**counts, by_task=by_task, array=progress)
+    return with_progress(job, Tally(**counts, by_task=by_task, array=None), progress)
+
+
+def with_progress(job: Job, counts: Tally, progress: batch.ArrayStatus | None) -> Tally:
+    """The same pods with these results of an array; None changes nothing."""
+    if progress is None:
+        return counts
+    succeeded, failed = arrays.counts(progress)
+    ended = {
+        phase: count for phase, count in (("Succeeded", succeeded), ("Failed", failed)) if count
+    }
+    by_task = {
+        name: {phase: count for phase, count in phases.items() if phase not in FINISHED_PODS}
+        for name, phases in counts.by_task.items()
+    }
+    for spec in specs(job):
+        by_task[spec.name] = by_task.get(spec.name, {}) | ended
+    return msgspec.structs.replace(
+        counts, succeeded=succeeded, failed=failed, by_task=by_task, array=progress
+    )
 
 
 def unreadable(picture: view.View, job: Job) -> Iterator[Member]:
