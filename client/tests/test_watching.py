@@ -3,14 +3,18 @@
 import asyncio
 import contextlib
 import io
+import itertools
+import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import TypeVar
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from stromboli.client import AsyncClient, Client, calls, errors, job
+from stromboli.client import AsyncClient, Client, calls, errors, job, watching
 from stromboli.client.events import Change, Event, Parser
 from stromboli.local import system
 from stromboli.local.nodes import simulated
@@ -147,6 +151,25 @@ def test_who_may_get_a_job_but_not_watch_it_waits_all_the_same() -> None:
         assert client.wait("a").status.state.phase == "Completed"
         with pytest.raises(errors.ForbiddenError):
             client.wait("hidden")
+
+
+@given(
+    timeout_s=st.floats(0, 1e6) | st.none(),
+    steps_s=st.lists(st.floats(0, 100, allow_subnormal=False), max_size=40),
+)
+def test_pauses_are_never_beyond_the_time_there_is(
+    timeout_s: float | None, steps_s: list[float]
+) -> None:
+    """Nor below nothing, which no sleep takes: the clock goes on between any two looks at it."""
+    awaited = watching.Awaited("job a", frozenset(), timeout_s, 0.0)
+    for now in itertools.accumulate(steps_s):
+        try:
+            pause_s = awaited.pause_s(now)
+        except errors.TimedOutError:
+            assert timeout_s is not None
+            assert now >= timeout_s
+            return
+        assert 0 < pause_s <= min(awaited.left_s(now) or math.inf, watching.LONGEST_PAUSE_S)
 
 
 async def _until(changes: AsyncGenerator[Change[T], None], last: str) -> AsyncIterator[Change[T]]:

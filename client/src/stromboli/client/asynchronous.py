@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import functools
-import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -277,38 +276,22 @@ class AsyncClient:
         ``timeout_s`` seconds.
         """
         call = calls.watch_job(namespace, name)
-        awaited = watching.Awaited(call.what, frozenset(phases), on_change)
-        until = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        is_told, pause_s = False, watching.FIRST_PAUSE_S
+        awaited = watching.Awaited(
+            call.what, frozenset(phases), timeout_s, time.monotonic(), on_change, on_break
+        )
         while True:
             try:
-                job = await self.job(name, namespace)
-                if awaited.seen(Change("added", job)) is not None:
-                    return job
-                awaited.seen(Change("reset"))  # the watch begins with all that is then
-                is_told = False
-                left_s = None if timeout_s is None else max(until - time.monotonic(), 0.0)
-                async with contextlib.aclosing(
-                    self.watch(call, left_s, on_break=on_break)
-                ) as changes:
+                if (found := awaited.looked(await self.job(name, namespace))) is not None:
+                    return found
+                left_s = awaited.left_s(time.monotonic())
+                watch = self.watch(call, left_s, on_break=on_break)
+                async with contextlib.aclosing(watch) as changes:
                     async for change in changes:
                         if (found := awaited.seen(change)) is not None:
                             return found
-            except errors.NotFoundError:
-                raise awaited.absent() from None
-            except errors.ForbiddenError:  # who may get a job but not watch it looks now and then
-                if not awaited.is_known:
-                    raise
-            except (errors.UnavailableError, errors.UnreachableError) as error:
-                if not awaited.is_known:
-                    raise
-                if on_break is not None and not is_told:
-                    on_break(error)
-                is_told = True
-            if time.monotonic() >= until:
-                raise awaited.late(timeout_s or 0.0)
-            await asyncio.sleep(min(pause_s, until - time.monotonic()))
-            pause_s = min(2 * pause_s, watching.LONGEST_PAUSE_S)
+            except errors.ClientError as error:
+                awaited.troubled(error)
+            await asyncio.sleep(awaited.pause_s(time.monotonic()))
 
     async def _all(
         self, kind: Kind[M], page_of: Callable[..., calls.Call[Page]]

@@ -1,5 +1,6 @@
 """What sync and async watches have in common: when to come back, and what an event means."""
 
+import math
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -111,21 +112,35 @@ class Resuming(Generic[T]):
 
 
 class Awaited:
-    """Whether a job is where it is wanted. One job, by its uid: another that takes its name later
-    is not the one."""
+    """Whether a job is where it is wanted, and what to do until then: look at it, watch it for
+    ``left_s``, pause for ``pause_s``, and so on. One job, by its uid: another that takes its name
+    later is not the one. Times are of a clock in seconds, which goes forward only."""
 
     def __init__(
         self,
         what: str,
         wanted: frozenset[str],
+        timeout_s: float | None,
+        now: float,
         on_change: Callable[[batch.Job], object] | None = None,
+        on_break: Callable[[errors.ClientError], object] | None = None,
     ) -> None:
         self._what = what
         self._on_change = on_change
+        self._on_break = on_break
         self._wanted = wanted
+        self._timeout_s = timeout_s
+        self._until = math.inf if timeout_s is None else now + timeout_s
+        self._pause_s = FIRST_PAUSE_S
         self._uid = ""
-        self._is_there = False
-        self.phase = "Pending"
+        self._phase = "Pending"
+        self._is_there = self._is_broken = False
+
+    def looked(self, job: batch.Job) -> batch.Job | None:
+        """The job as it is now, if it is where it is wanted. Raises GoneError."""
+        found = self.seen(Change("added", job))
+        self._is_there = self._is_broken = False  # a watch begins with all that is then
+        return found
 
     def seen(self, change: Change[batch.Job]) -> batch.Job | None:
         """The job once it is where it is wanted, or at an end. Raises GoneError, NotFoundError."""
@@ -133,29 +148,44 @@ class Awaited:
         if change.type == "reset":
             self._is_there = False
         elif change.type == "synced" and not self._is_there:
-            raise self.absent()
+            raise self._absent()
         elif job is not None:
             if change.type == "deleted" or job.metadata.uid != (self._uid or job.metadata.uid):
                 raise errors.GoneError(self._what, "it was deleted while it was awaited")
             self._uid, self._is_there = job.metadata.uid, True
-            self.phase = phase_of(job)
+            self._phase = phase_of(job)
             if self._on_change is not None:
                 self._on_change(job)
-            if self.phase in self._wanted | ENDS:
+            if self._phase in self._wanted | ENDS:
                 return job
         return None
 
-    @property
-    def is_known(self) -> bool:
-        """Whether it was seen, so that trouble is waited out."""
-        return bool(self._uid)
+    def troubled(self, error: errors.ClientError) -> None:
+        """Wait out what passes, once the job has been seen, and that it may be read but not
+        watched. Raises what does not pass."""
+        if isinstance(error, errors.NotFoundError):
+            raise self._absent() from None
+        is_away = isinstance(error, errors.UnavailableError | errors.UnreachableError)
+        if not self._uid or not (is_away or isinstance(error, errors.ForbiddenError)):
+            raise error
+        if is_away and not self._is_broken and self._on_break is not None:
+            self._on_break(error)
+        self._is_broken = self._is_broken or is_away
 
-    def absent(self) -> errors.ClientError:
-        """What to raise when there is no job of this name."""
+    def left_s(self, now: float) -> float | None:
+        """How long there is to wait; None: for ever."""
+        return None if self._timeout_s is None else max(self._until - now, 0.0)
+
+    def pause_s(self, now: float) -> float:
+        """How long to wait before looking again. Raises TimedOutError when time is up."""
+        if now >= self._until:
+            reason = f"still {self._phase} after {self._timeout_s:g} s"
+            raise errors.TimedOutError(self._what, reason)
+        pause_s = min(self._pause_s, self._until - now)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        return pause_s
+
+    def _absent(self) -> errors.ClientError:
         if self._uid:
             return errors.GoneError(self._what, "it was deleted while it was awaited")
         return errors.NotFoundError(self._what, "there is none of this name", 404)
-
-    def late(self, timeout_s: float) -> errors.TimedOutError:
-        """What to raise when time is up."""
-        return errors.TimedOutError(self._what, f"still {self.phase} after {timeout_s:g} s")
