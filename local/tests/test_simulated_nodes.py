@@ -84,3 +84,18 @@ async def test_a_pod_ends_when_it_was_active_for_as_long_as_it_may(tmp_path: Pat
             pod = await _run_a_pod(cluster, name, 1000, **limited)
             assert (pod.status.phase, pod.status.reason) == ("Failed", "DeadlineExceeded")
         running.cancel()
+
+
+async def test_a_pod_that_has_ended_says_when_it_was_bound_began_and_ended(tmp_path: Path) -> None:
+    """A kubelet leaves others' conditions as they are."""
+    async with asyncio.timeout(60), EmbeddedCluster(tmp_path / "cluster.db") as cluster:
+        await simulated.create_nodes(cluster, simulated.node_documents(1, cpu="4", memory="8Gi"))
+        runner = simulated.Runner(cluster, rules.Rules(), runtime.utc_now)
+        running = asyncio.create_task(runner.run())
+        pod = await _run_a_pod(cluster, "first")
+        running.cancel()
+        document = msgspec.json.decode(await cluster.get(kinds.PODS, "default", "first"))
+    conditions = {it.type: it.status for it in pod.status.conditions}
+    assert conditions == {"PodScheduled": "True", "Ready": "False", "ContainersReady": "False"}
+    (container,) = document["status"]["containerStatuses"]
+    assert {"startedAt", "finishedAt"} < container["state"]["terminated"].keys()

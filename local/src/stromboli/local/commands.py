@@ -121,7 +121,7 @@ async def _up(options: system.Options, state: Path) -> None:
         typer.echo(f"state  {options.state}")
         for line in machine.described(*running.view):
             typer.echo(line)
-        typer.echo("next   strom apply -f examples/gang.yaml    Ctrl-C stops")
+        typer.echo("next   strom job run hello --replicas 4 -- echo hello    Ctrl-C stops")
         try:
             await asyncio.Event().wait()
         finally:

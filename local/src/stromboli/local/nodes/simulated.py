@@ -183,12 +183,12 @@ class Runner:
                     elapsed = (self._clock() - began).total_seconds()
                     await asyncio.sleep(max(wanted.run_seconds - elapsed, 0.0))
             except TimeoutError:
-                await self._write(pod, statuses.overdue(pod, self._clock(), restarts))
+                await self._write(pod, statuses.overdue(pod, started, self._clock(), restarts))
                 return
             if statuses.is_restarted(pod, wanted.exit_code):
                 restarts, started = restarts + 1, None
                 continue
-            ended = statuses.ended(pod, self._clock(), wanted.exit_code, restarts)
+            ended = statuses.ended(pod, started, self._clock(), wanted.exit_code, restarts)
             await self._write(pod, ended)
             return
 

@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from stromboli.shared.api import core
 
 Status = dict[str, Any]
@@ -21,28 +23,26 @@ def running(pod: core.Pod, at: datetime, restarts: int) -> Status:
     return {
         "phase": "Running",
         "startTime": text(pod.status.start_time or at),
-        "conditions": [_condition("Ready", "True", at), _condition("ContainersReady", "True", at)],
+        "conditions": _conditions(pod, "True", at),
         "containerStatuses": _containers(pod, state, restarts, ready=True),
     }
 
 
-def ended(pod: core.Pod, at: datetime, exit_code: int, restarts: int) -> Status:
-    """All containers ended with ``exit_code``."""
+def ended(pod: core.Pod, began: datetime, at: datetime, exit_code: int, restarts: int) -> Status:
+    """All containers, which ran since ``began``, ended with ``exit_code``."""
     reason = "Completed" if exit_code == 0 else "Error"
-    state = {"terminated": {"exitCode": exit_code, "reason": reason, "finishedAt": text(at)}}
+    times = {"startedAt": text(began), "finishedAt": text(at)}
+    state = {"terminated": {"exitCode": exit_code, "reason": reason, **times}}
     return {
         "phase": "Succeeded" if exit_code == 0 else "Failed",
-        "conditions": [
-            _condition("Ready", "False", at),
-            _condition("ContainersReady", "False", at),
-        ],
+        "conditions": _conditions(pod, "False", at),
         "containerStatuses": _containers(pod, state, restarts, ready=False),
     }
 
 
-def overdue(pod: core.Pod, at: datetime, restarts: int) -> Status:
+def overdue(pod: core.Pod, began: datetime, at: datetime, restarts: int) -> Status:
     """The pod was active for longer than it may be: its containers are killed."""
-    return {**ended(pod, at, KILLED, restarts), "reason": "DeadlineExceeded"}
+    return {**ended(pod, began, at, KILLED, restarts), "reason": "DeadlineExceeded"}
 
 
 def is_restarted(pod: core.Pod, exit_code: int) -> bool:
@@ -51,8 +51,14 @@ def is_restarted(pod: core.Pod, exit_code: int) -> bool:
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
-def _condition(kind: str, status: str, at: datetime) -> Status:
-    return {"type": kind, "status": status, "lastTransitionTime": text(at)}
+def _conditions(pod: core.Pod, ready: str, at: datetime) -> list[Status]:
+    """Whether its containers are ready, beside what others say, such as that it was bound."""
+    own = [
+        {"type": kind, "status": ready, "lastTransitionTime": text(at)}
+        for kind in ("Ready", "ContainersReady")
+    ]
+    of_others = (it for it in pod.status.conditions if it.type not in ("Ready", "ContainersReady"))
+    return [*map(msgspec.to_builtins, of_others), *own]
 
 
 def _containers(pod: core.Pod, state: Status, restarts: int, *, ready: bool) -> list[Status]:
