@@ -175,7 +175,7 @@ def test_a_pod_ends_when_it_was_told_and_never_later_than_the_notice(
 
 def test_a_pod_is_told_of_its_end_once_by_annotation_and_condition() -> None:
     pod = make_pod()
-    eviction = eviction_of(pod)
+    eviction = msgspec.structs.replace(eviction_of(pod), notice_s=60.0)
     first = decisions.notices(pod, eviction, NOON, NOON)
     assert [it.subresource for it in first] == ["", "status"]
     assert b"2026-01-01T12:00:00+00:00" in first[0].patch
@@ -185,3 +185,10 @@ def test_a_pod_is_told_of_its_end_once_by_annotation_and_condition() -> None:
         noticed(pod, NOON.isoformat()), status=core.PodStatus(conditions=(target,))
     )
     assert decisions.notices(told, eviction, NOON, NOON) == ()
+
+
+def test_a_pod_that_ends_at_once_is_marked_and_told_no_time() -> None:
+    pod = make_pod()
+    (mark,) = decisions.notices(pod, eviction_of(pod), NOON, NOON)
+    assert (mark.subresource, b"it ends at" in mark.patch) == ("status", False)
+    assert b"PreemptionByScheduler" in mark.patch

@@ -13,6 +13,7 @@ from services.controller.tests import stage as stages
 from services.controller.tests.stage import Stage
 from stromboli.shared import envelope, keys, runtime, topics
 from stromboli.shared.api import kinds, meta
+from stromboli.shared.api.batch import LifecyclePolicy
 from stromboli.shared.messages import batch, log, scheduling
 from stromboli.testkit import breaking
 from stromboli.testkit.builders import (
@@ -136,6 +137,34 @@ async def test_an_eviction_deletes_the_pod_and_spares_a_finished_one(stage: Stag
         )
         answer = await stage.answer(decision)
         assert [it.result for it in answer.tasks] == ["refused", "executed"]
+
+
+async def test_a_pod_that_is_evicted_at_once_was_preempted_all_the_same(stage: Stage) -> None:
+    """It is marked before it is deleted, as Kubernetes does, so that policies by cause act."""
+    policy = LifecyclePolicy(event="Preempted", action="RestartPod", max_retries=1)
+    async with stage.controller():
+        await enqueued(stage, 2, policies=[policy])
+        pods = await stage.pods(2)
+        group = await stage.group(J)
+        await stage.answer(await stage.place(group, pods))
+        for pod in pods:
+            await stage.report(pod, "Running")
+        await stage.job(J, "Running")
+        one = pods[0].metadata
+        eviction = scheduling.Eviction(
+            namespace="default", pod=one.name, uid=one.uid, reason="preempt"
+        )
+        decision = await stage.decide(
+            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=(eviction,)
+        )
+        await stage.answer(decision)
+        await stage.until(kinds.JOBS, J, lambda job: job.status.policy_retries == {"/0": 1})
+        told = await stage.told(
+            topics.BATCH_EVENTS,
+            batch.TaskChanged,
+            lambda it: it.pod_uid == one.uid and it.after == "Terminating",
+        )
+        assert told.reason == "Preempted"
 
 
 @pytest.mark.parametrize("stage", [None, 1, 2, 1027], indirect=True)

@@ -295,20 +295,20 @@ class Execution:
     ) -> messages.TaskOutcome:
         group = self._turns_of(decided.pod_group)
         answer = decisions.before_eviction(self._view, eviction)
-        if answer is None and eviction.notice_s > 0:
-            await self._give_notice(eviction, group, turn)
         if answer is None:
+            await self._give_notice(eviction, group, turn)
             answer = await self._evict_now(eviction, group)
         _binds.add(1, {"what": "eviction", "result": answer.result})
         return decisions.outcome(eviction, answer)
 
     async def _give_notice(self, eviction: messages.Eviction, group: str, turn: Turn) -> None:
-        """Tell the pod when it ends, and wait until then.
+        """Tell the pod that it ends, and if it has notice, when; and wait until then.
 
-        The time stands on the pod: after a restart the decision comes again and finds it there.
+        All stands on the pod: after a restart the decision comes again and finds it there, and
+        whoever looks at the pod on its way out knows why.
         """
         due = await self._write_notice(eviction, group)
-        if due is None:
+        if due is None or eviction.notice_s <= 0:
             return
         async with turn.given_up():
             while (left := (due - self._clock()).total_seconds()) > 0:
@@ -317,7 +317,7 @@ class Execution:
                 await self._patience.pause(min(left, NOTICE_LOOK_S))
 
     async def _write_notice(self, eviction: messages.Eviction, group: str) -> datetime | None:
-        """When the pod ends, as it is told now or was told before; None if it is gone."""
+        """When the pod ends, as it is told now or was told before; None if it is gone or over."""
         backoff = runtime.Backoff()
         while True:
             found = await self._patience.until_done(
@@ -325,6 +325,8 @@ class Execution:
             )
             if not isinstance(found, core.Pod) or found.metadata.uid != eviction.uid:
                 return None
+            if decisions.before_eviction(self._view, eviction) is not None:
+                return None  # it must not look evicted that ended by itself
             now = self._clock()
             due = decisions.due(found, eviction, now)
             try:

@@ -125,11 +125,12 @@ def due(pod: core.Pod, eviction: scheduling.Eviction, now: datetime) -> datetime
 def notices(
     pod: core.Pod, eviction: scheduling.Eviction, at: datetime, now: datetime
 ) -> tuple[commands.Patch, ...]:
-    """What tells the pod: the annotation with its end first, then the condition that Kubernetes
-    gives for evictions. What it was told already is not told again."""
+    """What tells the pod: the annotation with its end first, if it has notice, then the condition
+    that Kubernetes gives for evictions. What it was told already is not told again."""
     found = []
     uid = manifest.test("/metadata/uid", pod.metadata.uid)
-    if evicted_at(pod) != at:
+    has_notice = eviction.notice_s > 0
+    if has_notice and evicted_at(pod) != at:
         annotations = {**(pod.metadata.annotations or {}), keys.EVICTED_AT: at.isoformat()}
         put = manifest.put("/metadata/annotations", annotations)
         if pod.metadata.annotations:
@@ -140,7 +141,8 @@ def notices(
             "type": DISRUPTION,
             "status": "True",
             "reason": "PreemptionByScheduler",
-            "message": f"evicted ({eviction.reason}); it ends at {at.isoformat()}",
+            "message": f"evicted ({eviction.reason})"
+            + (f"; it ends at {at.isoformat()}" if has_notice else ""),
             "lastTransitionTime": now.isoformat(timespec="seconds"),
         }
         put = manifest.put("/status/conditions", [condition])
