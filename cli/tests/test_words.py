@@ -6,13 +6,14 @@ from stromboli.cli import words
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("30", 30.0), ("0.5s", 0.5), ("5m", 300.0), ("1.5h", 5400.0)]
+    ("text", "seconds"),
+    [("30", 30.0), ("0.5s", 0.5), ("5m", 300.0), ("1.5h", 5400.0), ("1h30m", 5400.0)],
 )
 def test_durations_have_units(text: str, seconds: float) -> None:
     assert words.duration_s(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-1s", "5d", "1e3"])
+@pytest.mark.parametrize("text", ["", "soon", "-1s", "5d", "1e3", "1h30", "9" * 400])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration; write 30s"):
         words.duration_s(text)

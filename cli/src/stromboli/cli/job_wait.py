@@ -29,7 +29,7 @@ def wait(
         ),
     ] = None,
     timeout: Annotated[
-        str | None, typer.Option("--timeout", help="Give up after this long: 90s, 5m, 1.5h.")
+        str | None, typer.Option("--timeout", help="Give up after this long: 90s, 5m, 1h30m.")
     ] = None,
     server: options.Server = None,
 ) -> None:

@@ -223,7 +223,7 @@ def run(
         bool, typer.Option("--wait", help="Wait until it has ended; exit codes as of job wait.")
     ] = False,
     timeout: Annotated[
-        str | None, typer.Option("--timeout", help="With --wait: give up after 90s, 5m, 1.5h.")
+        str | None, typer.Option("--timeout", help="With --wait: give up after 90s, 5m, 1h30m.")
     ] = None,
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,

@@ -1,11 +1,7 @@
 """Phases and durations as people write them. Pure."""
 
-import re
-
 from stromboli.client.phases import PHASES
-
-_DURATION = re.compile(r"^(\d+(?:\.\d+)?)(s|m|h|)$")
-_UNIT_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+from stromboli.shared import durations
 
 
 def phases(text: str) -> frozenset[str]:
@@ -18,8 +14,14 @@ def phases(text: str) -> frozenset[str]:
 
 
 def duration_s(text: str) -> float:
-    """``30``, ``30s``, ``5m`` or ``1.5h`` in seconds. Raises ValueError."""
-    match = _DURATION.match(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a duration; write 30s, 5m or 1.5h")
-    return float(match[1]) * _UNIT_S[match[2]]
+    """``30`` seconds, or a duration such as ``30s``, ``1.5h`` or ``1h30m``. Raises ValueError."""
+    written = text.strip()
+    if written.replace(".", "", 1).isdecimal():
+        written += "s"
+    try:
+        found_s = durations.duration(written).total_seconds()
+    except ValueError:
+        found_s = -1.0
+    if found_s < 0:
+        raise ValueError(f"{text!r} is not a duration; write 30s, 5m or 1h30m")
+    return found_s
