@@ -66,6 +66,48 @@ def test_wrong_usage_is_one_line_the_way_on_and_2(arguments: tuple[str, ...]) ->
     assert second.endswith(" --help")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("job", "run", "a", "--replicas", "x"), "'x' should be a valid integer"),
+        (("job", "run", "a", "--gpus", "-1"), "'-1' should be greater than or equal to 0"),
+        (("job", "run", "a", "--time", "4x"), "'4x' is not a duration"),
+        (("up", "--port", "99999"), "'99999' should be less than or equal to 65535"),
+        (("up", "--nodes", "-1"), "'-1' should be greater than or equal to 0"),
+        (("up", "--config", "absent.yaml"), "'absent.yaml' does not exist"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_told_as_it_was_written(
+    arguments: tuple[str, ...], said: str
+) -> None:
+    refused = call(*arguments)
+    assert refused.exit_code == 2
+    assert f"Invalid value for '{arguments[-2]}'" in refused.stderr.replace("--time", "'--time'")
+    assert said in refused.stderr.splitlines()[0]
+
+
+def test_a_port_that_is_taken_is_named_with_the_way_on(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        refused = call("up", "--port", port, "--state", str(tmp_path))
+    assert refused.exit_code == 1
+    assert refused.stderr == (
+        f"strom: up: port {port}: it is taken\n"
+        "next: stop what listens there, name another port, or leave --port out\n"
+    )
+
+
+def test_a_server_that_is_no_url_is_wrong_usage_and_says_how_to_write_it() -> None:
+    refused = call("job", "list", "--server", "foo")
+    assert refused.exit_code == 2
+    assert refused.stderr == (
+        "strom: server 'foo': not a URL (from --server)\n"
+        "next: write it with its scheme, such as http://127.0.0.1:8480\n"
+    )
+
+
 def test_a_server_that_is_not_there_is_3_and_says_whose_address_it_was() -> None:
     with socket.socket() as taken:  # bound and not listening: connections are refused
         taken.bind(("127.0.0.1", 0))

@@ -1,12 +1,15 @@
 """Rules of ``strom top``: who uses how much."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from stromboli.cli import usage
+from stromboli.cli import top, usage
+from stromboli.cli.client import ForbiddenError
+from stromboli.cli.errors import CommandError
 from stromboli.shared.api import core, kinds, meta, scheduling
+from stromboli.shared.messages.admission import Violation
 from stromboli.testkit import builders
 
 GPUS = {usage.GPU: "8"}
@@ -108,3 +111,19 @@ def test_top_is_a_table_where_there_is_no_terminal(
     assert headline.startswith("1 nodes, 0 pods run, 0 wait   CPU [----------]   0%")
     assert (empty, header.split()[0]) == ("", first)
     assert strom("top", "nothing").exit_code == 2
+
+
+def test_who_may_not_see_the_cluster_is_told_in_one_line_and_where_else_to_look() -> None:
+    """Not which twenty rights are missing."""
+
+    class Tenant:
+        def scheduling_input(self) -> Any:
+            missing = tuple(Violation(path="rights", reason=f"r{n}") for n in range(20))
+            raise ForbiddenError("the cluster", missing)
+
+    with pytest.raises(CommandError) as caught:
+        top.look(cast("Any", Tenant()), top.What.QUEUES)
+    told = caught.value.lines()
+    assert told[0] == "strom: top: it reads the whole cluster, and 20 rights for that are missing"
+    assert told[1].startswith("next: look at your own jobs: strom job list -n NAMESPACE; or ask")
+    assert len(told) == 2

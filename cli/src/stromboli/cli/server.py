@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from stromboli.cli.errors import CommandError
+from stromboli.cli.errors import CommandError, UsageError
 
 DEFAULT_URL = "http://127.0.0.1:8480"
 """Where admission listens unless told otherwise."""
@@ -33,7 +33,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def address(flag: str | None, environment: Mapping[str, str], directory: Path) -> Address:
-    """The address in force. Raises CommandError if the one that comes first is no URL."""
+    """The address in force. Raises UsageError if the one that comes first is no URL."""
     if flag:
         return _checked(flag, "from --server")
     if given := environment.get(VARIABLE):
@@ -66,7 +66,7 @@ def config_file(environment: Mapping[str, str]) -> Path:
 def _checked(url: str, origin: str) -> Address:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise CommandError(
+        raise UsageError(
             f"server {url!r}",
             f"not a URL ({origin})",
             f"write it with its scheme, such as {DEFAULT_URL}",

@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from stromboli.cli import options, output, usage
+from stromboli.cli.errors import CommandError
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
@@ -39,15 +41,16 @@ def top(
     pause_s = options.duration_s(every, "--every") or 2.0
     with options.client(server) as client:
         if once or not sys.stdout.isatty():
-            line, headers, rows = _look(client, what)
+            line, headers, rows = look(client, what)
             output.show_lines([line, ""])
             output.show_table(headers, rows)
             return
         _live(client, what, pause_s)
 
 
-def _look(client: "Client", what: What) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
-    seen = usage.read(client.scheduling_input().items)
+def look(client: "Client", what: What) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
+    """A line about the whole, and the table below it with its headers. Raises CommandError."""
+    seen = usage.read(_input(client))
     if what is What.QUEUES:
         headers, rows = usage.queues(seen)
     elif what is What.JOBS:
@@ -57,6 +60,21 @@ def _look(client: "Client", what: What) -> tuple[str, tuple[str, ...], list[tupl
     return usage.headline(seen), headers, rows
 
 
+def _input(client: "Client") -> tuple[msgspec.Raw, ...]:
+    """All that scheduling looks at, or one line about the many rights that this takes."""
+    from stromboli.cli.client import ForbiddenError
+
+    try:
+        return client.scheduling_input().items
+    except ForbiddenError as error:
+        raise CommandError(
+            "top",
+            f"it reads the whole cluster, and {len(error.violations)} rights for that are missing",
+            "look at your own jobs: strom job list -n NAMESPACE; or ask who gives roles in your "
+            "cluster for one that reads what scheduling looks at",
+        ) from None
+
+
 def _live(client: "Client", what: What, pause_s: float) -> None:
     from rich.console import Console, Group
     from rich.live import Live
@@ -64,7 +82,7 @@ def _live(client: "Client", what: What, pause_s: float) -> None:
 
     with Live(console=Console(), screen=True, auto_refresh=False) as live:
         while True:
-            line, headers, rows = _look(client, what)
+            line, headers, rows = look(client, what)
             fitting = rows[: max(live.console.height - 4, 1)]
             live.update(
                 Group(Text(line), Text(""), output.rich_table(headers, fitting)), refresh=True

@@ -4,12 +4,14 @@ import asyncio
 import logging
 import sys
 import tempfile
+from errno import EADDRINUSE
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from stromboli.cli.errors import CommandError
 from stromboli.local import accounts as account_files
 from stromboli.local import system
 from stromboli.local.cluster import OWN_NAME
@@ -32,12 +34,15 @@ PLAIN_WIDTH = 110
 def up(
     nodes: Annotated[
         int | None,
-        typer.Option(help="Simulated nodes to begin with. [default: 4; 0 with --process-nodes]"),
+        typer.Option(
+            min=0, help="Simulated nodes to begin with. [default: 4; 0 with --process-nodes]"
+        ),
     ] = None,
     process_nodes: Annotated[
         int,
         typer.Option(
-            help="Nodes that run commands as processes of this machine: no images, no isolation."
+            min=0,
+            help="Nodes that run commands as processes of this machine: no images, no isolation.",
         ),
     ] = 0,
     cpu: Annotated[
@@ -48,27 +53,34 @@ def up(
         str,
         typer.Option(help="Memory of each node. [default: 32Gi; or a share of the machine's]"),
     ] = "",
-    gpus: Annotated[int, typer.Option(help="GPUs of each node (nvidia.com/gpu).")] = 0,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each node (nvidia.com/gpu).")] = 0,
     rules: Annotated[
-        Path | None, typer.Option(help="Rule file: how long pods run, and how they end.")
+        Path | None,
+        typer.Option(exists=True, help="Rule file: how long pods run, and how they end."),
     ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
+            exists=True,
             help="Scheduler configuration, as volcano-scheduler.conf; changes hold at once. "
-            "[default: the built-in one]"
+            "[default: the built-in one]",
         ),
     ] = None,
     state: Annotated[Path, typer.Option(help="Folder that holds everything.")] = STATE,
     port: Annotated[
         int | None,
-        typer.Option(help="Port of REST; 0 takes a free one. [default: 8480, or the next free]"),
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port of REST; 0 takes a free one. [default: 8480, or the next free]",
+        ),
     ] = None,
     accounts: Annotated[
         Path | None,
         typer.Option(
+            exists=True,
             help="File of accounts and RBAC roles: REST asks for tokens then. [default: none, "
-            "whoever reaches it may do everything]"
+            "whoever reaches it may do everything]",
         ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every step.")] = False,
@@ -108,6 +120,9 @@ def up(
     try:
         runtime.run(lambda: _up(options, state))
     except (OSError, errors.OutsideError, machine.UnsupportedMachineError) as error:
+        if isinstance(error, OSError) and error.errno == EADDRINUSE:
+            next_step = "stop what listens there, name another port, or leave --port out"
+            raise CommandError(f"up: port {options.port}", "it is taken", next_step) from None
         typer.echo(f"strom: up: {error}", err=True)
         raise typer.Exit(1) from None
 
