@@ -99,6 +99,28 @@ def test_what_happens_within_one_second_stands_in_the_order_of_causes() -> None:
     ]  # fmt: skip
 
 
+def test_pods_of_the_last_try_stand_behind_the_restart_that_made_them() -> None:
+    """All within one second, in which there were other pods before."""
+    about = timeline.Involved(kind="Job", name="a")
+    phases = ("Pending", "Running", "Restarting", "Pending", "Running", "Failed")
+    events = [
+        event(
+            reason,
+            0,
+            metadata=meta.ObjectMeta(resource_version=str(version)),
+            involved_object=about,
+        )
+        for version, reason in enumerate(phases, start=7)
+    ]
+    ended = {"exitCode": 3, "finishedAt": at(0).isoformat()}
+    last = pod(0, 0, containerStatuses=[{"name": "c", "state": {"terminated": ended}}])
+    found = [what.partition(":")[0] for _, _, what in told(job(), [last], events)]
+    assert found == [
+        "submitted by ada", "Pending", "Running", "Restarting", "Pending",
+        "made", "ended with 3", "Running", "Failed",
+    ]  # fmt: skip
+
+
 def test_a_pod_that_never_began_says_why() -> None:
     refused = pod(
         0, 1, phase="Failed", reason="NotSupported", message="no way", startTime=at(2).isoformat()

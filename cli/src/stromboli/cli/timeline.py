@@ -4,7 +4,7 @@ Pure.
 What happened to many pods within one second is one line.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -46,16 +46,19 @@ class Event(Part, frozen=True, kw_only=True):
 
 class Entry(msgspec.Struct, frozen=True):
     """One thing that happened. ``who``: the job, a pod by its short name, or pods in number.
-    ``rank`` orders what happened within one second, which is all that Kubernetes keeps."""
+    ``rank`` orders what happened within one second, which is all that Kubernetes keeps: behind
+    which version of the job's Events, and what of it comes before what."""
 
     at: datetime
     who: str
     what: str
-    rank: int = 0
+    rank: tuple[int, int] = (0, 0)
 
 
 SUBMITTED, MADE, BOUND, RUNS, ENDED, TOLD = range(6)
 """What comes before what within one second; Events stand as they were written."""
+_BEGINS = "Pending"
+"""The phase in which a job's pods are made, at first and after each restart."""
 
 
 def entries(job: batch.Job, pods: Sequence[pod_status.Pod], events: Iterable[Event]) -> list[Entry]:
@@ -65,8 +68,30 @@ def entries(job: batch.Job, pods: Sequence[pod_status.Pod], events: Iterable[Eve
     events = tuple(sorted(events, key=lambda event: event.metadata.version))
     of_pods = [entry for pod in pods for entry in _of_pod(pod, name)]
     told = frozenset(event.reason for event in events if event.involved_object.kind == "Job")
-    found = [*_of_job(job, told), *_together(of_pods), *_of_events(events, name)]
-    return sorted(found, key=lambda entry: (entry.at.replace(microsecond=0), entry.rank, entry.at))
+    together = _behind(_beginnings(events), _together(of_pods))
+    found = [*_of_job(job, told), *together, *_of_events(events, name)]
+    return sorted(found, key=lambda entry: (_second(entry.at), entry.rank, entry.at))
+
+
+def _second(at: datetime) -> datetime:
+    return at.replace(microsecond=0)
+
+
+def _beginnings(events: Iterable[Event]) -> dict[datetime, int]:
+    """Second -> version of the last Event in it that says that the job begins (again)."""
+    return {
+        _second(event.at): event.metadata.version
+        for event in events
+        if event.reason == _BEGINS and event.involved_object.kind == "Job" and event.at is not None
+    }
+
+
+def _behind(beginnings: Mapping[datetime, int], of_pods: Iterable[Entry]) -> Iterator[Entry]:
+    """Pods that are there were made after the last restart: what became of them within the same
+    second stands behind it."""
+    for entry in of_pods:
+        version = beginnings.get(_second(entry.at), 0)
+        yield msgspec.structs.replace(entry, rank=(version, entry.rank[1]))
 
 
 def rows(found: Sequence[Entry]) -> list[tuple[str, ...]]:
@@ -88,37 +113,37 @@ def _of_job(job: batch.Job, told_otherwise: frozenset[str]) -> Iterator[Entry]:
     created = job.metadata.creation_timestamp
     user = job.metadata.annotation(keys.USER)
     if created is not None:
-        yield Entry(created, "job", "submitted" + (f" by {user}" if user else ""), SUBMITTED)
+        yield Entry(created, "job", "submitted" + (f" by {user}" if user else ""), (0, SUBMITTED))
     for condition in job.status.conditions:
         if condition.last_transition_time and condition.status not in told_otherwise:
-            yield Entry(condition.last_transition_time, "job", condition.status, TOLD)
+            yield Entry(condition.last_transition_time, "job", condition.status, (0, TOLD))
     state = job.status.state
     told = {(one.status, one.last_transition_time) for one in job.status.conditions}
     is_told = (state.phase, state.last_transition_time) in told or state.phase in told_otherwise
     if state.last_transition_time and not is_told:
         why = ": ".join(filter(None, (state.reason, state.message)))
         text = state.phase + (f" ({why})" if why else "")
-        yield Entry(state.last_transition_time, "job", text, TOLD)
+        yield Entry(state.last_transition_time, "job", text, (0, TOLD))
 
 
 def _of_pod(pod: pod_status.Pod, job: str) -> Iterator[Entry]:
     who = log_lines.short_name(pod, job)
     if pod.metadata.creation_timestamp is not None:
-        yield Entry(pod.metadata.creation_timestamp, who, "made", MADE)
+        yield Entry(pod.metadata.creation_timestamp, who, "made", (0, MADE))
     for condition in pod.status.conditions:
         at = condition.last_transition_time
         if condition.type == "PodScheduled" and condition.status == "True" and at is not None:
-            yield Entry(at, who, f"bound to {pod.spec.node_name}", BOUND)
+            yield Entry(at, who, f"bound to {pod.spec.node_name}", (0, BOUND))
     for one in pod.status.container_statuses:
         for state in (one.last_state, one.state):
             began = state.running or state.terminated
             if began and began.started_at:
-                yield Entry(began.started_at, who, "runs", RUNS)
+                yield Entry(began.started_at, who, "runs", (0, RUNS))
             ended = state.terminated
             if ended and ended.finished_at:
                 why = ": ".join(filter(None, (ended.reason, ended.message.strip())))
                 text = f"ended with {ended.exit_code}" + (f" ({why})" if why else "")
-                yield Entry(ended.finished_at, who, text, ENDED)
+                yield Entry(ended.finished_at, who, text, (0, ENDED))
     yield from _of_failed(pod, who)
 
 
@@ -128,13 +153,13 @@ def _of_failed(pod: pod_status.Pod, who: str) -> Iterator[Entry]:
     known = [at for at in (pod.status.start_time, *times) if at is not None]
     if pod.status.phase == "Failed" and pod.status.reason and known:
         why = ": ".join(filter(None, (pod.status.reason, pod.status.message)))
-        yield Entry(max(known), who, f"failed ({why})", ENDED)
+        yield Entry(max(known), who, f"failed ({why})", (0, ENDED))
 
 
 def _together(found: Iterable[Entry]) -> Iterator[Entry]:
     groups: dict[tuple[datetime, str], list[Entry]] = {}
     for entry in found:
-        groups.setdefault((entry.at.replace(microsecond=0), entry.what), []).append(entry)
+        groups.setdefault((_second(entry.at), entry.what), []).append(entry)
     for (_, what), members in groups.items():
         names = list(dict.fromkeys(entry.who for entry in members))
         at, rank = min(entry.at for entry in members), members[0].rank
@@ -158,5 +183,5 @@ def _of_events(events: Iterable[Event], job: str) -> Iterator[Entry]:
             event.at,
             who,
             f"{event.reason}: {event.message.strip()}{often}",
-            TOLD + event.metadata.version,
+            (event.metadata.version, SUBMITTED if event.metadata.version else TOLD),
         )
