@@ -166,6 +166,15 @@ class Stage:
             topics.OUTCOMES, messages.DecisionAnswered, lambda it: it.decision == decision
         )
 
+    def answers(self, decision: str) -> list[messages.DecisionAnswered]:
+        """All answers to a decision so far."""
+        told = self.all_told(topics.OUTCOMES, messages.DecisionAnswered)
+        return [it for it in told if it.decision == decision]
+
+    async def more(self) -> None:
+        """Wait until the controller has told more."""
+        await self._grown.wait()
+
     # Users and kubelets
 
     async def submit(self, made: meta.Object) -> None:

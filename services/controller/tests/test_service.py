@@ -426,6 +426,42 @@ async def test_a_gang_that_was_sent_back_is_let_in_again_whatever_was_seen_of_it
             )
 
 
+async def test_a_decision_that_comes_again_lets_nobody_in_a_second_time(stage: Stage) -> None:
+    """It was answered, but an earlier one is still in hand when the controller stops."""
+    back = msgspec.json.encode({"status": {"phase": "Pending"}})
+    async with stage.controller():
+        await enqueued(stage)
+        one, _ = await stage.pods(2)
+        slow = scheduling.Eviction(
+            namespace="default",
+            pod=one.metadata.name,
+            uid=one.metadata.uid,
+            reason="preempted",
+            notice_s=86_400,
+        )
+        group = await stage.group(J)
+        await stage.decide(
+            pod_group=group.metadata.key, pod_group_uid=group.metadata.uid, evictions=(slow,)
+        )
+        namespace, name = group.metadata.namespace, group.metadata.name
+        await stage.cluster.patch(kinds.POD_GROUPS, namespace, name, back, patch_type="merge")
+        decision = await stage.enqueue(group)
+        await stage.answer(decision)
+        await stage.cluster.patch(kinds.POD_GROUPS, namespace, name, back, patch_type="merge")
+    async with stage.controller():
+        while len(stage.answers(decision)) < 2:
+            await stage.more()
+        raw = await stage.cluster.get(kinds.POD_GROUPS, namespace, name)
+        seen = kinds.POD_GROUPS.decode(raw)
+        assert seen.status.phase == "Pending"
+        again = stage.answers(decision)[1]
+        assert again.enqueue == "executed"
+        assert 0 < again.entered_version <= seen.metadata.version
+        await stage.answer(await stage.enqueue(group))
+        raw = await stage.cluster.get(kinds.POD_GROUPS, namespace, name)
+        assert kinds.POD_GROUPS.decode(raw).status.phase == "Inqueue", "a new decision does"
+
+
 async def test_a_replaced_scheduler_is_not_obeyed_by_a_controller_that_was_away(
     stage: Stage,
 ) -> None:

@@ -8,8 +8,8 @@ PREFIX = "stromboli.sh/"
 TRACEPARENT = PREFIX + "traceparent"
 """W3C trace context of the submission; on Job, PodGroup and Pod."""
 DECISION = PREFIX + "decision"
-"""Id of the decision that bound a pod; written by the Binding itself, so a repeated bind is told
-from another's."""
+"""Id of the decision that bound a pod, or let a PodGroup enter its queue; written by the Binding,
+or with the phase, so that a repetition is told from another decision."""
 RUNNER = PREFIX + "runner"
 """Node label: which runner plays the node's kubelet (``simulated``). A node has one runner."""
 RUN_SECONDS = PREFIX + "run-seconds"

@@ -195,7 +195,8 @@ class Execution:
         while True:
             if group is None or group.metadata.uid != decided.pod_group_uid:
                 return "refused", 0
-            if group.status.phase not in ("", "Pending"):
+            is_in = group.status.phase not in ("", "Pending")
+            if is_in or pod_groups.was_let_in(group, decision):
                 return "executed", group.metadata.version
             try:
                 return "executed", await self._write_phase(group, decision)
@@ -213,7 +214,7 @@ class Execution:
         if job is not None:
             self._touch(view.Item("job", job), decision)
         try:
-            patch, turns = pod_groups.enqueue(group), job or key
+            patch, turns = pod_groups.enqueue(group, decision), job or key
             return await self._patience.until_done(lambda: self._hands.patch(patch, turns))
         finally:
             self._view.unmark_enqueuing(uid)

@@ -134,7 +134,7 @@ def notices(
         annotations = {**(pod.metadata.annotations or {}), keys.EVICTED_AT: at.isoformat()}
         put = manifest.put("/metadata/annotations", annotations)
         if pod.metadata.annotations:
-            put = manifest.put(_pointer(keys.EVICTED_AT), at.isoformat())
+            put = manifest.put(manifest.annotation_path(keys.EVICTED_AT), at.isoformat())
         found.append(_patch(pod, [uid, put], ""))
     if not any(each.type == DISRUPTION for each in pod.status.conditions):
         condition = {
@@ -150,10 +150,6 @@ def notices(
             put = manifest.put("/status/conditions/-", condition)
         found.append(_patch(pod, [uid, put], "status"))
     return tuple(found)
-
-
-def _pointer(annotation: str) -> str:
-    return f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"
 
 
 def _patch(

@@ -56,6 +56,11 @@ def put(path: str, value: Any) -> dict[str, Any]:
     return {"op": "add", "path": path, "value": value}
 
 
+def annotation_path(annotation: str) -> str:
+    """Where a JSON patch finds an annotation of an object that has some."""
+    return f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"
+
+
 def job_status_patch(command: commands.PatchJobStatus, current: batch.Job | None = None) -> bytes:
     """The JSON patch of a status write.
 

@@ -67,7 +67,8 @@ def create(picture: view.View, job: Job) -> commands.Create:
         "labels": dict(job.metadata.labels or {}),
         "annotations": {**(job.metadata.annotations or {}), **own},
     }
-    metadata["annotations"].pop(keys.LAST_APPLIED, None)
+    for foreign in (keys.LAST_APPLIED, keys.DECISION):
+        metadata["annotations"].pop(foreign, None)
     return commands.Create(
         kind=kinds.POD_GROUPS,
         namespace=job.metadata.namespace,
@@ -108,13 +109,28 @@ def _patch(group: scheduling.PodGroup, operations: list[dict[str, Any]]) -> comm
     )
 
 
-def enqueue(group: scheduling.PodGroup) -> commands.Patch:
-    """The phase that lets the pods be made. Nothing else of the status is touched."""
-    tests = [manifest.test("/metadata/uid", group.metadata.uid)]
+def was_let_in(group: scheduling.PodGroup, decision: str) -> bool:
+    """Whether the group entered its queue by this very decision: then it is carried out, also if
+    the group waits outside again."""
+    return group.metadata.annotation(keys.DECISION) == decision
+
+
+def enqueue(group: scheduling.PodGroup, decision: str) -> commands.Patch:
+    """The phase that lets the pods be made, with the decision's id in the same write. Nothing else
+    of the status is touched, and only the version that was looked at: a newer one may bear the
+    note already."""
+    before = group.metadata
+    tests = [
+        manifest.test("/metadata/uid", before.uid),
+        manifest.test("/metadata/resourceVersion", before.resource_version),
+    ]
+    noted = manifest.put("/metadata/annotations", {keys.DECISION: decision})
+    if before.annotations:
+        noted = manifest.put(manifest.annotation_path(keys.DECISION), decision)
+    phase = manifest.put("/status", {"phase": "Inqueue"})
     if group.status.phase:
-        tests.append(manifest.test("/status/phase", group.status.phase))
-        return _patch(group, [*tests, manifest.put("/status/phase", "Inqueue")])
-    return _patch(group, [*tests, manifest.put("/status", {"phase": "Inqueue"})])
+        phase = manifest.put("/status/phase", "Inqueue")
+    return _patch(group, [*tests, noted, phase])
 
 
 def _min_resources(picture: view.View, specs: list[TaskSpec], least: int) -> dict[str, str]:
