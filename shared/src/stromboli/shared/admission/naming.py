@@ -55,5 +55,5 @@ def listed(names: Sequence[str], without: str = "") -> str:
     """Names as a refusal lists them: the first ones, and how many more. ``without``: one of them
     that is not meant."""
     first = [name for name in names[: _MOST_LISTED + 1] if name != without][:_MOST_LISTED]
-    more = len(names) - len(first) - (without in names[: _MOST_LISTED + 1])
+    more = len(names) - len(first) - bool(without)
     return ", ".join(first) + (f" and {more} more" if more > 0 else "")

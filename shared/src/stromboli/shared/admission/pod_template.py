@@ -108,6 +108,7 @@ def violations(raw: msgspec.Raw, path: str) -> Iterator[Violation]:
         yield from _of_toleration(toleration, f"{path}.tolerations[{index}]")
     yield from _of_volumes(spec.volumes, f"{path}.volumes")
     volumes = {volume.name for volume in spec.volumes}
+    there = naming.listed(sorted(volumes)) or "none yet"
     seen: set[str] = set()
     for list_name, containers in (
         ("containers", spec.containers),
@@ -116,7 +117,7 @@ def violations(raw: msgspec.Raw, path: str) -> Iterator[Violation]:
         for index, container in enumerate(containers):
             where = f"{path}.{list_name}[{index}]"
             yield from _of_container(container, where, seen)
-            yield from _of_mounts(container, f"{where}.volumeMounts", volumes)
+            yield from _of_mounts(container, f"{where}.volumeMounts", volumes, there)
             yield from _of_environment(container, f"{where}.env")
             seen.add(container.name)
 
@@ -192,11 +193,13 @@ def _of_volumes(volumes: tuple[_Volume, ...], path: str) -> Iterator[Violation]:
         seen.add(volume.name)
 
 
-def _of_mounts(container: _Container, path: str, volumes: set[str]) -> Iterator[Violation]:
+def _of_mounts(
+    container: _Container, path: str, volumes: set[str], there: str
+) -> Iterator[Violation]:
+    """``there``: the volumes as a refusal lists them."""
     seen: set[str] = set()
     for index, mount in enumerate(container.volume_mounts):
         if mount.name not in volumes:
-            there = naming.listed(sorted(volumes)) or "none yet"
             yield Violation(
                 path=f"{path}[{index}].name",
                 reason=f"there is no volume {mount.name!r}",
