@@ -431,13 +431,9 @@ async def test_a_decision_that_comes_again_lets_nobody_in_a_second_time(stage: S
     back = msgspec.json.encode({"status": {"phase": "Pending"}})
     async with stage.controller():
         await enqueued(stage)
-        one, _ = await stage.pods(2)
+        one = (await stage.pods(2))[0].metadata
         slow = scheduling.Eviction(
-            namespace="default",
-            pod=one.metadata.name,
-            uid=one.metadata.uid,
-            reason="preempted",
-            notice_s=86_400,
+            namespace="default", pod=one.name, uid=one.uid, reason="preempt", notice_s=86_400
         )
         group = await stage.group(J)
         await stage.decide(
