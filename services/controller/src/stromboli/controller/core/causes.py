@@ -68,6 +68,15 @@ def exit_code(pod: core.Pod) -> int | None:
     return next(filter(None, codes), 0) if codes else None
 
 
+def first_exit_code(pod: core.Pod) -> int | None:
+    """How the pod's first container ended, if it did: what policies mean by an exit code, whatever
+    side containers say."""
+    for status in pod.status.container_statuses[:1]:
+        if status.state.terminated is not None:
+            return status.state.terminated.exit_code
+    return None
+
+
 def ends(pod: core.Pod) -> Iterator[core.ContainerTerminated]:
     """How the pod's containers ended, then those that ran before them."""
     for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):

@@ -87,14 +87,6 @@ def is_overdue(job: Job, now: datetime) -> bool:
     return at is not None and now >= at
 
 
-def exit_code(pod: core.Pod) -> int | None:
-    """How the pod's first container ended, if it did."""
-    for status in pod.status.container_statuses[:1]:
-        if status.state.terminated is not None:
-            return status.state.terminated.exit_code
-    return None
-
-
 def _is_past(job: Job, found: core.Pod | scheduling.PodGroup) -> bool:
     if manifest.version_of(found) != job.status.version:
         return True
@@ -110,7 +102,7 @@ def _of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> Happening
             return None
         events = ("PodEvicted", *cause)
     elif pod.status.phase == "Failed":
-        events, code = ("PodFailed", *cause), exit_code(pod)
+        events, code = ("PodFailed", *cause), causes.first_exit_code(pod)
     elif pod.status.phase == "Unknown":
         # A kubelet that is not heard: nothing but a policy that names it takes it for lost.
         events, by_any = cause, False
