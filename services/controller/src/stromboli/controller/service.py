@@ -345,7 +345,8 @@ class Controller:
         if took_s > LONG_PLAN_S:
             await asyncio.sleep(took_s * REST_AFTER_LONG)
         try:
-            at = items.due(self._view, item, self._clock())
+            # From the plan's moment: what came due since then is not in the plan.
+            at = items.due(self._view, item, now)
         except items.NotPlannedError as error:
             await self._freeze(item, error)
             return

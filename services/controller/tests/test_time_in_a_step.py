@@ -1,0 +1,58 @@
+"""Time goes on while a step is planned and carried out: what was not due in it comes due later."""
+
+import asyncio
+import weakref
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from services.controller.tests import stage as stages
+from stromboli.shared import runtime
+from stromboli.shared.api import kinds
+from stromboli.shared.messages import scheduling
+from stromboli.testkit.builders import make_job, make_node, make_task
+
+
+class SlowSteps:
+    """A clock by which every task's work lasts longer than a second from its first look on."""
+
+    def __init__(self) -> None:
+        self._begun: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+
+    def __call__(self) -> datetime:
+        task = asyncio.current_task()
+        assert task is not None
+        lasted = timedelta(seconds=1.1) if task in self._begun else timedelta()
+        self._begun.add(task)
+        return runtime.utc_now() + lasted
+
+
+async def test_pods_are_told_why_they_wait_however_long_a_step_takes(tmp_path: Path) -> None:
+    """Their time comes between the plan and the look for what is due next."""
+    async with stages.set_up(tmp_path, None) as stage:
+        await stage.submit(make_node())
+        stage.clock = SlowSteps()  # type: ignore[method-assign]
+        async with stage.controller():
+            await stage.submit(make_job(tasks=[make_task(replicas=1)]))
+            await stage.answer(await stage.enqueue(await stage.group("default/j1")))
+            (pod,) = await stage.pods(1)
+            group = await stage.group("default/j1")
+            await stage.explain(
+                scheduling.PodGroupExplained(
+                    pod_group=group.metadata.key,
+                    pod_group_uid=group.metadata.uid,
+                    queue="default",
+                    phase="Inqueue",
+                    tier="resources",
+                    message="no room",
+                    min_member=1,
+                    members=1,
+                    running=0,
+                    pending=1,
+                    placeable=0,
+                )
+            )
+            told = await stage.until(
+                kinds.PODS, pod.metadata.key, lambda it: bool(it.status.conditions)
+            )
+    assert [it.message for it in told.status.conditions] == ["no room"]
