@@ -55,6 +55,25 @@ def test_a_gang_that_fits_is_placed_whole() -> None:
     assert binds(decided) == dict.fromkeys(["g1-worker-0", "g1-worker-1", "g1-worker-2"], "n1")
 
 
+def test_nodes_that_claim_to_be_endless_keep_nobody_out() -> None:
+    """Their sum is beyond 64 bits: wrapped around it was less than nothing."""
+    nodes = [builders.make_node(f"n{at}", cpu="3", memory="60Pi") for at in range(150)]
+    by = policy.Policy(
+        configured=configuration.Configuration(
+            actions=("enqueue", "allocate"),
+            tiers=(
+                tuple(
+                    configuration.PluginOptions(name)
+                    for name in ("gang", "overcommit", "proportion", "predicates")
+                ),
+            ),
+        )
+    )
+    group = builders.make_pod_group("g1", 3, min_resources={"cpu": "3", "memory": "3Gi"})
+    decided = decide(*nodes, group, *members("g1", 3), by=by)
+    assert len(binds(decided)) == 3
+
+
 def test_a_gang_that_does_not_fit_takes_nothing() -> None:
     decided = decide(ROOM_FOR_THREE, builders.make_pod_group("g1", 4), *members("g1", 4))
     assert decided.decisions == ()

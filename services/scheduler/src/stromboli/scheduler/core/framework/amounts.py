@@ -32,6 +32,19 @@ def vector(resources: shapes.Resources, named: Mapping[str, int], missing: int =
     return values
 
 
+def total(table: Table) -> Vector:
+    """The sum over all nodes, exact up to ``INFINITE`` and that from there on, whatever the sign:
+    nodes beyond a hundred that say ``60Pi`` would wrap around to less than nothing.
+    O(resources x nodes)."""
+    high, low = table >> 32, table & 0xFFFF_FFFF  # each half's sum fits for 2^31 nodes
+    whole = high.sum(axis=1) + (low.sum(axis=1) >> 32)
+    rest = low.sum(axis=1) & 0xFFFF_FFFF
+    limit = INFINITE >> 32
+    within = np.clip(whole, -limit, limit - 1)
+    found: Vector = (within << 32) + rest
+    return np.where(whole >= limit, INFINITE, np.where(whole < -limit, -INFINITE, found))
+
+
 def widened(values: Vector, width: int) -> Vector:
     """The same amounts among more resources, of which there are none."""
     return np.pad(values, (0, width - len(values)))

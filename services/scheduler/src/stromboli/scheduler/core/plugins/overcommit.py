@@ -5,7 +5,14 @@ already is not awaited as well: the field's scheduler counts it twice while pods
 yet running.
 """
 
-from stromboli.scheduler.core.framework import configuration, holdings, model, points, session
+from stromboli.scheduler.core.framework import (
+    amounts,
+    configuration,
+    holdings,
+    model,
+    points,
+    session,
+)
 from stromboli.scheduler.core.plugins import shares
 
 DEFAULT_FACTOR = 1.2
@@ -23,7 +30,7 @@ class Plugin:
         """Sum up what is idle and what is to come."""
         self._session = within
         within.complaints.extend(self._arguments.complaints)
-        used: shares.Row = within.nodes.used.sum(axis=1).tolist()
+        used: shares.Row = amounts.total(within.nodes.used).tolist()
         total: shares.Row = within.total.tolist()
         self._idle = [
             whole * self._factor - taken for whole, taken in zip(total, used, strict=True)
