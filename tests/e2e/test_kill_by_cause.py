@@ -14,14 +14,14 @@ import msgspec
 import pytest
 
 from stromboli.scheduler.core.framework import reading
-from stromboli.shared import keys
+from stromboli.shared import keys, runtime
 from stromboli.shared.api import kinds
 from tests.e2e.conftest import System, configured
 from tests.e2e.operators import Operator
 from tests.e2e.users import LONG_S, Document, User, job, queue
 
 pytestmark = pytest.mark.timeout(300)  # starting the real parts counts, on a busy machine, too
-NOTICE = "5s"
+NOTICE_S = 5
 OOM = (137, "OOMKilled")
 LIMITS = {"name": "eviction-limits"}
 PREEMPTING = {
@@ -121,7 +121,7 @@ def with_a_lost_pod(safe: list[str], risky: list[str]) -> Document:
 def preempted() -> Document:
     policy = {"event": "Preempted", "action": "RestartTask", "maxRetries": 1}
     made = job("c-victim", LONG_S, queue="c-fair", policies=[policy])
-    made["metadata"]["annotations"] = {keys.EVICTION_NOTICE: NOTICE}
+    made["metadata"]["annotations"] = {keys.EVICTION_NOTICE: f"{NOTICE_S}s"}
     return made
 
 
@@ -175,7 +175,7 @@ def bring_to_the_middle(seen: Seen, nodes: list[str]) -> None:
     user, (quiet, fought_for, *risky) = seen.user, nodes
     user.apply(URGENT, queue("c-others"))
     fair = queue("c-fair")
-    fair["metadata"]["annotations"] = {keys.EVICTION_NOTICE_LIMIT: NOTICE}
+    fair["metadata"]["annotations"] = {keys.EVICTION_NOTICE_LIMIT: f"{NOTICE_S}s"}
     user.apply(fair)
     user.submit(
         on([quiet], out_of_memory()),
@@ -192,9 +192,11 @@ def bring_to_the_middle(seen: Seen, nodes: list[str]) -> None:
     (lost,) = (pod for pod in user.pods("c-lost") if "goes" in pod["metadata"]["name"])
     seen.lost = lost["spec"]["nodeName"]
     urgent = job("c-urgent", LONG_S, queue="c-fair", priorityClassName="c-urgent")
+    before = runtime.utc_now()
     user.submit(on([fought_for], urgent, cpu="3"))
     (victim,) = user.until(lambda: user.pods("c-victim"), is_told)
     seen.ends_at = told_end(victim)
+    assert datetime.fromisoformat(seen.ends_at) >= before + timedelta(seconds=NOTICE_S)
     seen.uids["c-victim"] = uid(victim)
 
 
