@@ -22,6 +22,8 @@ from tests.e2e.users import LONG_S, Document, User, job, queue
 
 pytestmark = pytest.mark.timeout(300)  # starting the real parts counts, on a busy machine, too
 NOTICE_S = 5
+MOST_OF_A_NODE = "2100m"
+"""Of its 4 CPUs: two such pods do not fit, and others may be there."""
 OOM = (137, "OOMKilled")
 LIMITS = {"name": "eviction-limits"}
 PREEMPTING = {
@@ -167,8 +169,9 @@ def seen(system: System) -> Iterator[Seen]:
         with system.without_controller() as operator:
             in_the_second_absence(operator, seen)
         yield seen
-        for name in ("c-lost", "c-disk", "c-victim"):
+        for name in jobs(user):
             user.delete(name)
+        user.until(lambda: jobs(user), lambda left: left == [])  # whoever comes next begins anew
 
 
 def bring_to_the_middle(seen: Seen, nodes: list[str]) -> None:
@@ -182,7 +185,7 @@ def bring_to_the_middle(seen: Seen, nodes: list[str]) -> None:
         on([quiet], in_parts()),
         on([quiet], on_a_disk()),
         with_a_lost_pod([quiet], risky),
-        on([fought_for], preempted(), cpu="3"),
+        on([fought_for], preempted(), cpu=MOST_OF_A_NODE),
     )
     for name in ("c-memory", "c-parts", "c-lost", "c-victim"):
         pods = len(user.until(lambda name=name: running(user, name), all_run))  # type: ignore[misc]  # mypy and defaults
@@ -193,7 +196,7 @@ def bring_to_the_middle(seen: Seen, nodes: list[str]) -> None:
     seen.lost = lost["spec"]["nodeName"]
     urgent = job("c-urgent", LONG_S, queue="c-fair", priorityClassName="c-urgent")
     before = runtime.utc_now()
-    user.submit(on([fought_for], urgent, cpu="3"))
+    user.submit(on([fought_for], urgent, cpu=MOST_OF_A_NODE))
     (victim,) = user.until(lambda: user.pods("c-victim"), is_told)
     seen.ends_at = told_end(victim)
     assert datetime.fromisoformat(seen.ends_at) >= before + timedelta(seconds=NOTICE_S)
@@ -268,6 +271,11 @@ def disk(claim: str) -> Document:
 
 
 # What is looked at
+
+
+def jobs(user: User) -> list[str]:
+    """Those of these stories."""
+    return [name for name in user.names() if name.startswith("c-")]
 
 
 def uid(found: Document) -> str:
