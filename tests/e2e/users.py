@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ class User:
     def __init__(self, url: str) -> None:
         self._url = url
         self.once = ""
+        self.key = str(uuid.uuid4())
+        """Of a request that may be sent again."""
         self.changes: Iterator[Change[Job]] = iter(())
         self._http = httpx.Client(base_url=url, timeout=30)
 
