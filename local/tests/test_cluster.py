@@ -378,3 +378,12 @@ async def test_a_write_that_was_given_up_counts_all_the_same(cluster: EmbeddedCl
     (change,) = await objects.changes(cluster, CONFIG_MAPS, version, "default", bool)
     assert change.document["metadata"]["name"] == "c"
     assert await cluster.get(CONFIG_MAPS, "default", "c")
+
+
+async def test_a_watch_of_a_closed_cluster_is_refused(tmp_path: Path) -> None:
+    """One that ended at once would be begun anew for ever, without a moment for anybody else."""
+    cluster = EmbeddedCluster(tmp_path / "cluster.db")
+    async with cluster:
+        listing = await cluster.list(CONFIG_MAPS)
+    with pytest.raises(errors.UnavailableError, match="closed"):
+        await anext(cluster.watch(CONFIG_MAPS, listing.resource_version))

@@ -27,7 +27,10 @@ class Watches:
     async def watch(
         self, kind: port.AnyKind, version: str, what: str
     ) -> AsyncGenerator[port.WatchEvent, None]:
-        """Changes of a kind behind a version."""
+        """Changes of a kind behind a version. Raises UnavailableError once the cluster is closed:
+        whoever begins anew when a watch ends would do so for ever, and let nobody else in."""
+        if not self.is_open:
+            raise errors.UnavailableError(what, "the cluster is closed")
         behind = _number(version, what)
         if not self._state.oldest <= behind <= self._state.version:
             raise errors.ExpiredError(what, f"version {version} is not kept")
