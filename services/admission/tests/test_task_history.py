@@ -83,6 +83,17 @@ def test_an_attempt_has_its_node_its_end_and_its_times() -> None:
     assert times == (at(0), at(2), at(3), at(9))
 
 
+def test_an_attempt_that_nobody_saw_waiting_was_created_when_its_object_was() -> None:
+    seen_late = told("Bound", 2, created_at=at(1))
+    seen_again = told("Running", 3, created_at=at(2))
+    found = fold(seen_late, seen_again).of(J)
+    assert found is not None
+    assert [(it.created_at, it.bound_at) for it in found.tasks] == [(at(1), at(2))]
+    found = fold(told("Pending", 2, created_at=at(1))).of(J)
+    assert found is not None
+    assert [it.created_at for it in found.tasks] == [at(2)], "the finer one, where it was seen"
+
+
 def test_attempts_stand_in_their_order_and_the_last_is_the_present_one() -> None:
     found = fold(*SECOND, *FIRST).of(J)
     assert found is not None

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from services.controller.tests.scenes import J, fail, finish, reap_all, running, submitted
-from services.controller.tests.world import World
+from services.controller.tests.world import KilledError, World
 from stromboli.controller.core import manifest
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.messages import batch as messages
-from stromboli.testkit.builders import make_command, make_job, make_task
+from stromboli.testkit.builders import NOON, make_command, make_job, make_task
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,22 @@ def test_the_history_says_what_made_a_pod_go(end: Callable[[World], None], reaso
     reap_all(world)
     told = [it for _, it in world.told if isinstance(it, messages.TaskChanged)]
     assert {it.reason for it in told if it.pod == "j1-worker-1" and it.reason} == {reason}
+
+
+def test_a_pod_that_was_bound_before_anybody_looked_says_when_it_was_created() -> None:
+    """The controller made it and was gone until it had a node."""
+    world = submitted(make_job())
+    world.enqueue(world.group_key())
+    world.commands_left = 1
+    with pytest.raises(KilledError):
+        world.settle()
+    (pod,) = world.pods()
+    world.wait(60)
+    world.change_pod(pod.metadata.key, node="n1")
+    world.restart()
+    world.settle()
+    told = [it for _, it in world.told if isinstance(it, messages.TaskChanged)]
+    assert [(it.after, it.created_at) for it in told] == [("Bound", NOON)]
 
 
 def command(world: World, action: str) -> None:

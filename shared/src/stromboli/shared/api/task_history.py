@@ -10,7 +10,8 @@ class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     ``state``: Pending, Bound, Running, Unknown, Terminating, Succeeded, Failed or Gone (it went
     without an end of its own). ``reason``: why it ends, as in ``batch.events``. Times are None
-    until it came so far, and where nobody saw it. ``attempt`` counts from 1, 0 if it is not known.
+    until it came so far, and where nobody saw it; ``created_at`` is then its object's, in whole
+    seconds. ``attempt`` counts from 1, 0 if it is not known.
     ``devices``: resource -> ids of those that were meant for it.
     """
 

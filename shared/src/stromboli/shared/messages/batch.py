@@ -42,7 +42,9 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     ``attempt``: the how manieth pod of this task and index it is, 0 if not known. ``reason``: why
     it ends: ``Preempted``, ``NodeLost``, ``OOMKilled``, ``DeadlineExceeded``, the kubelet's word,
     what its job did (``RestartJob``, ``ScaledDown``, ``JobCompleted``), or ``Deleted``.
-    ``devices``: resource -> ids of those that were meant for it when it was bound.
+    ``devices``: resource -> ids of those that were meant for it when it was bound. ``created_at``:
+    its object's time (whole seconds) in the first that is told of it, which need not be ``Pending``
+    where nobody looked in between.
     """
 
     job: str
@@ -61,6 +63,7 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     attempt: int = 0
     reason: str = ""
     devices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    created_at: datetime | None = None
 
 
 @register("stromboli.batch.job_deleted.v1")

@@ -121,6 +121,7 @@ def _after(before: TaskAttempt | None, told: batch.TaskChanged) -> TaskAttempt:
         pod_uid=told.pod_uid,
         state=told.after,
         retry_count=told.retry_count,
+        created_at=None if told.after == "Pending" else told.created_at,
     )
     rank = ORDER.get(told.after, END)
     field = _TIMES.get(told.after, "ended_at" if rank == END else "")

@@ -242,6 +242,7 @@ def _changed(
         attempt=found.attempt,
         reason=found.reason or (_ended_by(job, found) if state == TERMINATING else ""),
         devices=devices.meant(pod.metadata.annotations) if pod.spec.node_name else {},
+        created_at=pod.metadata.creation_timestamp if before is None else None,
     )
 
 
