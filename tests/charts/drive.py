@@ -236,8 +236,8 @@ class Drive:
             kinds.REPLICA_SETS: apps,
             kinds.STATEFUL_SETS: {**apps, "serviceName": "stray"},
             kinds.DAEMON_SETS: apps,
-            # Its own controller runs here: it is told to leave it alone.
-            kinds.KUBERNETES_JOBS: {"template": template, "suspend": True},
+            # Its own controller runs here, and would let go of a pod that bears none of its labels.
+            kinds.KUBERNETES_JOBS: {"template": template, "managedBy": "example.com/nobody"},
         }
         for kind, spec in specs.items():
             name = f"stray-{kind.kind.lower()}"

@@ -34,7 +34,8 @@ class Lanes:
         self._busy: set[Item] = set()
         self._backoffs: dict[Item, runtime.Backoff] = {}
         self._refused: dict[Item, float] = {}
-        self._timers: dict[Item, asyncio.TimerHandle] = {}
+        self._timers: dict[Item, tuple[float, asyncio.Handle]] = {}
+        """With the loop's time of each: uvloop's handles of the nearest do not tell it."""
         self._later: dict[Item, str] = {}
         self._begun: dict[Item, float] = {}
         self._moved = asyncio.Event()
@@ -53,12 +54,13 @@ class Lanes:
         if cause:
             self._later[item] = cause
         loop = asyncio.get_running_loop()
-        timer = self._timers.get(item)
-        if timer is not None:
-            if timer.when() <= loop.time() + delay_s:
+        at = loop.time() + delay_s
+        if item in self._timers:
+            earlier, timer = self._timers[item]
+            if earlier <= at:
                 return
             timer.cancel()
-        self._timers[item] = loop.call_later(delay_s, self._ring, item)
+        self._timers[item] = at, loop.call_later(delay_s, self._ring, item)
 
     def touch_spaced(self, item: Item, cause: str, space_s: float) -> None:
         """Touch the item, so that its step begins no sooner than so long after the one before: what
@@ -88,7 +90,7 @@ class Lanes:
                     await self._moved.wait()
                     self._moved.clear()
         finally:
-            for timer in self._timers.values():
+            for _, timer in self._timers.values():
                 timer.cancel()
             self._timers.clear()
 
