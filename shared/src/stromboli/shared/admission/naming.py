@@ -5,20 +5,27 @@ from collections.abc import Sequence
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 LABEL_EXPECTED = "at most 63 lower case letters, digits and '-', beginning and ending with one"
-_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 SUBDOMAIN_EXPECTED = "lower case letters, digits, '-' and '.', at most 253 characters"
-
+KEY_EXPECTED = (
+    "a name of at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or "
+    "digit; before it may stand a domain in lower case and '/'"
+)
+VALUE_EXPECTED = (
+    "at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
+)
 
 _MOST_LISTED = 10
 """Names that a refusal lists: one sees what is meant, and a thousand refusals are no novel."""
-_FRACTIONAL = ("cpu", "memory", "ephemeral-storage")
+NATIVE = ("cpu", "memory", "ephemeral-storage")
+"""What a node itself gives to containers, in any amount; anything else comes in whole pieces."""
 
 
 def is_counted(resource: str) -> bool:
     """Whether a resource comes in whole pieces only, as devices do."""
-    return resource not in _FRACTIONAL
+    return resource not in NATIVE
 
 
 def is_label(name: str) -> bool:
@@ -29,15 +36,6 @@ def is_label(name: str) -> bool:
 def is_subdomain(name: str) -> bool:
     """RFC 1123 subdomain: what most objects may be called."""
     return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
-
-
-KEY_EXPECTED = (
-    "a name of at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or "
-    "digit; before it may stand a domain in lower case and '/'"
-)
-VALUE_EXPECTED = (
-    "at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
-)
 
 
 def is_qualified(key: str) -> bool:

@@ -12,17 +12,13 @@ import msgspec
 
 from stromboli.shared import units
 from stromboli.shared.admission import naming
-from stromboli.shared.api.core import ResourceRequirements
+from stromboli.shared.api.core import ResourceRequirements, Toleration
 from stromboli.shared.api.meta import ObjectMeta, Part
 from stromboli.shared.messages.admission import Violation
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
-
-
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_NATIVE = ("cpu", "memory", "ephemeral-storage")
-"""What a node itself gives to containers; anything else is a device of some domain."""
 
 
 class _Mount(Part, frozen=True, kw_only=True):
@@ -54,20 +50,13 @@ class _Volume(Part, frozen=True, kw_only=True):
     name: str = ""
 
 
-class _Toleration(Part, frozen=True, kw_only=True):
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-
-
 class TemplateSpec(Part, frozen=True, kw_only=True):
     """The parts of a template's spec that are checked or completed."""
 
     containers: tuple[_Container, ...] = ()
     init_containers: tuple[_Container, ...] = ()
     volumes: tuple[_Volume, ...] = ()
-    tolerations: tuple[_Toleration, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
     node_selector: dict[str, str] | None = None
     restart_policy: str = ""
     host_network: bool = False
@@ -119,7 +108,6 @@ def violations(raw: msgspec.Raw, path: str) -> Iterator[Violation]:
             yield from _of_container(container, where, seen)
             yield from _of_mounts(container, f"{where}.volumeMounts", volumes, there)
             yield from _of_environment(container, f"{where}.env")
-            seen.add(container.name)
 
 
 def of_metadata(metadata: ObjectMeta, path: str) -> Iterator[Violation]:
@@ -150,7 +138,7 @@ def _bad_labels(labels: Mapping[str, str], path: str) -> Iterator[Violation]:
             )
 
 
-def _of_toleration(toleration: _Toleration, path: str) -> Iterator[Violation]:
+def _of_toleration(toleration: Toleration, path: str) -> Iterator[Violation]:
     if toleration.operator not in ("", "Equal", "Exists"):
         yield Violation(
             path=f"{path}.operator",
@@ -178,19 +166,22 @@ def _of_toleration(toleration: _Toleration, path: str) -> Iterator[Violation]:
 def _of_volumes(volumes: tuple[_Volume, ...], path: str) -> Iterator[Violation]:
     seen: set[str] = set()
     for index, volume in enumerate(volumes):
-        if not naming.is_label(volume.name):
-            yield Violation(
-                path=f"{path}[{index}].name",
-                reason=f"{volume.name!r} is not a volume's name",
-                expected=naming.LABEL_EXPECTED,
-            )
-        elif volume.name in seen:
-            yield Violation(
-                path=f"{path}[{index}].name",
-                reason=f"{volume.name!r} is taken by another volume",
-                expected="a name of its own",
-            )
-        seen.add(volume.name)
+        yield from _of_name("volume", volume.name, f"{path}[{index}].name", seen)
+
+
+def _of_name(what: str, name: str, path: str, seen: set[str]) -> Iterator[Violation]:
+    """``seen``: the names of those before it, to which this one is added."""
+    if not naming.is_label(name):
+        yield Violation(
+            path=path, reason=f"{name!r} is not a {what}'s name", expected=naming.LABEL_EXPECTED
+        )
+    elif name in seen:
+        yield Violation(
+            path=path,
+            reason=f"{name!r} is taken by another {what}",
+            expected="a name of its own",
+        )
+    seen.add(name)
 
 
 def _of_mounts(
@@ -236,18 +227,7 @@ def _of_environment(container: _Container, path: str) -> Iterator[Violation]:
 
 
 def _of_container(container: _Container, path: str, seen: set[str]) -> Iterator[Violation]:
-    if not naming.is_label(container.name):
-        yield Violation(
-            path=f"{path}.name",
-            reason=f"{container.name!r} is not a container's name",
-            expected=naming.LABEL_EXPECTED,
-        )
-    elif container.name in seen:
-        yield Violation(
-            path=f"{path}.name",
-            reason=f"{container.name!r} is taken by another container",
-            expected="a name of its own",
-        )
+    yield from _of_name("container", container.name, f"{path}.name", seen)
     if not container.image.strip():
         yield Violation(path=f"{path}.image", reason="no image", expected="an image")
     if container.image_pull_policy and container.image_pull_policy not in PULL_POLICIES:
@@ -272,14 +252,15 @@ def _of_resources(resources: ResourceRequirements, path: str) -> Iterator[Violat
     for part, quantities in (("requests", requests), ("limits", limits)):
         yield from _bad_quantities(quantities, f"{path}.{part}")
     for name, asked in requests.items():
-        where = f"{path}.requests.{name}"
         if name in limits and _is_above(name, asked, limits[name]):
             yield Violation(
-                path=where,
+                path=f"{path}.requests.{name}",
                 reason=f"{asked} is more than the limit {limits[name]}",
                 expected="a request of at most the limit",
             )
-        elif name not in _NATIVE and (name not in limits or _is_above(name, limits[name], asked)):
+        elif naming.is_counted(name) and (
+            name not in limits or _is_above(name, limits[name], asked)
+        ):
             yield Violation(
                 path=f"{path}.limits.{name}",
                 reason=f"{limits.get(name, 'none')}, and the request is {asked}: devices and huge "
@@ -291,12 +272,12 @@ def _of_resources(resources: ResourceRequirements, path: str) -> Iterator[Violat
 def _bad_quantities(quantities: dict[str, str | int | float], path: str) -> Iterator[Violation]:
     for name, text in quantities.items():
         if not naming.is_qualified(name) or not (
-            "/" in name or name in _NATIVE or name.startswith("hugepages-")
+            "/" in name or name in naming.NATIVE or name.startswith("hugepages-")
         ):
             yield Violation(
                 path=f"{path}.{name}",
                 reason=f"{name!r} is not a resource of containers",
-                expected=f"{', '.join(_NATIVE)}, hugepages-SIZE or DOMAIN/DEVICE, such as "
+                expected=f"{', '.join(naming.NATIVE)}, hugepages-SIZE or DOMAIN/DEVICE, such as "
                 "nvidia.com/gpu",
             )
             continue
