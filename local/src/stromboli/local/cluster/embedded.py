@@ -32,7 +32,7 @@ from stromboli.local.cluster import (
 )
 from stromboli.local.cluster.hook import Hook, Kubelet
 from stromboli.local.cluster.reviews import Reviews
-from stromboli.local.cluster.state import Event, Key, State, Stored, key_of
+from stromboli.local.cluster.state import Key, State, Stored, key_of
 from stromboli.shared import errors, runtime
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
@@ -71,7 +71,7 @@ class EmbeddedCluster:
         self._ids = ids
         self._reviews = Reviews(hooks, ids)
         self._kubelets = {} if kubelets is None else kubelets
-        self._state = State(path, events_kept, self._decided, self._published)
+        self._state = State(path, events_kept)
         self._collector = garbage.Collector(self._state, clock)
         self._quotas = quota_status.Keeper(self._state)
         self._background: tuple[asyncio.Task[None], ...] = ()
@@ -370,12 +370,6 @@ class EmbeddedCluster:
         if stored is None:
             raise errors.NotFoundError(what, "not found")
         return stored
-
-    def _decided(self, event: Event) -> None:
-        self._quotas.saw(event)
-
-    def _published(self, event: Event) -> None:
-        self._collector.saw(event)
 
 
 def _kept(kind: port.AnyKind, what: str) -> port.AnyKind:

@@ -9,7 +9,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import msgspec
 import structlog
@@ -29,24 +29,8 @@ _KINDS = {resource_of(kind): kind for kind in kinds.BY_NAME.values()}
 _log = structlog.get_logger(__name__)
 
 
-class Verbs(Protocol):
-    """What the collector does to objects."""
-
-    async def patch(
-        self,
-        kind: port.AnyKind,
-        namespace: str,
-        name: str,
-        patch: bytes,
-        *,
-        patch_type: Literal["json"],
-    ) -> bytes: ...
-
-    async def delete(self, kind: port.AnyKind, namespace: str, name: str, *, uid: str) -> None: ...
-
-
 class Collector:
-    """Told of every event by ``saw``; ``run`` acts on them."""
+    """Hears of every change that may be seen; ``run`` acts on them."""
 
     def __init__(self, state: State, clock: Callable[[], datetime]) -> None:
         self._state = state
@@ -55,8 +39,9 @@ class Collector:
         self._suspects: dict[Key, None] = {}
         self._wanted = asyncio.Event()
         self._events_made = 0
+        state.when_published.append(self._saw)
 
-    async def run(self, verbs: Verbs) -> None:
+    async def run(self, cluster: port.Cluster) -> None:
         """Collect for ever, beginning with what an earlier process left behind."""
         self._sweep_events()
         for key, stored in self._state.everything():
@@ -67,12 +52,12 @@ class Collector:
             await self._wanted.wait()
             self._wanted.clear()
             suspects, self._suspects = self._suspects, {}
-            refused = [key for key in suspects if not await self._collect(verbs, key)]
+            refused = [key for key in suspects if not await self._collect(cluster, key)]
             if refused:
                 await asyncio.sleep(_RETRY_S)
                 self._suspect(*refused)
 
-    def saw(self, event: Event) -> None:
+    def _saw(self, event: Event) -> None:
         """Something changed."""
         if event.type == "DELETED":
             self._suspect(*self._dependents.pop(event.stored.uid, ()))
@@ -98,7 +83,7 @@ class Collector:
             if self._is_old_event(kinds.EVENTS, stored.document()["metadata"]):
                 self._suspect(key)
 
-    async def _collect(self, verbs: Verbs, key: Key) -> bool:
+    async def _collect(self, cluster: port.Cluster, key: Key) -> bool:
         """Whether the object is as it should be now; False if that was refused."""
         stored = self._state.get(key)
         if stored is None:
@@ -110,9 +95,9 @@ class Collector:
         try:
             if self._is_old_event(kind, metadata) or (references and not left):
                 if "deletionTimestamp" not in metadata:
-                    await verbs.delete(kind, key.namespace, key.name, uid=stored.uid)
+                    await cluster.delete(kind, key.namespace, key.name, uid=stored.uid)
             elif len(left) < len(references):
-                await verbs.patch(
+                await cluster.patch(
                     kind, key.namespace, key.name, _keep(left, references), patch_type="json"
                 )
         except (errors.NotFoundError, errors.ConflictError):

@@ -5,7 +5,7 @@ time for, as the quota controller of Kubernetes does it.
 """
 
 import asyncio
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import msgspec
 import structlog
@@ -21,29 +21,15 @@ Document = dict[str, Any]
 _log = structlog.get_logger(__name__)
 
 
-class Verbs(Protocol):
-    """What is done to quotas."""
-
-    async def patch(
-        self,
-        kind: port.AnyKind,
-        namespace: str,
-        name: str,
-        patch: bytes,
-        *,
-        patch_type: Literal["json"],
-        subresource: Literal["status"],
-    ) -> bytes: ...
-
-
 class Keeper:
-    """Told of every decided change by ``saw``; ``run`` writes what follows from them."""
+    """Hears of every change as it is decided; ``run`` writes what follows from them."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._ledger = quotas.Ledger(self._pods_of)
         self._stale: dict[tuple[str, str], None] = {}
         self._wanted = asyncio.Event()
+        state.when_decided.append(self._saw)
 
     def begin(self) -> None:
         """Take up the quotas of a file that was just opened."""
@@ -52,7 +38,7 @@ class Keeper:
             self._ledger.open(key.namespace, key.name, stored.raw)
             self._suspect(key.namespace, [key.name])
 
-    def saw(self, event: Event) -> None:
+    def _saw(self, event: Event) -> None:
         """Something was decided."""
         self._suspect(event.key.namespace, self._ledger.saw(event))
 
@@ -62,22 +48,22 @@ class Keeper:
         if refusal is not None:
             raise errors.InvalidError(what, refusal)
 
-    async def run(self, verbs: Verbs) -> None:
+    async def run(self, cluster: port.Cluster) -> None:
         """Keep statuses for ever."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
             stale, self._stale = self._stale, {}
             for namespace, name in stale:
-                await self._write(verbs, namespace, name)
+                await self._write(cluster, namespace, name)
 
-    async def _write(self, verbs: Verbs, namespace: str, name: str) -> None:
+    async def _write(self, cluster: port.Cluster, namespace: str, name: str) -> None:
         status = self._ledger.status(namespace, name)
         if status is None:
             return
         patch = msgspec.json.encode([{"op": "add", "path": "/status", "value": status}])
         try:
-            await verbs.patch(
+            await cluster.patch(
                 kinds.RESOURCE_QUOTAS,
                 namespace,
                 name,
@@ -96,6 +82,4 @@ class Keeper:
             self._wanted.set()
 
     def _pods_of(self, namespace: str) -> list[bytes]:
-        held = self._state.newest_of(kinds.PODS)
-        found = ((each.document()["metadata"].get("namespace"), each.raw) for each in held)
-        return [raw for place, raw in found if place == namespace]
+        return [stored.raw for stored in self._state.newest_of(kinds.PODS, namespace)]

@@ -92,7 +92,7 @@ class Ledger:
             return []
         uses = self._uses[key.namespace]
         before = uses.pop(key.name, None)
-        after = None if event.type == "DELETED" else _use(event.stored.raw)
+        after = None if event.type == "DELETED" else _use_of(kinds.PODS.decode(event.stored.raw))
         if after is not None:
             uses[key.name] = after
         return [] if before == after else self._book(key.namespace, before, after)
@@ -231,10 +231,6 @@ def _matches(scope: Requirement, use: _Use) -> bool:
     if scope.operator in ("In", "NotIn"):
         return (use.priority_class in scope.values) == (scope.operator == "In")
     return bool(use.priority_class) == (scope.operator == "Exists")
-
-
-def _use(raw: bytes) -> _Use:
-    return _use_of(kinds.PODS.decode(raw))
 
 
 def _use_of(pod: core.Pod) -> _Use:

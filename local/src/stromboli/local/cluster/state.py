@@ -77,20 +77,14 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class State:
-    """See the module. ``events_kept``: how many changes a watch can be behind. ``decided`` and
-    ``published`` are told of each change, when it is decided and when it may be seen."""
+    """See the module. ``events_kept``: how many changes a watch can be behind."""
 
-    def __init__(
-        self,
-        path: Path,
-        events_kept: int,
-        decided: Callable[[Event], None],
-        published: Callable[[Event], None],
-    ) -> None:
+    def __init__(self, path: Path, events_kept: int) -> None:
         self._store = Store(path, _SCHEMA)
         self._events_kept = events_kept
-        self._told = decided
-        self._published = published
+        self.when_decided: list[Callable[[Event], None]] = []
+        self.when_published: list[Callable[[Event], None]] = []
+        """Who is told of each change as it is decided, and as it may be seen."""
         self._seen: defaultdict[str, dict[Key, Stored]] = defaultdict(dict)
         self._newest: defaultdict[str, dict[Key, tuple[int, Stored | None]]] = defaultdict(dict)
         self._decided = 0
@@ -135,12 +129,16 @@ class State:
         decided = self._newest[key.resource]
         return decided[key][1] if key in decided else self.get(key)
 
-    def newest_of(self, kind: port.AnyKind) -> list[Stored]:
-        """All objects of a kind as the next change finds them."""
+    def newest_of(self, kind: port.AnyKind, namespace: str = "") -> list[Stored]:
+        """All objects of a kind, or those of a namespace, as the next change finds them."""
         resource = resource_of(kind)
         merged: dict[Key, Stored | None] = dict(self._seen[resource])
         merged |= {key: stored for key, (_, stored) in self._newest[resource].items()}
-        return [stored for stored in merged.values() if stored is not None]
+        return [
+            stored
+            for key, stored in merged.items()
+            if stored is not None and namespace in ("", key.namespace)
+        ]
 
     def index_behind(self, version: int) -> int:
         """Index of the first event behind a version."""
@@ -177,7 +175,8 @@ class State:
         written = self._store.write(
             lambda database: self._save(database, event), lambda _: self._publish(event)
         )
-        self._told(event)
+        for told in self.when_decided:
+            told(event)
         await written
         return stored
 
@@ -197,7 +196,8 @@ class State:
         self.version = event.version
         self.events.append(event)
         self._trim()
-        self._published(event)
+        for told in self.when_published:
+            told(event)
         self.wake()
 
     def _trim(self) -> None:
