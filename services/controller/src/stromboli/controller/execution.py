@@ -297,37 +297,45 @@ class Execution:
         group = self._turns_of(decided.pod_group)
         answer = decisions.before_eviction(self._view, eviction)
         if answer is None:
-            await self._give_notice(eviction, group, turn)
-            answer = await self._evict_now(eviction, group)
+            answer = await self._evict_now(eviction, group, turn)
         _binds.add(1, {"what": "eviction", "result": answer.result})
         return decisions.outcome(eviction, answer)
 
-    async def _give_notice(self, eviction: messages.Eviction, group: str, turn: Turn) -> None:
-        """Tell the pod that it ends, and if it has notice, when; and wait until then.
+    async def _evict_now(
+        self, eviction: messages.Eviction, group: str, turn: Turn
+    ) -> decisions.Answer:
+        """Tell the pod that it ends, let it have its notice, and delete it."""
+        due = await self._give_notice(eviction, group)
+        if isinstance(due, decisions.Answer):
+            return due
+        if eviction.notice_s > 0:
+            await self._wait_until(due, eviction, turn)
+            found = await self._look(eviction)
+            if isinstance(found, decisions.Answer):
+                return found
+        delete = commands.Delete(
+            kind=kinds.PODS, namespace=eviction.namespace, name=eviction.pod, uid=eviction.uid
+        )
+        try:
+            await self._patience.until_done(lambda: self._hands.delete(delete, group))
+        except errors.PermanentError as error:
+            return decisions.refusal(error)
+        return decisions.EXECUTED
+
+    async def _give_notice(
+        self, eviction: messages.Eviction, group: str
+    ) -> datetime | decisions.Answer:
+        """Tell the pod that it ends, and if it has notice, when: as it is told now or was told
+        before; or the answer if there is nothing to end.
 
         All stands on the pod: after a restart the decision comes again and finds it there, and
         whoever looks at the pod on its way out knows why.
         """
-        due = await self._write_notice(eviction, group)
-        if due is None or eviction.notice_s <= 0:
-            return
-        async with turn.given_up():
-            while (left := (due - self._clock()).total_seconds()) > 0:
-                if decisions.before_eviction(self._view, eviction) is not None:
-                    return
-                await self._patience.pause(min(left, NOTICE_LOOK_S))
-
-    async def _write_notice(self, eviction: messages.Eviction, group: str) -> datetime | None:
-        """When the pod ends, as it is told now or was told before; None if it is gone or over."""
         backoff = runtime.Backoff()
         while True:
-            found = await self._patience.until_done(
-                lambda: self._hands.read(kinds.PODS, eviction.namespace, eviction.pod)
-            )
-            if not isinstance(found, core.Pod) or found.metadata.uid != eviction.uid:
-                return None
-            if decisions.before_eviction(self._view, eviction) is not None:
-                return None  # it must not look evicted that ended by itself
+            found = await self._look(eviction)
+            if isinstance(found, decisions.Answer):
+                return found  # it must not look evicted that ended by itself
             now = self._clock()
             due = decisions.due(found, eviction, now)
             try:
@@ -341,23 +349,22 @@ class Execution:
             except errors.PermanentError as error:
                 # It loses a courtesy, not its end.
                 _log.warning("notice not given", pod=eviction.pod, reason=error.reason)
-            return due
+            return decisions.before_eviction(self._view, eviction) or due
 
-    async def _evict_now(self, eviction: messages.Eviction, group: str) -> decisions.Answer:
-        # The picture may be behind: a pod that finished in the meantime must not be deleted.
+    async def _wait_until(self, due: datetime, eviction: messages.Eviction, turn: Turn) -> None:
+        """Until the pod's time is up, or it has ended by itself."""
+        async with turn.given_up():
+            while (left := (due - self._clock()).total_seconds()) > 0:
+                if decisions.before_eviction(self._view, eviction) is not None:
+                    return
+                await self._patience.pause(min(left, NOTICE_LOOK_S))
+
+    async def _look(self, eviction: messages.Eviction) -> core.Pod | decisions.Answer:
+        """The pod as it is now, or the answer if it is gone or over. The picture may be behind: a
+        pod that finished in the meantime must not be deleted."""
         found = await self._patience.until_done(
             lambda: self._hands.read(kinds.PODS, eviction.namespace, eviction.pod)
         )
-        if found is None:
+        if not isinstance(found, core.Pod) or found.metadata.uid != eviction.uid:
             return decisions.EXECUTED
-        answer = decisions.before_eviction(self._view, eviction)
-        if answer is not None:
-            return answer
-        delete = commands.Delete(
-            kind=kinds.PODS, namespace=eviction.namespace, name=eviction.pod, uid=eviction.uid
-        )
-        try:
-            await self._patience.until_done(lambda: self._hands.delete(delete, group))
-        except errors.PermanentError as error:
-            return decisions.refusal(error)
-        return decisions.EXECUTED
+        return decisions.before_eviction(self._view, eviction) or found

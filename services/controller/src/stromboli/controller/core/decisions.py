@@ -131,11 +131,8 @@ def notices(
     uid = manifest.test("/metadata/uid", pod.metadata.uid)
     has_notice = eviction.notice_s > 0
     if has_notice and evicted_at(pod) != at:
-        annotations = {**(pod.metadata.annotations or {}), keys.EVICTED_AT: at.isoformat()}
-        put = manifest.put("/metadata/annotations", annotations)
-        if pod.metadata.annotations:
-            put = manifest.put(manifest.annotation_path(keys.EVICTED_AT), at.isoformat())
-        found.append(_patch(pod, [uid, put], ""))
+        told = manifest.annotate(pod.metadata, keys.EVICTED_AT, at.isoformat())
+        found.append(_patch(pod, [uid, *told], ""))
     if not any(each.type == DISRUPTION for each in pod.status.conditions):
         condition = {
             "type": DISRUPTION,

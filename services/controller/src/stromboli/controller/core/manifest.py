@@ -7,7 +7,7 @@ import msgspec
 from stromboli.controller.core import commands
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
-from stromboli.shared.api.meta import Object
+from stromboli.shared.api.meta import Object, ObjectMeta
 
 COMPONENT = "stromboli-controller"
 """Source of our Kubernetes Events."""
@@ -56,9 +56,16 @@ def put(path: str, value: Any) -> dict[str, Any]:
     return {"op": "add", "path": path, "value": value}
 
 
-def annotation_path(annotation: str) -> str:
-    """Where a JSON patch finds an annotation of an object that has some."""
-    return f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"
+def annotate(of: ObjectMeta, annotation: str, value: str) -> list[dict[str, Any]]:
+    """Set an annotation. Where there is none yet, only in the version that was looked at: whoever
+    writes one meanwhile must not lose it."""
+    if of.annotations:
+        path = annotation.replace("~", "~0").replace("/", "~1")
+        return [put(f"/metadata/annotations/{path}", value)]
+    return [
+        test("/metadata/resourceVersion", of.resource_version),
+        put("/metadata/annotations", {annotation: value}),
+    ]
 
 
 def job_status_patch(command: commands.PatchJobStatus, current: batch.Job | None = None) -> bytes:

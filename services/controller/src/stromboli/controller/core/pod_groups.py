@@ -124,13 +124,11 @@ def enqueue(group: scheduling.PodGroup, decision: str) -> commands.Patch:
         manifest.test("/metadata/uid", before.uid),
         manifest.test("/metadata/resourceVersion", before.resource_version),
     ]
-    noted = manifest.put("/metadata/annotations", {keys.DECISION: decision})
-    if before.annotations:
-        noted = manifest.put(manifest.annotation_path(keys.DECISION), decision)
+    noted = manifest.annotate(before, keys.DECISION, decision)
     phase = manifest.put("/status", {"phase": "Inqueue"})
     if group.status.phase:
         phase = manifest.put("/status/phase", "Inqueue")
-    return _patch(group, [*tests, noted, phase])
+    return _patch(group, [*tests, *noted, phase])
 
 
 def _min_resources(picture: view.View, specs: list[TaskSpec], least: int) -> dict[str, str]:

@@ -218,21 +218,13 @@ def _told(pods: list[core.Pod]) -> commands.Plan:
 
 
 def _tell(pod: core.Pod) -> commands.Patch:
-    name = strays.group_name(pod)
-    tests = [manifest.test("/metadata/uid", pod.metadata.uid)]
-    if pod.metadata.annotations:
-        path = keys.GROUP_NAME.replace("~", "~0").replace("/", "~1")
-        put = manifest.put(f"/metadata/annotations/{path}", name)
-    else:
-        # Whoever annotates it meanwhile must not lose that.
-        tests.append(manifest.test("/metadata/resourceVersion", pod.metadata.resource_version))
-        put = manifest.put("/metadata/annotations", {keys.GROUP_NAME: name})
+    told = manifest.annotate(pod.metadata, keys.GROUP_NAME, strays.group_name(pod))
     return commands.Patch(
         kind=kinds.PODS,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        patch=manifest.encode([*tests, put]),
+        patch=manifest.encode([manifest.test("/metadata/uid", pod.metadata.uid), *told]),
     )
 
 
