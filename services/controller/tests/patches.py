@@ -23,7 +23,8 @@ def json_patch(found: Body, operations: list[Body]) -> Body:
     """RFC 6902 with test, add and replace. Raises KeyError, IndexError or ValueError."""
     changed = copy.deepcopy(found)
     for operation in operations:
-        *path, last = operation["path"].lstrip("/").split("/")
+        parts = operation["path"].lstrip("/").split("/")
+        *path, last = (part.replace("~1", "/").replace("~0", "~") for part in parts)
         place: Any = changed
         for part in path:
             place = place[int(part)] if isinstance(place, list) else place[part]

@@ -8,7 +8,7 @@ gone.
 """
 
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -128,11 +128,9 @@ def notices(
     """What tells the pod: the annotation with its end first, if it has notice, then the condition
     that Kubernetes gives for evictions. What it was told already is not told again."""
     found = []
-    uid = manifest.test("/metadata/uid", pod.metadata.uid)
     has_notice = eviction.notice_s > 0
     if has_notice and evicted_at(pod) != at:
-        told = manifest.annotate(pod.metadata, keys.EVICTED_AT, at.isoformat())
-        found.append(_patch(pod, [uid, *told], ""))
+        found.append(manifest.annotated(kinds.PODS, pod, keys.EVICTED_AT, at.isoformat()))
     if not any(each.type == DISRUPTION for each in pod.status.conditions):
         condition = {
             "type": DISRUPTION,
@@ -142,23 +140,23 @@ def notices(
             + (f"; it ends at {at.isoformat()}" if has_notice else ""),
             "lastTransitionTime": now.isoformat(timespec="seconds"),
         }
-        put = manifest.put("/status/conditions", [condition])
-        if pod.status.conditions:
-            put = manifest.put("/status/conditions/-", condition)
-        found.append(_patch(pod, [uid, put], "status"))
+        found.append(_with_condition(pod, condition))
     return tuple(found)
 
 
-def _patch(
-    pod: core.Pod, operations: list[dict[str, Any]], subresource: Literal["", "status"]
-) -> commands.Patch:
+def _with_condition(pod: core.Pod, condition: dict[str, str]) -> commands.Patch:
+    if not pod.status.conditions:
+        # Whoever writes the first one meanwhile must not lose it.
+        status = {"conditions": [condition]}
+        return manifest.merge(kinds.PODS, pod, subresource="status", status=status)
+    uid = manifest.test("/metadata/uid", pod.metadata.uid)
     return commands.Patch(
         kind=kinds.PODS,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        patch=manifest.encode(operations),
-        subresource=subresource,
+        patch=manifest.encode([uid, manifest.put("/status/conditions/-", condition)]),
+        subresource="status",
     )
 
 

@@ -1,13 +1,13 @@
 """Bodies of the objects we write, and the patches that change them."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from stromboli.controller.core import commands
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
-from stromboli.shared.api.meta import Object, ObjectMeta
+from stromboli.shared.api.meta import Object
 
 COMPONENT = "stromboli-controller"
 """Source of our Kubernetes Events."""
@@ -56,16 +56,40 @@ def put(path: str, value: Any) -> dict[str, Any]:
     return {"op": "add", "path": path, "value": value}
 
 
-def annotate(of: ObjectMeta, annotation: str, value: str) -> list[dict[str, Any]]:
-    """Set an annotation. Where there is none yet, only in the version that was looked at: whoever
-    writes one meanwhile must not lose it."""
-    if of.annotations:
-        path = annotation.replace("~", "~0").replace("/", "~1")
-        return [put(f"/metadata/annotations/{path}", value)]
-    return [
-        test("/metadata/resourceVersion", of.resource_version),
-        put("/metadata/annotations", {annotation: value}),
-    ]
+def merge(
+    kind: kinds.Kind[Any],
+    of: Object,
+    *,
+    subresource: Literal["", "status"] = "",
+    metadata: dict[str, Any] | None = None,
+    **fields: Any,
+) -> commands.Patch:
+    """A patch that holds on the version it was decided on, and keeps what it does not name."""
+    guard = {"uid": of.metadata.uid, "resourceVersion": of.metadata.resource_version}
+    return commands.Patch(
+        kind=kind,
+        namespace=of.metadata.namespace,
+        name=of.metadata.name,
+        uid=of.metadata.uid,
+        patch=encode({"metadata": {**guard, **(metadata or {})}, **fields}),
+        patch_type="merge",
+        subresource=subresource,
+    )
+
+
+def annotated(kind: kinds.Kind[Any], of: Object, annotation: str, value: str) -> commands.Patch:
+    """Set an annotation. Where none is seen there may be one all the same, which snapshots do not
+    carry or which is written meanwhile: it is merged then, into the version that was seen."""
+    if not of.metadata.annotations:
+        return merge(kind, of, metadata={"annotations": {annotation: value}})
+    path = f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"
+    return commands.Patch(
+        kind=kind,
+        namespace=of.metadata.namespace,
+        name=of.metadata.name,
+        uid=of.metadata.uid,
+        patch=encode([test("/metadata/uid", of.metadata.uid), put(path, value)]),
+    )
 
 
 def job_status_patch(command: commands.PatchJobStatus, current: batch.Job | None = None) -> bytes:

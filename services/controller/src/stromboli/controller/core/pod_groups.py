@@ -117,18 +117,9 @@ def was_let_in(group: scheduling.PodGroup, decision: str) -> bool:
 
 def enqueue(group: scheduling.PodGroup, decision: str) -> commands.Patch:
     """The phase that lets the pods be made, with the decision's id in the same write. Nothing else
-    of the status is touched, and only the version that was looked at: a newer one may bear the
-    note already."""
-    before = group.metadata
-    tests = [
-        manifest.test("/metadata/uid", before.uid),
-        manifest.test("/metadata/resourceVersion", before.resource_version),
-    ]
-    noted = manifest.annotate(before, keys.DECISION, decision)
-    phase = manifest.put("/status", {"phase": "Inqueue"})
-    if group.status.phase:
-        phase = manifest.put("/status/phase", "Inqueue")
-    return _patch(group, [*tests, *noted, phase])
+    is touched, and only the version that was looked at: a newer one may bear the note already."""
+    noted = {"annotations": {keys.DECISION: decision}}
+    return manifest.merge(kinds.POD_GROUPS, group, metadata=noted, status={"phase": "Inqueue"})
 
 
 def _min_resources(picture: view.View, specs: list[TaskSpec], least: int) -> dict[str, str]:

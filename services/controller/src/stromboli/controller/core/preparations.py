@@ -9,13 +9,11 @@ version it was decided on, and looking again after it, also after a restart, goe
 * Devices: the claim's status comes to say which it has and which pods may use it.
 """
 
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-
-from stromboli.controller.core import commands, decisions
+from stromboli.controller.core import commands, decisions, manifest
 from stromboli.shared import keys
-from stromboli.shared.api import kinds, meta, resource, storage
+from stromboli.shared.api import kinds, resource, storage
 from stromboli.shared.messages import scheduling
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
@@ -69,7 +67,7 @@ def for_volume(
         text = f"no volume could be made for persistentvolumeclaim {step.claim} on node {node}"
         return refused("ProvisioningFailed", text)
     annotations = {"annotations": {keys.SELECTED_NODE: node}}
-    return _merge(kinds.PERSISTENT_VOLUME_CLAIMS, claim, metadata=annotations)
+    return manifest.merge(kinds.PERSISTENT_VOLUME_CLAIMS, claim, metadata=annotations)
 
 
 def _named_by(
@@ -90,7 +88,7 @@ def _named_by(
         "name": step.claim,
         "uid": step.uid,
     }
-    return _merge(
+    return manifest.merge(
         kinds.PERSISTENT_VOLUMES,
         volume,
         metadata={"annotations": {BOUND_BY_CONTROLLER: "yes"}},
@@ -113,12 +111,12 @@ def for_devices(
         return DONE
     if PROTECTION not in claim.metadata.finalizers:
         finalizers = [*claim.metadata.finalizers, PROTECTION]
-        return _merge(kinds.RESOURCE_CLAIMS, claim, metadata={"finalizers": finalizers})
+        return manifest.merge(kinds.RESOURCE_CLAIMS, claim, metadata={"finalizers": finalizers})
     pod = resource.ClaimConsumer(resource=kinds.PODS.plural, name=bind.pod, uid=bind.uid)
     status: dict[str, Any] = {"reservedFor": [*claim.status.reserved_for, pod]}
     if has is None:
         status["allocation"] = step.allocation
-    return _merge(kinds.RESOURCE_CLAIMS, claim, subresource="status", status=status)
+    return manifest.merge(kinds.RESOURCE_CLAIMS, claim, subresource="status", status=status)
 
 
 def release(
@@ -135,7 +133,7 @@ def release(
     has = claim.status.allocation
     if not others and has and step.allocation and _is_same(has, step.allocation):
         status["allocation"] = None
-    return _merge(kinds.RESOURCE_CLAIMS, claim, subresource="status", status=status)
+    return manifest.merge(kinds.RESOURCE_CLAIMS, claim, subresource="status", status=status)
 
 
 def _is_same(left: resource.Allocation, right: resource.Allocation) -> bool:
@@ -146,25 +144,3 @@ def _is_same(left: resource.Allocation, right: resource.Allocation) -> bool:
 
 def _identity(device: resource.AllocatedDevice) -> tuple[str, ...]:
     return device.request, device.driver, device.pool, device.device
-
-
-def _merge(
-    kind: kinds.Kind[Any],
-    of: meta.Object,
-    *,
-    subresource: Literal["", "status"] = "",
-    metadata: dict[str, Any] | None = None,
-    **fields: Any,
-) -> commands.Patch:
-    """A patch that holds on the version it was decided on."""
-    guard = {"uid": of.metadata.uid, "resourceVersion": of.metadata.resource_version}
-    document = {"metadata": {**guard, **(metadata or {})}, **fields}
-    return commands.Patch(
-        kind=kind,
-        namespace=of.metadata.namespace,
-        name=of.metadata.name,
-        uid=of.metadata.uid,
-        patch=msgspec.json.encode(document),
-        patch_type="merge",
-        subresource=subresource,
-    )

@@ -213,19 +213,12 @@ def _delete(group: PodGroup) -> commands.Delete:
 
 def _told(pods: list[core.Pod]) -> commands.Plan:
     """Tell pods their PodGroup."""
-    stage = tuple(_tell(pod) for pod in pods if not pod.metadata.annotation(keys.GROUP_NAME))
-    return (stage,) if stage else ()
-
-
-def _tell(pod: core.Pod) -> commands.Patch:
-    told = manifest.annotate(pod.metadata, keys.GROUP_NAME, strays.group_name(pod))
-    return commands.Patch(
-        kind=kinds.PODS,
-        namespace=pod.metadata.namespace,
-        name=pod.metadata.name,
-        uid=pod.metadata.uid,
-        patch=manifest.encode([manifest.test("/metadata/uid", pod.metadata.uid), *told]),
+    stage = tuple(
+        manifest.annotated(kinds.PODS, pod, keys.GROUP_NAME, strays.group_name(pod))
+        for pod in pods
+        if not pod.metadata.annotation(keys.GROUP_NAME)
     )
+    return (stage,) if stage else ()
 
 
 def _owners(pod: core.Pod) -> Iterator[dict[str, Any]]:
