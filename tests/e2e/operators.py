@@ -6,8 +6,6 @@ operator plays them in its file.
 """
 
 import asyncio
-import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -17,9 +15,10 @@ from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.testkit.real_system import SimulatedNodes
+from tests.e2e import waiting
 
 Document = dict[str, Any]
-WITHIN_S, LOOK_EVERY_S = 60.0, 0.05
+WITHIN_S = 60.0
 SPACE = "default"
 OUT_OF_SERVICE = {
     "key": "node.kubernetes.io/out-of-service",
@@ -139,17 +138,22 @@ class OnKubernetes(Operator):
     def run(self, kind: kinds.Kind[Any], document: Document, pods: int) -> str:
         uid: str = self.create(kind, document)["metadata"]["uid"]
         if kind is kinds.DEPLOYMENTS:
-            (owner,) = _until(lambda: self.owned(kinds.REPLICA_SETS, uid), lambda it: len(it) == 1)
+            (owner,) = waiting.until(
+                lambda: self.owned(kinds.REPLICA_SETS, uid), lambda it: len(it) == 1, WITHIN_S
+            )
             uid = owner["metadata"]["uid"]
-        _until(lambda: self.owned(kinds.PODS, uid), lambda found: len(found) == pods)
+        waiting.until(
+            lambda: self.owned(kinds.PODS, uid), lambda found: len(found) == pods, WITHIN_S
+        )
         return uid
 
     def lose(self, node: str) -> None:
         self._runner.run(self._kubelets.kill())
         self._silence(node)
-        _until(
+        waiting.until(
             lambda: self._pods_on(node),
             lambda found: all("deletionTimestamp" in pod["metadata"] for pod in found),
+            WITHIN_S,
         )
         self._runner.run(self._kubelets.start())
 
@@ -158,11 +162,3 @@ def _own(owner: Document) -> Document:
     meta = owner["metadata"]
     said = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
     return {**said, "name": meta["name"], "uid": meta["uid"]}
-
-
-def _until(seen: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
-    deadline = time.monotonic() + WITHIN_S
-    while not wanted(picture := seen()):
-        assert time.monotonic() < deadline, f"still {picture!r} after {WITHIN_S:.0f} s"
-        time.sleep(LOOK_EVERY_S)
-    return picture

@@ -8,7 +8,6 @@ import functools
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e import conftest
+from tests.e2e import conftest, waiting
 from tests.examples import manifests
 from tests.examples.manifests import Document
 
-WITHIN_S, LOOK_EVERY_S = 90.0, 0.1
+WITHIN_S = 90.0
 RULES = """
 rules:
 - {match: {job: retry}, runSeconds: 0.1, exitCode: 1}
@@ -67,11 +66,7 @@ class User:
 
     def until(self, seen: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
         """The first picture that is wanted; fails with the last one."""
-        deadline = time.monotonic() + WITHIN_S
-        while not wanted(picture := seen()):
-            assert time.monotonic() < deadline, f"still {picture!r} after {WITHIN_S:.0f} s"
-            time.sleep(LOOK_EVERY_S)
-        return picture
+        return waiting.until(seen, wanted, WITHIN_S)
 
     def state(self, thing: str) -> str:
         """Where a thing such as ``Job gang`` stands, in one word."""

@@ -5,7 +5,6 @@ broker and API server.
 """
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -18,11 +17,11 @@ import yaml
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
+from tests.e2e import waiting
 from tests.e2e.conftest import System
 
 pytestmark = pytest.mark.timeout(300)  # starting the real parts counts, on a busy machine, too
 WITHIN_S = 90.0
-LOOK_EVERY_S = 0.1
 RUN_S = "0.5"
 Document = dict[str, Any]
 
@@ -50,11 +49,7 @@ class User:
 
     def until(self, seen: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
         """The first picture that is wanted; fails with the last one."""
-        deadline = time.monotonic() + WITHIN_S
-        while not wanted(picture := seen()):
-            assert time.monotonic() < deadline, f"still {picture!r} after {WITHIN_S:.0f} s"
-            time.sleep(LOOK_EVERY_S)
-        return picture
+        return waiting.until(seen, wanted, WITHIN_S)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ A test knows the system by REST alone, and its processes by the mark that they c
 """
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,11 +13,12 @@ import pytest
 
 from stromboli.local.processes import launched
 from stromboli.shared import documents
+from tests.e2e import waiting
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-WITHIN_S, LOOK_EVERY_S = 60.0, 0.1
+WITHIN_S = 60.0
 FINAL = ("Completed", "Failed", "Aborted", "Terminated")
 Document = dict[str, Any]
 
@@ -43,11 +43,7 @@ class User:
 
     def until(self, picture: Callable[[], Any], wanted: Callable[[Any], object]) -> Any:
         """The first picture that is wanted; fails with the last one."""
-        deadline = time.monotonic() + WITHIN_S
-        while not wanted(seen := picture()):
-            assert time.monotonic() < deadline, f"still {seen!r} after {WITHIN_S:.0f} s"
-            time.sleep(LOOK_EVERY_S)
-        return seen
+        return waiting.until(picture, wanted, WITHIN_S)
 
     def phase(self, job: str) -> str:
         found = self.http.get(f"/v1/namespaces/default/jobs/{job}").raise_for_status().json()

@@ -9,12 +9,12 @@ import pytest
 from pytest_bdd import given, parsers, scenarios, then, when
 
 from stromboli.shared import keys
+from tests.e2e import waiting
 
 scenarios("way_round.feature")
 
 WITHIN_S = 60.0
 """For anything to come about: a broken promise shows as a timeout with the last picture."""
-LOOK_EVERY_S = 0.05
 SETTLED_S = 1.0
 """How long something that must not happen is watched."""
 RUN_S = "0.3"
@@ -44,11 +44,7 @@ class User:
 
     def until(self, picture: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
         """The first picture that is wanted; fails with the last one."""
-        deadline = time.monotonic() + WITHIN_S
-        while not wanted(seen := picture()):
-            assert time.monotonic() < deadline, f"still {seen!r} after {WITHIN_S:.0f} s"
-            time.sleep(LOOK_EVERY_S)
-        return seen
+        return waiting.until(picture, wanted, WITHIN_S)
 
 
 @pytest.fixture(autouse=True)  # so that scenarios, which name no fixture, run in every world
@@ -223,7 +219,7 @@ def no_node(user: User, name: str) -> None:
     deadline = time.monotonic() + SETTLED_S
     while time.monotonic() < deadline:
         assert not any(pod["spec"].get("nodeName") for pod in user.pods(name))
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(waiting.LOOK_EVERY_S)
 
 
 @then(parsers.parse('the explanation of "{name}" names "{word}"'))

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +12,9 @@ import httpx
 from stromboli.client.events import Change
 from stromboli.shared import keys
 from stromboli.shared.api.batch import Job
+from tests.e2e import waiting
 
 WITHIN_S = 120.0
-LOOK_EVERY_S = 0.1
 LONG_S = 600.0
 SPACE = "/v1/namespaces/default/jobs"
 STROM = Path(sys.executable).with_name("strom")
@@ -111,11 +110,7 @@ class User:
 
     def until(self, seen: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:
         """The first picture that is wanted; fails with the last one."""
-        deadline = time.monotonic() + WITHIN_S
-        while not wanted(picture := seen()):
-            assert time.monotonic() < deadline, f"still {picture!r} after {WITHIN_S:.0f} s"
-            time.sleep(LOOK_EVERY_S)
-        return picture
+        return waiting.until(seen, wanted, WITHIN_S)
 
     def phase(self, name: str) -> str:
         found: str = self.status(name).get("state", {}).get("phase", "")
