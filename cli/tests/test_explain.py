@@ -7,7 +7,8 @@ import pytest
 
 from stromboli.cli import explain
 from stromboli.client import answers
-from stromboli.shared.messages.scheduling import NodesRefused, PodGroupExplained, Shortage, Tier
+from stromboli.shared.messages.scheduling import NodesRefused, Shortage, Tier
+from stromboli.testkit import builders
 
 UID = "0b0ee0a3-13bb-4e6b-9f0b-0b7a4b2d6f10"
 GIB = 1 << 30
@@ -21,17 +22,15 @@ def explanation(
     in_front: tuple[str, ...] = (),
     message: str = "",
 ) -> answers.Explanation:
-    explained = PodGroupExplained(
-        pod_group=f"default/train-{UID}",
-        pod_group_uid="1",
+    explained = builders.make_explained(
+        f"default/train-{UID}",
+        "1",
+        members,
         queue="research",
         phase="Inqueue",
         tier=tier,
         message=message,
         min_member=8,
-        members=members,
-        running=0,
-        pending=members,
         placeable=3,
         shortages=shortages,
         refusals=refusals,

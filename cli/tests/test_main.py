@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from stromboli.cli import main, others
 from stromboli.shared import envelope, topics
-from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered, queue_order_key
+from stromboli.shared.messages.scheduling import QueueOrdered, queue_order_key
 from stromboli.testkit import builders
 
 
@@ -154,19 +154,7 @@ def test_version_says_whether_the_server_is_ready_and_what_it_waits_for(
 def test_explain_tells_why_a_job_waits_and_who_is_in_front(house: Any, strom: Any) -> None:
     strom("job", "run", "a", "--replicas", "4")
     group = f"default/a-{house.job('a').metadata.uid}"
-    explained = PodGroupExplained(
-        pod_group=group,
-        pod_group_uid="1",
-        queue="default",
-        phase="Pending",
-        tier="enqueue",
-        message="",
-        min_member=4,
-        members=4,
-        running=0,
-        pending=4,
-        placeable=0,
-    )
+    explained = builders.make_explained(group, members=4)
     ordered = QueueOrdered(queue="default", pod_groups=("default/first", group))
     for key, message in ((group, explained), (queue_order_key("default"), ordered)):
         draft = envelope.Draft(

@@ -15,7 +15,7 @@ from stromboli.admission.settings import Settings
 from stromboli.shared import envelope, errors, keys, runtime, topics
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.messages.admission import Reviewed
-from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered, queue_order_key
+from stromboli.shared.messages.scheduling import QueueOrdered, queue_order_key
 from stromboli.testkit import builders
 from stromboli.testkit.contracts.accounts import OTHER_AUDIENCE, Scene
 from stromboli.testkit.guarded import House, opened, token_of
@@ -281,19 +281,7 @@ async def test_what_is_in_front_is_named_only_to_who_may_know(house: House) -> N
     async with house.as_("ann") as ann:
         made = (await ann.post(jobs(scene.blue), json=job("own"))).json()
         group = f"{scene.blue}/own-{made['metadata']['uid']}"
-        explained = PodGroupExplained(
-            pod_group=group,
-            pod_group_uid="u",
-            queue="default",
-            phase="Pending",
-            tier="enqueue",
-            message="",
-            min_member=1,
-            members=1,
-            running=0,
-            pending=1,
-            placeable=0,
-        )
+        explained = builders.make_explained(group)
         order = QueueOrdered(queue="default", pod_groups=(f"{scene.red}/secret-1", group))
         for key, message in ((group, explained), (queue_order_key("default"), order)):
             draft = envelope.Draft(

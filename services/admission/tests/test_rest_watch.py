@@ -12,7 +12,6 @@ from stromboli.admission.door import Door
 from stromboli.admission.settings import DoorSettings
 from stromboli.local.cluster import EmbeddedCluster
 from stromboli.shared import envelope, http, runtime, topics
-from stromboli.shared.messages.scheduling import PodGroupExplained
 from stromboli.testkit import builders
 
 JOBS = "/v1/namespaces/default/jobs"
@@ -42,19 +41,7 @@ class Scene:
     def explain(self, uid: str, message: str) -> None:
         """What the scheduler says of the job."""
         group = f"default/train-{uid}"
-        explained = PodGroupExplained(
-            pod_group=group,
-            pod_group_uid="u",
-            queue="default",
-            phase="Pending",
-            tier="enqueue",
-            message=message,
-            min_member=1,
-            members=1,
-            running=0,
-            pending=1,
-            placeable=0,
-        )
+        explained = builders.make_explained(group, message=message)
         draft = envelope.Draft(
             topic=topics.EXPLANATIONS, key=group, message=explained, time=builders.NOON
         )

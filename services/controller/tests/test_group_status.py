@@ -6,25 +6,20 @@ import pytest
 from services.controller.tests.world import World
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import core, kinds, scheduling
-from stromboli.shared.messages import scheduling as messages
-from stromboli.testkit.builders import make_job, make_pod, make_pod_group, make_task
+from stromboli.testkit.builders import make_explained, make_job, make_pod, make_pod_group, make_task
 
 MESSAGE = "2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable"
 
 
 def explain(world: World, group: scheduling.PodGroup, text: str = MESSAGE) -> None:
-    message = messages.PodGroupExplained(
-        pod_group=group.metadata.key,
-        pod_group_uid=group.metadata.uid,
-        queue="default",
+    message = make_explained(
+        group.metadata.key,
+        group.metadata.uid,
+        2,
         phase=group.status.phase,
         tier="resources",
         message=text,
         min_member=group.spec.min_member,
-        members=2,
-        running=0,
-        pending=2,
-        placeable=0,
     )
     show(world, group, message)
 

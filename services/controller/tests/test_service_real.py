@@ -12,9 +12,8 @@ from services.controller.tests.stage import Stage
 from stromboli.local.bus import EmbeddedBus
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
-from stromboli.shared.messages import scheduling
 from stromboli.testkit import crds, objects
-from stromboli.testkit.builders import make_command, make_job, make_task
+from stromboli.testkit.builders import make_command, make_explained, make_job, make_task
 from stromboli.testkit.parts import real
 
 pytest_plugins = ["stromboli.testkit.parts.fixtures"]
@@ -119,18 +118,13 @@ async def test_volumes_and_devices_are_written_as_kubernetes_takes_them(stage: S
 
 
 async def explain(stage: Stage, key: str, uid: str) -> None:
-    message = scheduling.PodGroupExplained(
-        pod_group=key,
-        pod_group_uid=uid,
-        queue="default",
+    message = make_explained(
+        key,
+        uid,
+        2,
         phase="Inqueue",
         tier="resources",
         message="2/2 tasks in gang unschedulable",
-        min_member=2,
-        members=2,
-        running=0,
-        pending=2,
-        placeable=0,
     )
     await stage.explain(message)
 

@@ -9,8 +9,7 @@ from typing import Any
 from services.controller.tests import stage as stages
 from stromboli.shared import runtime
 from stromboli.shared.api import kinds
-from stromboli.shared.messages import scheduling
-from stromboli.testkit.builders import make_job, make_node, make_task
+from stromboli.testkit.builders import make_explained, make_job, make_node, make_task
 
 
 class SlowSteps:
@@ -38,18 +37,12 @@ async def test_pods_are_told_why_they_wait_however_long_a_step_takes(tmp_path: P
             (pod,) = await stage.pods(1)
             group = await stage.group("default/j1")
             await stage.explain(
-                scheduling.PodGroupExplained(
-                    pod_group=group.metadata.key,
-                    pod_group_uid=group.metadata.uid,
-                    queue="default",
+                make_explained(
+                    group.metadata.key,
+                    group.metadata.uid,
                     phase="Inqueue",
                     tier="resources",
                     message="no room",
-                    min_member=1,
-                    members=1,
-                    running=0,
-                    pending=1,
-                    placeable=0,
                 )
             )
             told = await stage.until(

@@ -142,16 +142,10 @@ def test_a_step_without_news_says_nothing() -> None:
 
 
 def _stale() -> messages.PodGroupExplained:
-    return messages.PodGroupExplained(
-        pod_group="default/g1",
-        pod_group_uid="podgroup-default-g1",
-        queue="default",
+    return builders.make_explained(
+        "default/g1",
+        "podgroup-default-g1",
         phase="Inqueue",
         tier="unknown",
         message="what a paused scheduler thought",
-        min_member=1,
-        members=1,
-        running=0,
-        pending=1,
-        placeable=0,
     )

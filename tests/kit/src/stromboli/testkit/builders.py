@@ -12,6 +12,7 @@ import msgspec
 
 from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import batch, core, flow, kinds, meta, scheduling
+from stromboli.shared.messages import scheduling as messages
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 """When everything in tests was created, unless said otherwise."""
@@ -389,6 +390,17 @@ def make_command(
         metadata=make_meta("command", name, namespace, version=version),
         action=action,
         target=_owned_by(target),
+    )
+
+
+def make_explained(
+    pod_group: str, uid: str = "u", members: int = 1, **said: Any
+) -> messages.PodGroupExplained:
+    """Why a gang of so many pods waits, of which none runs or has a place."""
+    usual = {"queue": "default", "phase": "Pending", "tier": "enqueue", "message": ""}
+    counts = {"min_member": members, "members": members, "running": 0, "pending": members}
+    return messages.PodGroupExplained(
+        pod_group=pod_group, pod_group_uid=uid, **{**usual, **counts, "placeable": 0, **said}
     )
 
 
