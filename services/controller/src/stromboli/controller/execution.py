@@ -5,6 +5,7 @@ at the lowest one that is not. Trouble outside is waited out; a refusal is an ou
 """
 
 import asyncio
+import contextlib
 import functools
 from datetime import datetime
 
@@ -60,30 +61,37 @@ class Execution:
         self._in_hand = asyncio.Semaphore(in_hand)
         self._ledger = decisions.Ledger(writer.epoch)
         self._stopping = asyncio.Event()
-        self._patience = Patience(self._stopping)
+        self._patience = Patience()
         self._preparing = Preparing(cluster, slots, self._patience, preparation_s)
 
     def stop(self) -> None:
         """Take no more decisions; ``run`` returns when those in hand are answered."""
         self._stopping.set()
+        self._patience.give_up()
 
     async def run(self) -> None:
         """Execute decisions until stopped."""
         backoff = runtime.Backoff()
         while not self._stopping.is_set():
             trouble = await self._work()
-            self._health.set("decisions", None if trouble is None else str(trouble))
-            if trouble is not None:
+            if trouble is None or self._stopping.is_set():
+                continue
+            self._health.set("decisions", str(trouble))
+            self._patience.begin_anew()
+            with contextlib.suppress(StoppingError):
                 await self._patience.pause(backoff.next_s(trouble.retry_after_s))
 
     async def _work(self) -> errors.TransientError | None:
-        """One connection to the topic, until stopped (None) or until the log fails."""
+        """One connection to the topic, until stopped (None) or until the log fails. Then decisions
+        in hand wait for nothing any more: they come again by the next connection, which may not
+        have to wait for the longest notice."""
         failed: list[errors.TransientError] = []
         try:
             async with (
                 self._bus.work(topics.DECISIONS, GROUP) as work,
                 asyncio.TaskGroup() as tasks,
             ):
+                self._health.set("decisions", None)
 
                 async def read() -> None:
                     try:
@@ -98,6 +106,7 @@ class Execution:
                 await asyncio.wait([reading, stopped], return_when=asyncio.FIRST_COMPLETED)
                 reading.cancel()
                 stopped.cancel()
+                self._patience.give_up()
         except errors.TransientError as error:
             return error
         return failed[0] if failed else None

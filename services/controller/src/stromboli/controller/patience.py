@@ -1,4 +1,5 @@
-"""How decisions wait: for trouble outside to pass, for a time, for others; never past the end."""
+"""How decisions wait: for trouble outside to pass, for a time, for others; never past the end
+of the process or of the connection that they came by."""
 
 import asyncio
 import contextlib
@@ -11,7 +12,7 @@ T = TypeVar("T")
 
 
 class StoppingError(Exception):
-    """The process ends and the outside does not answer: the decision comes again."""
+    """The process ends, or the log of decisions was away: the decision comes again."""
 
 
 class Turn:
@@ -36,14 +37,22 @@ class Turn:
 
 
 class Patience:
-    """Waits until ``stopping`` is set."""
+    """Waits until it is told to give up."""
 
-    def __init__(self, stopping: asyncio.Event) -> None:
-        self._stopping = stopping
+    def __init__(self) -> None:
+        self._given_up = asyncio.Event()
+
+    def give_up(self) -> None:
+        """Nobody waits any longer."""
+        self._given_up.set()
+
+    def begin_anew(self) -> None:
+        """Those who come now wait again."""
+        self._given_up.clear()
 
     async def until_done(self, call: Callable[[], Awaitable[T]]) -> T:
         """The call's result, waiting out trouble outside. Raises PermanentError, or
-        StoppingError if the trouble lasts while the process ends."""
+        StoppingError if the trouble lasts when it is time to give up."""
         backoff = runtime.Backoff()
         while True:
             try:
@@ -52,10 +61,10 @@ class Patience:
                 await self.pause(backoff.next_s(error.retry_after_s))
 
     async def pause(self, seconds: float) -> None:
-        """Return after so long. Raises StoppingError once the process ends."""
+        """Return after so long. Raises StoppingError once it is time to give up."""
         try:
             async with asyncio.timeout(seconds):
-                await self._stopping.wait()
+                await self._given_up.wait()
         except TimeoutError:
             return
         raise StoppingError

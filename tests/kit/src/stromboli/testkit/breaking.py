@@ -2,24 +2,27 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
 
+T = TypeVar("T")
+
 
 class BreakingBus:
     """Passes everything through to a log that somebody else has entered. Inside ``cut`` folds fail
-    as soon as they wait for records, and so does each that begins anew."""
+    as soon as they wait for records, and so does each that begins anew; while ``works_cut`` is set
+    those who work do likewise."""
 
     def __init__(self, bus: port.Bus) -> None:
         self._bus = bus
         self._cut = asyncio.Event()
         self._failed = asyncio.Condition()
         self._failures = 0
+        self.works_cut = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def cut(self, folds: int) -> AsyncGenerator[None, None]:
@@ -50,27 +53,58 @@ class BreakingBus:
     ) -> AsyncGenerator[port.Batch, None]:
         async with contextlib.aclosing(self._bus.fold(wanted, start)) as batches:
             while True:
-                pull = asyncio.ensure_future(anext(batches))
-                cut = asyncio.ensure_future(self._cut.wait())
                 try:
-                    await asyncio.wait([pull, cut], return_when=asyncio.FIRST_COMPLETED)
-                    if not pull.done() or self._cut.is_set():
-                        async with self._failed:
-                            self._failures += 1
-                            self._failed.notify_all()
-                        raise errors.UnavailableError("read the log", "cut off")
-                    read = pull.result()
-                finally:
-                    for future in (pull, cut):
-                        future.cancel()
-                    await asyncio.gather(pull, cut, return_exceptions=True)
+                    read = await _unless(self._cut, anext(batches))
+                except errors.UnavailableError:
+                    async with self._failed:
+                        self._failures += 1
+                        self._failed.notify_all()
+                    raise
                 yield read
 
-    def work(self, topic: topics.Topic, group: str) -> AbstractAsyncContextManager[port.Work]:
-        return self._bus.work(topic, group)
+    @contextlib.asynccontextmanager
+    async def work(self, topic: topics.Topic, group: str) -> AsyncIterator[port.Work]:
+        async with self._bus.work(topic, group) as work:
+            yield _Work(work, self.works_cut)
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:
         return await self._bus.last(topic)
 
     async def is_reachable(self) -> bool:
         return not self._cut.is_set()
+
+
+class _Work:
+    """See ``port.Work``."""
+
+    def __init__(self, work: port.Work, cut: asyncio.Event) -> None:
+        self._work = work
+        self._records = aiter(work)
+        self._cut = cut
+
+    def __aiter__(self) -> AsyncIterator[envelope.Record]:
+        return self
+
+    async def __anext__(self) -> envelope.Record:
+        return await _unless(self._cut, anext(self._records))
+
+    def done(self, record: envelope.Record) -> None:
+        self._work.done(record)
+
+    @property
+    def lowest_unfinished(self) -> int:
+        return self._work.lowest_unfinished
+
+
+async def _unless(cut: asyncio.Event, read: Awaitable[T]) -> T:
+    """What is read; raises UnavailableError once readers are cut off."""
+    pull, off = asyncio.ensure_future(read), asyncio.ensure_future(cut.wait())
+    try:
+        await asyncio.wait([pull, off], return_when=asyncio.FIRST_COMPLETED)
+        if not pull.done() or cut.is_set():
+            raise errors.UnavailableError("read the log", "cut off")
+        return pull.result()
+    finally:
+        for future in (pull, off):
+            future.cancel()
+        await asyncio.gather(pull, off, return_exceptions=True)
