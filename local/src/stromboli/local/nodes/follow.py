@@ -1,13 +1,13 @@
 """All objects of a kind and their changes, over the Cluster port, for ever."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator
 from typing import Any
 
 from stromboli.shared import errors, runtime
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.cluster import watches
 
 
 async def follow(
@@ -29,7 +29,8 @@ async def follow(
             yield None
             version = listing.resource_version
             while True:
-                async with contextlib.aclosing(cluster.watch(kind, version)) as events:
+                stream = cluster.watch(kind, version)
+                async with watches.closing(stream, backoff) as events:
                     async for event in events:
                         meta = kinds.metadata_of(event.object)
                         version = meta.resource_version

@@ -19,6 +19,7 @@ import msgspec
 from stromboli.shared import errors, runtime, telemetry
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.cluster import watches
 
 EVENTS_KEPT, BYTES_KEPT = 10_000, 64 * 1024 * 1024
 """Changes of one kind that a reader may be behind: a minute of a busy cluster."""
@@ -125,13 +126,11 @@ class Feed:
         backoff = runtime.Backoff()
         while True:
             try:
-                async with contextlib.aclosing(
-                    self._cluster.watch(self.kind, str(self.version))
-                ) as events:
+                stream = self._cluster.watch(self.kind, str(self.version))
+                async with watches.closing(stream, backoff) as events:
                     async for event in events:
                         backoff.reset()
                         self._take(event)
-                await asyncio.sleep(0)
             except errors.ExpiredError:
                 with contextlib.suppress(errors.TransientError):
                     self._forget(await self.newest())

@@ -6,7 +6,6 @@ Trouble outside delays news, and never stops what is known already.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -16,14 +15,12 @@ import structlog
 from stromboli.controller.core import view
 from stromboli.shared import errors, runtime
 from stromboli.shared.api import kinds
-from stromboli.shared.cluster import port
+from stromboli.shared.cluster import port, watches
 
 PAGE = 200
 """Objects read at once: some megabytes at most, of which the metadata stays for a moment."""
 LOOK_S = 1.0
 """How often one looks whether pods of owners of a kind have come."""
-SHORT_WATCH_S = 1.0
-"""A watch that a server ends sooner is its way of saying no: usual are five minutes."""
 
 _log = structlog.get_logger(__name__)
 
@@ -77,15 +74,11 @@ class Owners:
 
     async def _watch(self, kind: kinds.Kind[Any], version: str, backoff: runtime.Backoff) -> str:
         """Until the server ends it; the version from which on to go on."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        async with contextlib.aclosing(self._cluster.watch(kind, version)) as events:
+        async with watches.closing(self._cluster.watch(kind, version), backoff) as events:
             async for event in events:
                 backoff.reset()
                 if event.type != "DELETED":  # its pods will follow, and have the last word
                     version = self._take(kind, event.object) or version
-        if loop.time() - began < SHORT_WATCH_S:
-            await asyncio.sleep(backoff.next_s())
         return version
 
     def _take(self, kind: kinds.Kind[Any], raw: bytes) -> str:

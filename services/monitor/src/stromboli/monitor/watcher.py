@@ -11,7 +11,7 @@ from stromboli.monitor.own_log import OwnLog
 from stromboli.shared import envelope, errors, runtime
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
-from stromboli.shared.cluster import port
+from stromboli.shared.cluster import port, watches
 from stromboli.shared.messages import cluster as messages
 
 SLICE = 200
@@ -20,8 +20,6 @@ NEVER = "0"
 """The version of a collection that is not there."""
 SERVED_LOOK_S = 10.0
 """How often one looks whether a kind is served by now: definitions come with an installation."""
-SHORT_WATCH_S = 1.0
-"""A watch that a server ends sooner is its way of saying no: usual are five minutes."""
 
 _log = structlog.get_logger(__name__)
 
@@ -115,11 +113,9 @@ class Watcher:
         self.due.set()
 
     async def _watch(self) -> None:
-        """Until the server ends it. One that ends at once is not asked for again at once."""
+        """Until the server ends it."""
         stream = self._cluster.watch(self._picture.kind, self._picture.version)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        async with contextlib.aclosing(stream) as events:
+        async with watches.closing(stream, self._backoff) as events:
             self._watching = stream
             self.due.set()
             try:
@@ -129,8 +125,6 @@ class Watcher:
                     await self._outbox.room()
             finally:
                 self._watching = None
-        if loop.time() - began < SHORT_WATCH_S:
-            await asyncio.sleep(self._backoff.next_s())
 
     def _take(self, event: port.WatchEvent) -> None:
         match event.type:
