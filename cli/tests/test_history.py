@@ -46,7 +46,9 @@ def test_devices_are_shown_where_anything_had_some() -> None:
 
 def test_every_attempt_is_listed_and_for_programs_as_json(house: Any, strom: Any) -> None:
     strom("job", "run", "a")
-    assert strom("job", "history", "a").stderr.endswith("No attempts found.\n")
+    assert strom("job", "history", "a").stderr.endswith(
+        "No attempts of job a found in namespace default.\n"
+    )
     uid = house.job("a").metadata.uid
     house.tell_tasks("default/a", uid, "Pending", "Running", "Failed", attempt=1)
     house.tell_tasks("default/a", uid, "Pending", attempt=2)

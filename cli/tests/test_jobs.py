@@ -158,8 +158,10 @@ def test_list_keeps_only_the_phases_and_the_queue_asked_for(house: Any, strom: A
 
 
 def test_an_empty_list_is_no_error_and_says_so_beside_the_output(strom: Any) -> None:
-    listed = strom("job", "list")
-    assert (listed.exit_code, listed.stdout, listed.stderr) == (0, "", "No jobs found.\n")
+    listed = strom("job", "list", "-n", "nowhere")
+    assert (listed.exit_code, listed.stdout) == (0, "")
+    assert listed.stderr == "No jobs found in namespace nowhere.\n"
+    assert strom("job", "list", "-A").stderr == "No jobs found.\n"
 
 
 def test_view_shows_facts_tasks_and_pods(house: Any, strom: Any) -> None:

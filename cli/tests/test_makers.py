@@ -45,8 +45,11 @@ def test_list_shows_all_and_says_where_there_is_none(strom: Any, word: str) -> N
     everywhere = strom(word, "list", "-A").stdout.splitlines()
     assert everywhere[1].split()[:2] == ["default", "a"]
     elsewhere = strom(word, "list", "-n", "other")
-    assert (elsewhere.stdout, elsewhere.stderr) == ("", f"No {word}s found.\n")
-    assert strom(word, "list", "-l", "team=x").stderr == f"No {word}s found.\n"
+    assert (elsewhere.stdout, elsewhere.stderr) == ("", f"No {word}s found in namespace other.\n")
+    assert strom(word, "list", "-l", "team=x").stderr == (
+        f"No {word}s found in namespace default.\n"
+    )
+    assert strom(word, "list", "-A", "-l", "team=x").stderr == f"No {word}s found.\n"
 
 
 def test_objects_for_programs_have_their_kind(strom: Any, word: str) -> None:

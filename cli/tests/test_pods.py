@@ -44,7 +44,7 @@ def test_list_keeps_the_job_the_queue_and_the_labels_asked_for(strom: Any) -> No
     assert names(strom, "--job", "b") == []
     assert names(strom, "--queue", "research") == ["a-worker-0"]
     assert names(strom, "-A", "-l", "team!=x") == ["a-worker-1", "b-worker-0"]
-    assert strom("pod", "list", "-j", "b").stderr == "No pods found.\n"
+    assert strom("pod", "list", "-j", "b").stderr == "No pods found in namespace default.\n"
 
 
 @pytest.mark.usefixtures("pods")

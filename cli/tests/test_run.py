@@ -141,6 +141,15 @@ def test_a_script_may_name_its_job(strom: Any) -> None:
         ("--wait", "--wait is no option of a job"),
         ("--output yaml", "--output is no option of a job"),
         ("--help", "--help is no option of a job"),
+        ("--gpus x", "Invalid value for '--gpus' / '-g': 'x' is no whole number"),
+        ("--output x", "Invalid value for '--output' / '-o': 'x' is not one of 'table', "),
+        ("--time 4x", "Invalid value for '--time': '4x' is not a duration"),
+        ("--time 0", "Invalid value for '--time': 0 is no time to run"),
+        ("--cpus many", "Invalid value for '--cpus' / '-c': 'many' is not a quantity"),
+        ("--requests cpu", "Invalid value for '--requests' / '-R': 'cpu' is not a resource"),
+        ("--array 5-1", "Invalid value for '--array' / '-a': '5-1' ends before it begins"),
+        ("--env =1", "Invalid value for '--env' / '-e': '=1' has no name"),
+        ("--dependency after", "Invalid value for '--dependency' / '-d': 'after' names no job"),
     ],
 )
 def test_a_line_that_makes_no_sense_is_told_with_file_and_line(
@@ -152,6 +161,20 @@ def test_a_line_that_makes_no_sense_is_told_with_file_and_line(
     assert "\nnext: " in refused.stderr
 
 
+def test_options_that_do_not_go_together_are_told_with_the_lines_that_they_stand_in(
+    strom: Any,
+) -> None:
+    """What only the command line says is nobody's line."""
+    lines = "#STROM --replicas 2\n#STROM --cpus 1\n#STROM --memory 8Gi\n"
+    array = strom("job", "run", write(lines), "--array", "0-3")
+    assert array.stderr.startswith("strom: train.sh:1: Invalid value for --replicas: an array")
+    twice = strom("job", "run", write(lines), "--requests", "cpu=1")
+    assert twice.stderr.startswith("strom: train.sh:2, train.sh:3: Invalid value for --cpus")
+    own = strom("job", "run", write("#STROM --array 0-3\n"), "--replicas", "2")
+    assert own.stderr.startswith("strom: job run: Invalid value for --replicas: an array")
+    assert {array.exit_code, twice.exit_code, own.exit_code} == {2}
+
+
 def test_a_script_that_cannot_be_read_is_told(strom: Any) -> None:
     absent = strom("job", "run", "absent.sh")
     assert (absent.exit_code, absent.stderr) == (
@@ -159,7 +182,7 @@ def test_a_script_that_cannot_be_read_is_told(strom: Any) -> None:
         "strom: absent.sh: No such file or directory\nnext: name a script that can be read\n",
     )
     Path("program.bin").write_bytes(b"\xff\xfe")
-    assert "it is no text" in strom("job", "run", "program.bin").stderr
+    assert "not text: byte 0" in strom("job", "run", "program.bin").stderr
     assert strom("job", "run", write("#!/usr/bin/perl\n")).exit_code == 2
 
 
@@ -196,7 +219,7 @@ def test_check_says_that_a_job_would_start_and_where(house: Any, strom: Any) -> 
         "It would start now: 3 of 3 pods, 3 on n1.",
         "  tried by   the scheduler's configuration: built in",
     ]
-    assert strom("job", "list").stderr == "No jobs found.\n"
+    assert strom("job", "list").stderr == "No jobs found in namespace default.\n"
 
 
 @pytest.mark.usefixtures("node")

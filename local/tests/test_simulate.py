@@ -1,12 +1,14 @@
-"""``strom simulate session`` prints one line of JSON per case, whatever the others are."""
+"""``strom simulate session`` prints a line of JSON per case, whatever the others are, and tells
+what is wrong on the command line as all commands do."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from typer.testing import CliRunner
+import pytest
+from typer.testing import CliRunner, Result
 
-from stromboli.local import simulate
+from stromboli.cli import main
 
 CONFIG = {"actions": "allocate", "tiers": [{"plugins": [{"name": "gang"}]}]}
 
@@ -51,8 +53,12 @@ def write(folder: Path, name: str, **fields: Any) -> str:
     return str(path)
 
 
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(main.app, ["simulate", "session", *arguments])
+
+
 def run(*paths: str) -> tuple[int, list[dict[str, Any]]]:
-    result = CliRunner().invoke(simulate.app, ["session", *paths])
+    result = call(*paths)
     return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
 
 
@@ -73,16 +79,34 @@ def test_each_case_gets_its_line_in_the_order_of_arguments(tmp_path: Path) -> No
 
 
 def test_a_case_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
-    """Bad configuration, bad JSON and an absent file each print name and error; exit code 1."""
+    """Bad configuration and bad JSON each print name and error; exit code 1."""
     broken = tmp_path / "broken.json"
     broken.write_text("{")
     wrong = write(tmp_path, "wrong", config={"actions": "alocate"})
-    code, lines = run(wrong, str(broken), str(tmp_path / "absent.json"), write(tmp_path, "good"))
+    code, lines = run(wrong, str(broken), write(tmp_path, "good"))
     assert code == 1
-    assert [line["name"] for line in lines] == ["wrong", "broken", "absent", "good"]
+    assert [line["name"] for line in lines] == ["wrong", "broken", "good"]
     assert "'alocate' is not a known action" in lines[0]["error"]
-    assert all("error" in line for line in lines[:3])
-    assert lines[3]["binds"] == {"a/p1": "n", "a/p2": "n"}
+    assert all("error" in line for line in lines[:2])
+    assert lines[2]["binds"] == {"a/p1": "n", "a/p2": "n"}
+
+
+def test_a_case_that_cannot_be_read_is_told_as_everywhere_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    absent, binary = tmp_path / "absent.json", tmp_path / "binary.json"
+    binary.write_bytes(b"\xff")
+    told = call(str(absent), str(binary), str(tmp_path), write(tmp_path, "good"))
+    assert told.exit_code == 1
+    assert [json.loads(line)["name"] for line in told.stdout.splitlines()] == ["good"]
+    assert told.stderr.splitlines() == [
+        f"strom: {absent}: No such file or directory",
+        "next: name a file that can be read",
+        f"strom: {binary}: not text: byte 0 is not UTF-8",
+        "next: name a file",
+        f"strom: {tmp_path}: Is a directory",
+        "next: name a file that can be read",
+    ]
 
 
 def test_manifests_are_decided_on_by_a_configuration_file(tmp_path: Path) -> None:
@@ -106,15 +130,48 @@ def test_a_configuration_that_cannot_be_used_is_told_with_its_line(tmp_path: Pat
     dump, config = tmp_path / "dump.json", tmp_path / "c.yaml"
     dump.write_text(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}))
     config.write_text("actions: allocate\ntiers:\n- plugins:\n  - name: gangs\n")
-    code, lines = run("--objects", str(dump), "--config", str(config))
-    assert code == 1
-    assert lines[0]["name"] == "dump"
-    assert lines[0]["error"].startswith(f"{config}:4: tiers[0].plugins[0].name: 'gangs' is not")
+    told = call("--objects", str(dump), "--config", str(config))
+    assert (told.exit_code, told.stdout) == (1, "")
+    first, detail, *_, last = told.stderr.splitlines()
+    assert first == f"strom: {config}: it cannot be used"
+    assert detail.startswith(f"  {config}:4: tiers[0].plugins[0].name: 'gangs' is not")
+    assert last == "next: correct it"
 
 
-def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_there_are_told_as_everywhere(tmp_path: Path) -> None:
+    """Objects and configuration: nothing on stdout, a line, the way on, exit code 1."""
+    absent = tmp_path / "absent"
     dump = tmp_path / "dump.json"
     dump.write_text(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}))
-    code, lines = run("--objects", str(dump), "--now", "2026-01-01T12:00:00")
-    assert code == 1
-    assert "it has no time zone" in lines[0]["error"]
+    for options in (("--objects", str(absent)), ("--objects", str(dump), "--config", str(absent))):
+        told = call(*options)
+        assert (told.exit_code, told.stdout) == (1, "")
+        assert told.stderr == (
+            f"strom: {absent}: No such file or directory\nnext: name a file that can be read\n"
+        )
+
+
+def test_an_object_that_cannot_be_read_is_told_with_its_place(tmp_path: Path) -> None:
+    manifest = tmp_path / "objects.yaml"
+    manifest.write_text(
+        "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n---\n"
+        "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q}\n"
+        "spec:\n  weight: many\n"
+    )
+    told = call("--objects", str(manifest))
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert told.stderr.startswith(f"strom: {manifest}:9: Queue q: spec.weight: Expected `int`")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("2026-01-01T12:00:00", "is a time without a zone"), ("yesterday", "is no time")],
+)
+def test_a_time_that_is_none_or_has_no_zone_is_wrong_usage(
+    tmp_path: Path, text: str, why: str
+) -> None:
+    dump = tmp_path / "dump.json"
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}))
+    told = call("--objects", str(dump), "--now", text)
+    assert told.exit_code == 2
+    assert f"Invalid value for '--now': '{text}' {why}; write it as" in told.stderr

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from stromboli.local import system
+from stromboli.local import folders, system
 from stromboli.local.nodes import simulated
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import keys
@@ -95,7 +95,7 @@ async def running(folder: Path, actions: str, tiers: str) -> AsyncIterator[Cell]
     file.write_text(f"actions: {actions}{tiers}")
     settings = SchedulerSettings(configuration=str(file), configuration_check_s=LOOK_EVERY_S)
     nodes = tuple(simulated.node_documents(2, cpu="8", memory="16Gi", gpus=0))
-    options = system.Options(state=folder / "state", nodes=nodes, scheduler=settings)
+    options = system.Options(state=folders.embedded(folder), nodes=nodes, scheduler=settings)
     async with contextlib.AsyncExitStack() as stack:
         made = await stack.enter_async_context(system.running(options))
         await made.ready()

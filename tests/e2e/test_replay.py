@@ -10,6 +10,7 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from stromboli.cli import main
+from stromboli.local import folders
 from stromboli.shared import topics
 from tests.e2e import cell as cells
 
@@ -28,7 +29,7 @@ OTHER = TIERS.replace("nodeorder", "binpack")
 
 
 async def replayed(folder: Path, *more: str) -> tuple[Result, list[dict[str, Any]]]:
-    command = ["simulate", "replay", "--state", str(folder / "state")]
+    command = ["simulate", "replay", "--state", str(folder)]
     command += ["--config", str(folder / "was.yaml"), *more]
     shown = await asyncio.to_thread(CliRunner().invoke, main.app, command)
     return shown, [json.loads(line) for line in shown.stdout.splitlines()]
@@ -37,7 +38,7 @@ async def replayed(folder: Path, *more: str) -> tuple[Result, list[dict[str, Any
 def compact(folder: Path) -> int:
     """As the broker does: of each snapshot topic only the last record of a key stays. Returns how
     many went."""
-    with sqlite3.connect(folder / "state" / "log.db") as database:
+    with sqlite3.connect(folders.embedded(folder) / folders.LOG) as database:
         gone = 0
         for topic in topics.SNAPSHOTS.values():
             gone += database.execute(
@@ -51,7 +52,7 @@ def compact(folder: Path) -> int:
 
 async def is_kept(folder: Path) -> bool:
     """Whether the history holds what the snapshot topics do: it comes after them."""
-    with contextlib.closing(sqlite3.connect(folder / "state" / "log.db")) as database:
+    with contextlib.closing(sqlite3.connect(folders.embedded(folder) / folders.LOG)) as database:
         ends = dict(database.execute("SELECT name, next FROM topics"))
         told = database.execute(
             "SELECT value FROM records JOIN topics ON topic = id"
@@ -96,3 +97,14 @@ async def test_sessions_of_the_past_are_decided_again_byte_for_byte(tmp_path: Pa
     differing = [line for line in others if not line["same"]]
     assert differing, "packing differs from spreading"
     assert all("recordedBinds" in line for line in differing)
+
+
+async def test_where_no_log_is_none_is_made(tmp_path: Path) -> None:
+    (tmp_path / "was.yaml").write_text(f"actions: allocate{TIERS}")
+    shown, lines = await replayed(tmp_path)
+    assert (shown.exit_code, lines) == (1, [])
+    assert shown.stderr == (
+        f"strom: {folders.embedded(tmp_path) / folders.LOG}: there is no log\n"
+        "next: name the folder of strom up (--state) or a broker\n"
+    )
+    assert not folders.embedded(tmp_path).exists()

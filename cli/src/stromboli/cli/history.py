@@ -53,7 +53,7 @@ def history(
         output.show_document(output_format, _document(found, attempts))
         return
     if not attempts:
-        output.show_note("No attempts found.")
+        output.show_none(f"attempts of job {name}", namespace)
         return
     now = datetime.now(UTC)
     output.show_table(*output.filled(HEADERS, [row(attempt, now) for attempt in attempts]))

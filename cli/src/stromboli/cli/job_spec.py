@@ -50,6 +50,13 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     after: str = ""
 
 
+class Array(msgspec.Struct, frozen=True):
+    """The indexes of an array, and how many of them run at once."""
+
+    indexes: str
+    at_once: int
+
+
 def document(spec: RunSpec) -> Document:
     """The Job's manifest. Requests alone are no limits; limits alone are the requests too."""
     resources = {"requests": spec.requests or spec.limits or DEFAULT_REQUESTS}
@@ -123,18 +130,17 @@ def amounts(
     return wanted, {**limits, **devices}
 
 
-def array(text: str) -> tuple[str, int]:
-    """``0-999%50`` as the indexes and how many run at once; all without a ``%``. Raises
-    ValueError."""
+def array(text: str) -> Array:
+    """``0-999%50``; without a ``%`` all run at once. Raises ValueError."""
     written, percent, at_once = text.partition("%")
     if problem := indexes.problem(written):
         raise ValueError(f"{problem}; write {indexes.FORM}, {indexes.BOUNDS}")
     count = indexes.count(written)
     if not percent:
-        return written, count
+        return Array(written, count)
     if not at_once.isdecimal() or int(at_once) == 0:
         raise ValueError(f"{at_once!r} behind % is no number; write 0-999%50 for 50 at once")
-    return written, min(int(at_once), count)
+    return Array(written, min(int(at_once), count))
 
 
 def generated_name(image: str, suffix: str) -> str:

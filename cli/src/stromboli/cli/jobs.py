@@ -55,7 +55,7 @@ def list_jobs(
         output.show_objects(output_format, kinds.JOBS, [raw for _, raw in found], many=True)
         return
     if not found:
-        output.show_note("No jobs found.")
+        output.show_none("jobs", None if all_namespaces else namespace)
         return
     now, wide = datetime.now(UTC), output_format is output.Format.WIDE
     headers = job_view.HEADERS + (job_view.WIDE_HEADERS if wide else ())

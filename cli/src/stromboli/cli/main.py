@@ -18,6 +18,7 @@ from stromboli.cli import (
     explain,
     jobs,
     makers,
+    mistakes,
     nodes,
     options,
     others,
@@ -206,19 +207,10 @@ def _run(name: str) -> None:
         sys.exit(BROKEN_PIPE)
 
 
-def _with_value(error: typer.TyperException, message: str) -> str:
-    """The parser's message with what was written, which it leaves out where it checks types."""
-    told = getattr(error.__cause__, "errors", None)
-    if told is not None:
-        said = f"{told()[0].get('input')!r} should"
-        message = message.replace("Input should", said).partition(", unable to parse")[0]
-    return message.replace("Value error, ", "")
-
-
 def _usage_lines(error: typer.TyperException) -> list[str]:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "strom"
-    message = _with_value(error, error.format_message().strip().rstrip("."))
+    message = mistakes.told(error)
     command = path.removeprefix("kubectl ").removeprefix("strom").strip()
     what = f"strom: {command}: {message}" if command else f"strom: {message}"
     if context and isinstance(context.command, TyperGroup) and message.startswith("No such option"):

@@ -110,7 +110,7 @@ def _list(
         output.show_objects(output_format, maker.kind, [raw for _, raw in found], many=True)
         return
     if not found:
-        output.show_note(f"No {calls.MAKERS[maker.kind]}s found.")
+        output.show_none(f"{calls.MAKERS[maker.kind]}s", namespace)
         return
     now, headers = datetime.now(UTC), maker.headers
     rows = [maker.row(each, now) for each, _ in found]

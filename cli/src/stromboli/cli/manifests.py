@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from stromboli.cli import files
 from stromboli.cli.errors import CommandError
 from stromboli.shared import documents
 
@@ -77,23 +78,14 @@ def _texts(name: str, stdin: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield "stdin", "".join(stdin)
         return
     path = Path(name)
-    files = [path]
+    found = [path]
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if _is_manifest(file))
-        if not files:
+        found = sorted(file for file in path.iterdir() if _is_manifest(file))
+        if not found:
             wanted = ", ".join(SUFFIXES)
             raise CommandError(name, "no manifest in this directory", f"manifests end in {wanted}")
-    for file in files:
-        try:
-            yield str(file), file.read_text(encoding="utf-8")
-        except OSError as error:
-            raise CommandError(
-                str(file), error.strerror or str(error), "name a file that can be read"
-            ) from None
-        except UnicodeDecodeError as error:
-            raise CommandError(
-                str(file), f"not text: byte {error.start} is not UTF-8", "name a manifest"
-            ) from None
+    for file in found:
+        yield str(file), files.text(str(file), instead="name a manifest")
 
 
 def _is_manifest(file: Path) -> bool:

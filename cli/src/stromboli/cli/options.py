@@ -14,7 +14,6 @@ from typer.core import TyperGroup
 from stromboli.cli import output, selectors, words
 from stromboli.cli import server as server_address
 from stromboli.cli.errors import CommandError, UnreachableError
-from stromboli.shared import units
 from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
@@ -210,22 +209,7 @@ def duration_s(text: str | None, option: str) -> float | None:
 
 def resources(text: str | None, option: str) -> dict[str, str]:
     """``cpu=1,memory=1Gi`` as a resource list. Raises BadParameter for any other shape."""
-    amounts: dict[str, str] = {}
-    for part in (text or "").split(","):
-        name, equals, amount = (piece.strip() for piece in part.partition("="))
-        if not part.strip():
-            continue
-        if not name or not equals:
-            raise typer.BadParameter(
-                f"{part.strip()!r} is not a resource; write cpu=1,memory=1Gi", param_hint=option
-            )
-        if name in amounts:
-            raise typer.BadParameter(f"{name} stands twice", param_hint=option)
-        try:
-            negative = units.quantity(amount) < 0
-        except ValueError as error:
-            raise typer.BadParameter(f"{name}: {error}", param_hint=option) from None
-        if negative:
-            raise typer.BadParameter(f"{name}: {amount} is negative", param_hint=option)
-        amounts[name] = amount
-    return amounts
+    try:
+        return words.amounts(text or "")
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None

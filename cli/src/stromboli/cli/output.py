@@ -74,6 +74,11 @@ def show_note(line: str) -> None:
     typer.echo(line, err=True)
 
 
+def show_none(what: str, namespace: str | None = None) -> None:
+    """That a list is empty, and where one has looked: the namespace may be a slip of the pen."""
+    show_note(f"No {what} found in namespace {namespace}." if namespace else f"No {what} found.")
+
+
 def show_trouble(lines: Sequence[str]) -> None:
     """What went wrong, on stderr, the first line in red where there are colours."""
     for number, line in enumerate(lines):

@@ -56,7 +56,7 @@ def list_pods(
         output.show_objects(output_format, kinds.PODS, [raw for _, raw in found], many=True)
         return
     if not found:
-        output.show_note("No pods found.")
+        output.show_none("pods", None if all_namespaces else namespace)
         return
     now, is_wide = datetime.now(UTC), output_format is output.Format.WIDE
     headers = HEADERS + (WIDE_HEADERS if is_wide else ())

@@ -75,7 +75,7 @@ def list_queues(
             return
         numbers = counts(client)
     if not found:
-        output.show_note("No queues found.")
+        output.show_none("queues")
         return
     _show([queue for queue, _ in found], numbers, output_format)
 

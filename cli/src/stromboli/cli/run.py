@@ -4,13 +4,24 @@ import os
 import secrets
 import string
 from collections.abc import Sequence
-from pathlib import Path
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from stromboli.cli import apply, job_check, job_spec, job_wait, options, output, script
+from stromboli.cli import (
+    apply,
+    files,
+    job_check,
+    job_spec,
+    job_wait,
+    mistakes,
+    options,
+    output,
+    script,
+)
+from stromboli.cli import words as written
 from stromboli.cli.errors import CommandError, UsageError
 from stromboli.shared import durations, job_order
 from stromboli.shared.api import kinds
@@ -18,10 +29,12 @@ from stromboli.shared.api import kinds
 SUFFIX_LENGTH = 5
 _COMMAND = "stromboli.cli.command"
 _SCRIPT = "stromboli.cli.script"
+_PLACES = "stromboli.cli.places"
 OF_THE_CALL = {
     "file", "server", "dry_run", "check", "wait", "timeout", "output_format", "configuration",
 }  # fmt: skip
 """Parameters that say what to do with the job, not what it is: they cannot stand in a script."""
+Amounts = dict[str, str] | None
 
 
 class WithCommand(TyperCommand):
@@ -51,12 +64,24 @@ class Run(WithCommand):
         before = args[: args.index("--")] if "--" in args else args
         if not ctx.resilient_parsing and (path := self._script(ctx, before)):
             found = _read_script(path)
-            ctx.meta[_SCRIPT] = found
+            ctx.meta[_SCRIPT], ctx.meta[_PLACES] = found, {}
             args = [
                 *(word for line in found.lines for word in self._checked(ctx, path, line)),
                 *args,
             ]
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Say which lines have part in it where options do not go together."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            places = ctx.meta.get(_PLACES, {})
+            named = str(error.param_hint or "").split(", ")
+            found = dict.fromkeys(places[option] for option in named if option in places)
+            if not found:
+                raise
+            raise _misplaced(", ".join(found), mistakes.told(error), ctx) from None
 
     def _script(self, ctx: typer.Context, args: Sequence[str]) -> str | None:
         try:
@@ -75,10 +100,7 @@ class Run(WithCommand):
         except typer.Exit:  # --help
             given = {"help": True}
         except typer.TyperException as error:
-            message = error.format_message().strip().rstrip(".")
-            raise UsageError(
-                place, message, f"see what it takes: {ctx.command_path} --help"
-            ) from None
+            raise _misplaced(place, mistakes.told(error), ctx) from None
         named = {name for name, value in given.items() if value is not None}
         if "name" in named:
             raise UsageError(
@@ -89,12 +111,42 @@ class Run(WithCommand):
         if strange := sorted(named & OF_THE_CALL | named & {"help"}):
             option = "--" + strange[0].removesuffix("_format").replace("_", "-")
             raise UsageError(place, f"{option} is no option of a job", "use it on the command line")
+        options_of = {it.name: it.opts for it in self.params}
+        ctx.meta[_PLACES] |= {option: place for name in named for option in options_of[name]}
         return line.words
+
+
+def _misplaced(place: str, why: str, ctx: typer.Context) -> UsageError:
+    return UsageError(place, why, f"see what it takes: {ctx.command_path} --help")
 
 
 def command_of(ctx: typer.Context) -> tuple[str, ...]:
     """What stood behind the two dashes of a command of class ``WithCommand``."""
     found: tuple[str, ...] = ctx.meta[_COMMAND]
+    return found
+
+
+def _variable(text: str) -> str:
+    """``NAME=VALUE``, of ``NAME`` with its value here. Raises ValueError."""
+    name, equals, _ = text.partition("=")
+    if not name:
+        raise ValueError(f"{text!r} has no name")
+    if not equals and name not in os.environ:
+        raise ValueError(f"{name} is not set here; write {name}=VALUE")
+    return text if equals else f"{name}={os.environ[name]}"
+
+
+def _after(text: str) -> str:
+    """The conditions as they are. Raises ValueError for what are none."""
+    job_order.parse(text)
+    return text
+
+
+def _time(text: str) -> timedelta:
+    """How long a job may run. Raises ValueError."""
+    found = durations.duration(text)
+    if found.total_seconds() <= 0:
+        raise ValueError(f"{text} is no time to run")
     return found
 
 
@@ -126,41 +178,58 @@ def run(
         int | None, typer.Option("--gpus", "-g", min=0, help="GPUs of each pod (nvidia.com/gpu).")
     ] = None,
     cpus: Annotated[
-        str | None, typer.Option("--cpus", "-c", metavar="N", help="Cores of each pod: 8, 500m.")
+        str | None,
+        typer.Option(
+            "--cpus",
+            "-c",
+            metavar="N",
+            help="Cores of each pod: 8, 500m.",
+            parser=written.amount,
+        ),
     ] = None,
     memory: Annotated[
-        str | None, typer.Option("--memory", metavar="SIZE", help="Memory of each pod: 64Gi.")
+        str | None,
+        typer.Option(
+            "--memory", metavar="SIZE", help="Memory of each pod: 64Gi.", parser=written.amount
+        ),
     ] = None,
     requests: Annotated[
-        str | None,
+        Amounts,
         typer.Option(
             "--requests",
             "-R",
             metavar="AMOUNTS",
+            parser=written.amounts,
             help="What each pod needs, any resource: cpu=1,memory=100Mi by default.",
         ),
     ] = None,
     limits: Annotated[
-        str | None,
+        Amounts,
         typer.Option(
-            "--limits", "-L", metavar="AMOUNTS", help="What each pod may use at most: cpu=2."
+            "--limits",
+            "-L",
+            metavar="AMOUNTS",
+            parser=written.amounts,
+            help="What each pod may use at most: cpu=2.",
         ),
     ] = None,
     time: Annotated[
-        str | None,
+        timedelta | None,
         typer.Option(
             "--time",
             metavar="DURATION",
+            parser=_time,
             help="How long the job may run: 90m, 4h, 1h30m. It is ended then; until then it may "
             "fill gaps that longer jobs cannot.",
         ),
     ] = None,
     array: Annotated[
-        str | None,
+        job_spec.Array | None,
         typer.Option(
             "--array",
             "-a",
             metavar="INDEXES",
+            parser=job_spec.array,
             help="Run once for each index, which STROM_ARRAY_INDEX says: 0-999%50 for 50 at once.",
         ),
     ] = None,
@@ -170,6 +239,7 @@ def run(
             "--dependency",
             "-d",
             metavar="CONDITION:JOB",
+            parser=_after,
             help="Begin only when other jobs have: afterok:JOB[:JOB], afternotok, afterany (ended) "
             "or after (begun); several conditions with commas.",
         ),
@@ -180,6 +250,7 @@ def run(
             "--env",
             "-e",
             metavar="NAME=VALUE",
+            parser=_variable,
             help="A variable of the container; NAME alone takes its value from here. May be "
             "repeated.",
         ),
@@ -251,13 +322,16 @@ def run(
     else:
         stem = script.stem(found.name) if found else image
         own_name = name_option if found else name or name_option
-        indexes, at_once = _array(array, ctx)
+        if array is not None and _is_given(ctx, "replicas"):
+            raise typer.BadParameter(
+                "an array runs as many at once as its % says: 0-999%50", param_hint="--replicas"
+            )
         wanted, most = _amounts(requests, limits, cpus, memory, gpus)
         spec = job_spec.RunSpec(
             name=own_name or job_spec.generated_name(stem, _suffix()),
             namespace=namespace,
             image=image,
-            replicas=at_once or replicas,
+            replicas=array.at_once if array else replicas,
             minimum=minimum,
             requests=wanted,
             limits=most,
@@ -266,11 +340,11 @@ def run(
             run_seconds=run_seconds,
             exit_code=exit_code,
             command=found.command(ctx.meta[_COMMAND]) if found else ctx.meta[_COMMAND],
-            environment=_environment(environment or ()),
+            environment=dict(each.split("=", 1) for each in environment or ()),
             workdir=workdir,
-            time=_time(time),
-            array=indexes,
-            after=_after(dependency),
+            time=time,
+            array=array.indexes if array else "",
+            after=dependency or "",
         )
         document = job_spec.document(spec)
     if dry_run:
@@ -291,81 +365,24 @@ def run(
 
 
 def _read_script(path: str) -> script.Script:
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise CommandError(
-            path, error.strerror or str(error), "name a script that can be read"
-        ) from None
-    except UnicodeDecodeError:
-        raise CommandError(
-            path, "it is no text", "name a script; a program goes into the image"
-        ) from None
+    text = files.text(path, "script", "name a script; a program goes into the image")
     try:
         return script.parse(path, text)
     except script.ScriptError as error:
         raise UsageError(f"{path}:{error.line}", error.why, error.next_step) from None
 
 
-def _array(text: str | None, ctx: typer.Context) -> tuple[str, int]:
-    """The indexes and how many run at once; neither without an array."""
-    if text is None:
-        return "", 0
-    if ctx.get_parameter_source("replicas").name == "COMMANDLINE":  # type: ignore[union-attr]
-        raise typer.BadParameter(
-            "an array runs as many at once as its % says: 0-999%50", param_hint="--replicas"
-        )
-    try:
-        return job_spec.array(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--array") from None
+def _is_given(ctx: typer.Context, name: str | None) -> bool:
+    return ctx.get_parameter_source(name or "").name == "COMMANDLINE"  # type: ignore[union-attr]
 
 
 def _amounts(
-    requests: str | None, limits: str | None, cpus: str | None, memory: str | None, gpus: int | None
+    requests: Amounts, limits: Amounts, cpus: str | None, memory: str | None, gpus: int | None
 ) -> tuple[dict[str, str], dict[str, str]]:
-    options.resources(cpus and f"cpu={cpus}", "--cpus")
-    options.resources(memory and f"memory={memory}", "--memory")
-    wanted = options.resources(requests, "--requests")
-    most = options.resources(limits, "--limits")
     try:
-        return job_spec.amounts(wanted, most, cpus=cpus, memory=memory, gpus=gpus)
+        return job_spec.amounts(requests or {}, limits or {}, cpus=cpus, memory=memory, gpus=gpus)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--cpus, --memory, --gpus") from None
-
-
-def _environment(given: Sequence[str]) -> dict[str, str]:
-    variables = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not name:
-            raise typer.BadParameter(f"{one!r} has no name", param_hint="--env")
-        if not equals and name not in os.environ:
-            raise typer.BadParameter(
-                f"{name} is not set here; write {name}=VALUE", param_hint="--env"
-            )
-        variables[name] = value if equals else os.environ[name]
-    return variables
-
-
-def _after(text: str | None) -> str:
-    try:
-        job_order.parse(text or "")
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--dependency") from None
-    return text or ""
-
-
-def _time(text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        found = durations.duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--time") from None
-    if found.total_seconds() <= 0:
-        raise typer.BadParameter(f"{text} is no time to run", param_hint="--time")
-    return found
 
 
 def _job_of_file(ctx: typer.Context, file: str, namespace: str) -> dict[str, Any]:
@@ -374,8 +391,7 @@ def _job_of_file(ctx: typer.Context, file: str, namespace: str) -> dict[str, Any
     given = [
         parameter.name
         for parameter in ctx.command.params
-        if parameter.name not in apart
-        and ctx.get_parameter_source(parameter.name or "").name == "COMMANDLINE"  # type: ignore[union-attr]
+        if parameter.name not in apart and _is_given(ctx, parameter.name)
     ]
     if given or ctx.meta[_COMMAND]:
         raise typer.BadParameter(

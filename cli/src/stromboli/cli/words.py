@@ -1,7 +1,7 @@
-"""Phases and durations as people write them. Pure."""
+"""Phases, durations and amounts as people write them. Pure."""
 
 from stromboli.client.phases import PHASES
-from stromboli.shared import durations
+from stromboli.shared import durations, units
 
 
 def phases(text: str) -> frozenset[str]:
@@ -25,3 +25,28 @@ def duration_s(text: str) -> float:
     if found_s < 0:
         raise ValueError(f"{text!r} is not a duration; write 30s, 5m or 1h30m")
     return found_s
+
+
+def amount(text: str) -> str:
+    """A quantity that is not negative, as it is: ``500m``. Raises ValueError."""
+    if units.quantity(text) < 0:
+        raise ValueError(f"{text} is negative")
+    return text
+
+
+def amounts(text: str) -> dict[str, str]:
+    """``cpu=1,memory=1Gi`` as a resource list. Raises ValueError for any other shape."""
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not part.strip():
+            continue
+        if not name or not equals:
+            raise ValueError(f"{part.strip()!r} is not a resource; write cpu=1,memory=1Gi")
+        if name in found:
+            raise ValueError(f"{name} stands twice")
+        try:
+            found[name] = amount(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return found

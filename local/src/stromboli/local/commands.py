@@ -13,7 +13,7 @@ from rich.console import Console
 
 from stromboli.cli.errors import CommandError
 from stromboli.local import accounts as account_files
-from stromboli.local import system
+from stromboli.local import folders, system
 from stromboli.local.cluster import OWN_NAME
 from stromboli.local.demo import experiment, real, report, traffic
 from stromboli.local.nodes import rules as rule_files
@@ -22,7 +22,6 @@ from stromboli.local.processes import machine
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import errors, runtime, telemetry
 
-STATE = Path(".strom")
 REMEMBERED = "server"
 """File in the state folder with the address, which ``strom`` finds from below."""
 DEMO_LOG = "demo.log"
@@ -66,7 +65,7 @@ def up(
             "[default: the built-in one]",
         ),
     ] = None,
-    state: Annotated[Path, typer.Option(help="Folder that holds everything.")] = STATE,
+    state: Annotated[Path, typer.Option(help="Folder that holds everything.")] = folders.STATE,
     port: Annotated[
         int | None,
         typer.Option(
@@ -96,7 +95,7 @@ def up(
     telemetry.configure_logs(logging.INFO if verbose else logging.WARNING)
     try:
         options = system.Options(
-            state=state / "embedded",
+            state=folders.embedded(state),
             nodes=tuple(
                 simulated.node_documents(
                     (0 if process_nodes else USUAL_NODES) if nodes is None else nodes,

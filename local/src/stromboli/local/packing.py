@@ -113,7 +113,10 @@ def read(nodes: Path, pods: Path) -> tuple[trace.Nodes, trace.Pods]:
             cluster = trace.read_nodes(lines, str(nodes))
         with pods.open(encoding="utf-8", newline="") as lines:
             asked = trace.read_pods(lines, str(pods), cluster.models)
-    except (trace.TraceError, OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise CommandError(str(error.filename), why, "name a file that can be read") from None
+    except (trace.TraceError, UnicodeDecodeError) as error:
         raise CommandError(
             "cannot read the lists",
             str(error),

@@ -8,10 +8,11 @@ from typing import Annotated
 import msgspec
 import typer
 
+from stromboli.cli.errors import CommandError
+from stromboli.local import folders, scheduler_file
 from stromboli.local.bus import EmbeddedBus
 from stromboli.scheduler import configured, discovery
-from stromboli.scheduler.core import history, plugins, policy, replay
-from stromboli.scheduler.core.framework import configuration
+from stromboli.scheduler.core import history, policy, replay
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
 from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
@@ -38,8 +39,8 @@ class Line(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 def again(
     state: Annotated[
         Path,
-        typer.Option(help="Where `strom up` keeps its log; it must not be running."),
-    ] = Path(".strom"),
+        typer.Option(help="The folder of `strom up`, which must not be running."),
+    ] = folders.STATE,
     kafka: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="The log on a broker instead.")
     ] = "",
@@ -64,17 +65,14 @@ def again(
     --instead, what it would have decided otherwise. The exit code is 1 if one that was to be the
     same is not, or could not be run.
     """
-    log = KafkaBus(KafkaSettings(bootstrap=(kafka,), cell=cell)) if kafka else None
+    log = KafkaBus(KafkaSettings(bootstrap=(kafka,), cell=cell)) if kafka else _embedded(state)
     try:
-        found = asyncio.run(_records(log or EmbeddedBus(state / "log.db")))
+        found = asyncio.run(_records(log))
     except (errors.OutsideError, OSError) as error:
         raise typer.BadParameter(f"the log cannot be read: {error}") from None
     registry = discovery.registry()
-    try:
-        known = [_configuration(path, registry) for path in config or []]
-        other = None if instead is None else _configuration(instead, registry)
-    except (ValueError, OSError) as error:
-        raise typer.BadParameter(str(error)) from None
+    known = [scheduler_file.read(str(path)).configuration for path in config or []]
+    other = None if instead is None else scheduler_file.read(str(instead)).configuration
     past = history.read(each for each in found if each.topic == topics.CHANGES)
     runs = replay.run(
         [*past.records, *(each for each in found if each.topic != topics.CHANGES)],
@@ -90,6 +88,16 @@ def again(
         typer.echo(msgspec.json.encode(_line(each)).decode())
     if has_failed:
         raise typer.Exit(1)
+
+
+def _embedded(state: Path) -> EmbeddedBus:
+    """Raises CommandError where no log is: one that is opened is made."""
+    file = folders.embedded(state) / folders.LOG
+    if not file.is_file():
+        raise CommandError(
+            str(file), "there is no log", "name the folder of strom up (--state) or a broker"
+        )
+    return EmbeddedBus(file)
 
 
 def _line(found: replay.Again) -> Line:
@@ -117,10 +125,6 @@ def _of(
     }
     evictions = (f"{it.namespace}/{it.pod}" for each in statements for it in each.evictions)
     return binds, tuple(sorted(evictions))
-
-
-def _configuration(path: Path, registry: plugins.Registry) -> configuration.Configuration:
-    return configured.parse(path.read_text(encoding="utf-8"), str(path), registry).configuration
 
 
 async def _records(bus: port.Bus) -> list[envelope.Record]:

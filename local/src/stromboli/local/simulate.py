@@ -1,7 +1,6 @@
 """``strom simulate``: what the scheduler would decide, without a cluster."""
 
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -9,11 +8,12 @@ from typing import Annotated
 import msgspec
 import typer
 
-from stromboli.cli import manifests
+from stromboli.cli import files, manifests, output
 from stromboli.cli.errors import CommandError
-from stromboli.local import packing, replaying
-from stromboli.scheduler import configured, discovery
+from stromboli.local import packing, replaying, scheduler_file
+from stromboli.scheduler import discovery
 from stromboli.scheduler.core import simulate
+from stromboli.scheduler.core.framework.cluster import Cluster
 
 app = typer.Typer(no_args_is_help=True, help="Try the scheduler's decisions without a cluster.")
 
@@ -29,11 +29,20 @@ class Failure(msgspec.Struct, frozen=True):
     error: str
 
 
-Answer = simulate.Outcome | Failure
-
-
 class _Named(msgspec.Struct):
     name: str = ""
+
+
+def time(text: str) -> datetime:
+    """A moment with its time zone. Raises ValueError."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        what = "no time" if found is None else "a time without a zone"
+        raise ValueError(f"{text!r} is {what}; write it as 2026-01-31T12:00:00Z")
+    return found
 
 
 @app.callback()
@@ -64,78 +73,89 @@ def session(
         ),
     ] = None,
     now: Annotated[
-        str | None,
-        typer.Option(help="The session's time for --objects (RFC 3339). [default: now]"),
+        datetime | None,
+        typer.Option(
+            parser=time,
+            metavar="TIME",
+            help="The session's time for --objects (RFC 3339). [default: now]",
+        ),
     ] = None,
 ) -> None:
     """Run one scheduling session per case, or one over --objects; print a line of JSON each.
 
-    A case that cannot be run prints its name and the error, the others go on, and the exit code
-    is 1.
+    A case that cannot be run prints its name and the error, one that cannot be read is told on
+    stderr; the others go on, and the exit code is 1.
     """
     if bool(cases) == bool(objects):
         raise typer.BadParameter("name case files, or --objects and --config")
     if cases and (config is not None or now is not None):
         raise typer.BadParameter("--config and --now are for --objects: a case has its own")
-    answers = [decide(path) for path in cases] if cases else [decide_on(objects or [], config, now)]
-    for answer in answers:
-        typer.echo(msgspec.json.encode(answer).decode())
-    if any(isinstance(answer, Failure) for answer in answers):
+    if objects:
+        _show(decide_on(objects, config, now))
+        return
+    has_failed = False
+    for path in cases or []:
+        try:
+            answer = decide(path)
+        except CommandError as error:
+            output.show_trouble(error.lines())
+            has_failed = True
+            continue
+        _show(answer)
+        has_failed |= isinstance(answer, Failure)
+    if has_failed:
         raise typer.Exit(1)
 
 
-def decide(path: Path) -> Answer:
-    """The decisions of a case file, or why there are none."""
-    raw = b""
-
-    def run() -> simulate.Outcome:
-        nonlocal raw
-        raw = path.read_bytes()
-        return simulate.simulate(raw)
-
-    return _answered(run, lambda: _name(raw) or path.stem)
-
-
-def decide_on(files: list[str], config: Path | None, now: str | None) -> Answer:
-    """The decisions on manifests by a configuration file, or why there are none."""
-    name = Path(files[0]).stem
-
-    def run() -> simulate.Outcome:
-        registry = discovery.registry()
-        loaded = (
-            configured.default(registry)
-            if config is None
-            else configured.parse(config.read_text(encoding="utf-8"), str(config), registry)
-        )
-        for warning in loaded.warnings:
-            typer.echo(f"strom: {warning}", err=True)
-        found = [manifest.document for manifest in manifests.read(files, sys.stdin)]
-        closed = simulate.run(loaded.configuration, simulate.seen(found, _time(now)), registry.find)
-        for complaint in closed.complaints:
-            typer.echo(f"strom: {complaint}", err=True)
-        return simulate.outcome(name, closed)
-
-    return _answered(run, lambda: name)
-
-
-def _answered(run: Callable[[], simulate.Outcome], name: Callable[[], str]) -> Answer:
+def decide(path: Path) -> simulate.Outcome | Failure:
+    """The decisions of a case file, or why there are none. Raises CommandError if it cannot be
+    read."""
+    raw = files.text(str(path))
     try:
-        return run()
+        return simulate.simulate(raw)
     except Exception as error:  # whatever one case brings about, the others go on
-        known = isinstance(error, ValueError | OSError | CommandError)
-        return Failure(name(), str(error) if known else repr(error))
+        known = isinstance(error, ValueError)
+        return Failure(_name(raw) or path.stem, str(error) if known else repr(error))
 
 
-def _time(text: str | None) -> datetime:
-    if text is None:
-        return datetime.now(UTC)
-    found = datetime.fromisoformat(text)
-    if found.tzinfo is None:
-        raise ValueError(f"--now {text}: it has no time zone; write it as 2026-01-31T12:00:00Z")
-    return found
+def decide_on(objects: list[str], config: Path | None, now: datetime | None) -> simulate.Outcome:
+    """The decisions on manifests by a configuration file. Raises CommandError."""
+    registry = discovery.registry()
+    loaded = scheduler_file.read(None if config is None else str(config))
+    for warning in loaded.warnings:
+        output.show_note(f"strom: {warning}")
+    picture = _picture(manifests.read(objects, sys.stdin), now or datetime.now(UTC))
+    closed = simulate.run(loaded.configuration, picture, registry.find)
+    for complaint in closed.complaints:
+        output.show_note(f"strom: {complaint}")
+    return simulate.outcome(Path(objects[0]).stem, closed)
 
 
-def _name(raw: bytes) -> str:
+def _picture(found: list[manifests.Manifest], now: datetime) -> Cluster:
+    try:
+        return simulate.seen((each.document for each in found), now)
+    except msgspec.ValidationError:
+        for each in found:
+            _check(each, now)
+        raise
+
+
+def _check(found: manifests.Manifest, now: datetime) -> None:
+    """Raises CommandError with the object's place if it cannot be read."""
+    try:
+        simulate.seen([found.document], now)
+    except msgspec.ValidationError as error:
+        why, _, path = str(error).partition(" - at `$.")
+        path = path.rstrip("`")
+        what = f"{found.place(path)}: {found.title}"
+        raise CommandError(what, f"{path}: {why}" if path else why, "correct it") from None
+
+
+def _show(answer: simulate.Outcome | Failure) -> None:
+    output.show_lines([msgspec.json.encode(answer).decode()])
+
+
+def _name(raw: str) -> str:
     """The case's own name, as far as it can be read."""
     try:
         return msgspec.json.decode(raw, type=_Named).name

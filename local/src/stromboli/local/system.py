@@ -18,7 +18,7 @@ from stromboli.admission.door import Door
 from stromboli.admission.settings import DoorSettings
 from stromboli.controller import service as controller
 from stromboli.controller.settings import ControllerSettings
-from stromboli.local import volumes
+from stromboli.local import folders, volumes
 from stromboli.local.bus import EmbeddedBus
 from stromboli.local.cluster import EmbeddedCluster, Hook, Kubelet
 from stromboli.local.disorder import DisorderedBus, DisorderedCluster
@@ -90,7 +90,9 @@ async def running(
     async with contextlib.AsyncExitStack() as stack:
         doors: list[Door] = []
         kubelets: dict[str, Kubelet] = {}
-        bus: bus_port.Bus = await stack.enter_async_context(EmbeddedBus(options.state / "log.db"))
+        bus: bus_port.Bus = await stack.enter_async_context(
+            EmbeddedBus(options.state / folders.LOG)
+        )
         cluster: cluster_port.Cluster = await stack.enter_async_context(
             EmbeddedCluster(
                 options.state / "cluster.db", clock=clock, hooks=_hooks(doors), kubelets=kubelets

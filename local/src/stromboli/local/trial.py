@@ -7,15 +7,14 @@ decides, its decisions count as carried out, and a second one explains what stil
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from stromboli.cli.errors import CommandError
 from stromboli.cli.job_check import Verdict
 from stromboli.controller.core import history, pod_groups, pods, tasks, view
-from stromboli.scheduler import configured, discovery
+from stromboli.local import scheduler_file
+from stromboli.scheduler import discovery
 from stromboli.scheduler.core import policy, session, state
 from stromboli.shared import envelope
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
@@ -40,7 +39,7 @@ def tried(
     ``configuration``: file of the scheduler's configuration, None for the built-in one. Raises
     CommandError for a file that cannot be used. Costs two sessions.
     """
-    loaded = _configured(configuration)
+    loaded = scheduler_file.read(configuration)
     registry = discovery.registry()
     by = policy.Policy(configured=loaded.configuration)
     picture = state.State(by.scheduler_names, loaded.configuration.default_queue)
@@ -76,21 +75,6 @@ def tried(
         configuration=loaded.origin,
         complaints=(*loaded.warnings, *first.complaints),
     )
-
-
-def _configured(file: str | None) -> configured.Loaded:
-    registry = discovery.registry()
-    if file is None:
-        return configured.default(registry)
-    try:
-        return configured.parse(Path(file).read_text(encoding="utf-8"), file, registry)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise CommandError(file, why, "name a file that can be read") from None
-    except configured.FileError as error:
-        raise CommandError(
-            file, "it cannot be used", "correct it", details=tuple(error.lines)
-        ) from None
 
 
 def _made(
