@@ -1,6 +1,7 @@
 """Health, retries and the end of a process."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import signal
@@ -134,3 +135,26 @@ def test_sigterm_lets_the_process_finish_what_it_began() -> None:
         os.kill(process.pid, signal.SIGTERM)
         assert process.stdout.read() == "finished\n"
         assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("interval_s", [0.005, 0.0051, 0.0104], ids=str)
+def test_a_timer_goes_off_no_sooner_than_the_clock_shows_its_time(interval_s: float) -> None:
+    """On the loop that serves."""
+
+    async def early() -> int:
+        loop = asyncio.get_running_loop()
+        found = 0
+        for _ in range(50):
+            until = runtime.timer_at(loop.time() + interval_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await asyncio.Event().wait()
+            found += loop.time() < until
+        return found
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(early()) == 0
+
+
+def test_a_timer_for_never_is_none() -> None:
+    assert runtime.timer_at(float("inf")) == float("inf")

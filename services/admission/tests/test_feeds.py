@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from stromboli.admission.feeds import Feeds, Selection, Told
 from stromboli.local.cluster import EmbeddedCluster
@@ -158,6 +159,26 @@ async def test_a_stream_ends_when_its_time_is_over(cluster: Counted) -> None:
     async with Feeds(cluster, 60) as feeds:
         follow = feeds.follow(KIND, ALL, lasts_s=SOON_S)
         assert (await told(follow, "never"))[-1] == "end"
+
+
+@pytest.mark.parametrize("lasts_s", [SOON_S, 0.0303, 0.0304], ids=str)
+def test_a_stream_says_once_that_it_was_silent_to_its_end(tmp_path: Path, lasts_s: float) -> None:
+    """On the loop that serves."""
+
+    async def read() -> list[str]:
+        async with (
+            EmbeddedCluster(tmp_path / "cluster.db") as cluster,
+            Feeds(cluster, 60) as feeds,
+        ):
+            return [
+                line
+                for _ in range(20)
+                for line in await told(feeds.follow(KIND, ALL, lasts_s=lasts_s), "never")
+            ]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        lines = runner.run(read())
+    assert lines.count("alive") <= lines.count("synced") == 20
 
 
 async def test_readers_beyond_the_limit_are_sent_away(cluster: Counted) -> None:

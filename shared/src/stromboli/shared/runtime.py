@@ -4,6 +4,7 @@ A service is ready when every fact it has named is without a problem; see ``Heal
 """
 
 import asyncio
+import math
 import os
 import signal
 import sys
@@ -38,6 +39,13 @@ _ready = telemetry.meter.create_gauge(
 def utc_now() -> datetime:
     """The wall clock: given to services as their ``clock``, never called from a core."""
     return datetime.now(UTC)
+
+
+def timer_at(at: float) -> float:
+    """The loop's time for a timer after which the loop's clock is not before ``at``. uvloop counts
+    whole milliseconds: its timers take the nearest, and the last bit of a sum may lie behind it.
+    Whoever asked the clock then was early, and set a timer for nothing, some dozens of times."""
+    return at if math.isinf(at) else math.ceil(round(at * 1000, 3)) / 1000
 
 
 class Health:

@@ -238,7 +238,7 @@ class Feeds:
         silence, and whenever ``news`` rings. Ends after ``lasts_s`` seconds, or when we close.
         Raises OutsideError if the cluster is away, TransientError if there are too many readers.
         """
-        until = asyncio.get_running_loop().time() + lasts_s
+        until = runtime.timer_at(asyncio.get_running_loop().time() + lasts_s)
         async with self._reading(kind, seen) as (feed, task):
             if seen > feed.version and seen > await feed.newest():
                 yield Told("reset")  # a version of another cluster

@@ -270,7 +270,8 @@ class Scheduler:
                 raise leases.ReplacedError(self._engine.replaced_by)
             await self._park(step.undecodable)
             if step.publication is not None:
-                next_session = loop.time() + self._settings.min_session_interval_s
+                interval_s = self._settings.min_session_interval_s
+                next_session = runtime.timer_at(loop.time() + interval_s)
                 await self._publish(step.publication)
             until = next_session if step.is_due else loop.time() + step.look_again_s
             batches = await self._next_batches(until)
