@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
-from stromboli.cli import attach
+from stromboli.cli import attach, pod_status
 from stromboli.shared import keys, tools
 
 
@@ -34,6 +35,22 @@ def test_attach_asks_by_an_annotation_and_waits_for_the_pod(house: Any, strom: A
     assert first == "jupyter runs beside default/a on node."
     assert any("port-forward -n default service/a-tool-jupyter 8888" in line for line in lines)
     assert any("secret -n default a-tool-jupyter" in line for line in lines)
+
+
+@pytest.mark.usefixtures("job")
+def test_attach_says_what_it_waits_for_as_it_changes(house: Any, strom: Any) -> None:
+    waited = strom("job", "attach", "a", "--tool", "jupyter", "--timeout", "0.1s")
+    assert waited.stderr.startswith("jupyter: no pod of the job runs yet\n")
+
+
+def test_a_tool_that_cannot_start_says_why() -> None:
+    crashed = {
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 128, "message": "exec ttyd: No such file"}},
+    }
+    pod = {"metadata": {"name": "p"}, "status": {"containerStatuses": [{"name": "c", **crashed}]}}
+    decoded = pod_status.decode(msgspec.json.encode(pod))
+    assert attach.state_of(decoded) == "its pod is CrashLoopBackOff: exec ttyd: No such file"
 
 
 @pytest.mark.usefixtures("job")

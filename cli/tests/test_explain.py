@@ -5,7 +5,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from stromboli.cli import explain
+from stromboli.cli import explain, timeline
 from stromboli.client import answers
 from stromboli.shared.messages.scheduling import NodesRefused, Shortage, Tier
 from stromboli.testkit import builders
@@ -130,3 +130,38 @@ def test_amounts_have_the_unit_that_people_use(resource: str, amount: int, text:
 def test_a_pod_group_is_called_by_its_job() -> None:
     assert explain.job_name(f"default/train-{UID}") == "default/train"
     assert explain.job_name("default/of-my-own") == "default/of-my-own"
+
+
+def said(reason: str, seconds: int, level: str = "Warning", kind: str = "Job") -> timeline.Event:
+    return timeline.Event(
+        involved_object=timeline.Involved(kind=kind),
+        reason=reason,
+        message="because",
+        type=level,
+        event_time=builders.NOON.replace(second=seconds),
+    )
+
+
+def test_what_keeps_a_jobs_pods_from_being_made_is_said() -> None:
+    """Nothing has reached the scheduler then, so only the controller knows it."""
+    unseen = answers.Explanation("default/train", "Pending", "", None)
+    waits = explain.held_by([said("Pending", 2, "Normal"), said("WaitsForJob", 1, "Normal")])
+    assert explain.render(unseen, waits) == [
+        "default/train waits: not all of its pods are made.",
+        "  controller WaitsForJob: because",
+    ]
+    quota = explain.held_by([said("FailedCreate", 1)])
+    assert explain.render(explanation(), quota)[-1] == "  controller FailedCreate: because"
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [said("FailedCreate", 1), said("Running", 2, "Normal")],
+        [said("Unschedulable", 1, kind="PodGroup")],
+        [said("CommandIssued", 1, "Normal")],
+    ],
+    ids=["it has gone on since", "about another object", "no obstacle"],
+)
+def test_what_is_in_no_jobs_way_is_not_said(events: list[timeline.Event]) -> None:
+    assert explain.held_by(events) is None

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from stromboli.cli import main, others
 from stromboli.shared import envelope, topics
+from stromboli.shared.api import kinds
 from stromboli.shared.messages.scheduling import QueueOrdered, queue_order_key
 from stromboli.testkit import builders
 
@@ -125,6 +126,39 @@ def test_a_server_that_is_not_there_is_3_and_says_whose_address_it_was() -> None
     assert by_flag.stderr.endswith("\nnext: start one with: strom up\n")
 
 
+def test_where_starting_a_server_would_not_help_the_next_step_is_another(house: Any) -> None:
+    """A name that nobody has, and a server that speaks no TLS."""
+    for url in ("http://nowhere.invalid", house.url.replace("http:", "https:")):
+        refused = call("job", "list", "--server", url)
+        assert refused.exit_code == 3
+        assert "next: check the address" in refused.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that Linux has")
+def test_output_that_cannot_be_written_is_no_bug_of_ours() -> None:
+    strom = Path(sys.executable).with_name("strom")
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [strom, "--help"], check=False, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "strom: output: No space left on device\nnext: name a place that takes it\n"
+    )
+
+
+def test_no_colour_where_none_is_wanted() -> None:
+    """As https://no-color.org has it; lines are shown with escapes on terminals otherwise."""
+    for wanted, variable in ((False, "1"), (True, "")):
+        shown = CliRunner().invoke(
+            main.app,
+            ["job", "list", "--server", "foo"],
+            env={"NO_COLOR": variable},
+            color=True,
+        )
+        assert ("\x1b[" in shown.stderr) is wanted
+
+
 def test_a_server_that_is_another_program_is_told(house: Any, strom: Any) -> None:
     other = strom("job", "list", "--server", f"{house.url}/schema")
     assert other.exit_code == 1
@@ -182,6 +216,25 @@ def test_explain_of_a_job_that_nothing_is_known_of_says_its_phase(strom: Any) ->
         "default/a is Pending, with nothing in its way: its pods are on theirs.\n"
     )
     assert strom("explain", "absent").exit_code == 1
+
+
+def test_explain_and_view_tell_what_the_controller_said_of_a_job(house: Any, strom: Any) -> None:
+    strom("job", "run", "a")
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "a.1", "namespace": "default"},
+        "involvedObject": {"kind": "Job", "name": "a", "uid": house.job("a").metadata.uid},
+        "type": "Warning",
+        "reason": "FailedCreate",
+        "message": "exceeded quota: q",
+        "lastTimestamp": "2026-01-02T03:04:05Z",
+    }
+    house.create(kinds.EVENTS, event)
+    shown = strom("explain", "a").stdout
+    assert shown.endswith("  controller FailedCreate: exceeded quota: q\n")
+    assert shown in strom("job", "view", "a").stdout
+    assert shown in strom("job", "describe", "a").stdout
 
 
 @pytest.fixture

@@ -82,6 +82,11 @@ def test_an_array_runs_as_many_at_once_as_it_says(house: Any, strom: Any) -> Non
     ("arguments", "said"),
     [
         (("--array", "9-1"), "ends before it begins"),
+        (
+            ("--array", "x"),
+            "'x' is no index or range; write indexes such as 0-999, 1,3,5-7 or "
+            "0-100:10, 1 to 10000 of them",
+        ),
         (("--array", "0-9%none"), "'none' behind % is no number"),
         (("--array", "0-9", "--replicas", "2"), "as its % says"),
         (("--time", "soon"), "'soon' is not a duration"),

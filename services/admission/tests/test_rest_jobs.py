@@ -110,3 +110,18 @@ async def test_a_scale_that_cannot_be_says_why(
     answer = await client.post(f"{JOBS}/train/scale", json=wish)
     assert answer.status_code == 422
     assert [each["path"] for each in answer.json()["violations"]] == [path]
+
+
+async def test_a_job_that_has_ended_is_not_scaled(
+    client: httpx.AsyncClient, cluster: EmbeddedCluster
+) -> None:
+    """It would change the numbers of what is over, and start nothing."""
+    await client.post(JOBS, json=job("train"))
+    ended = msgspec.json.encode({"status": {"state": {"phase": "Completed"}}})
+    await cluster.patch(
+        kinds.JOBS, "default", "train", ended, patch_type="merge", subresource="status"
+    )
+    answer = await client.post(f"{JOBS}/train/scale", json={"replicas": 5})
+    assert answer.status_code == 422
+    assert [each["path"] for each in answer.json()["violations"]] == ["status.state.phase"]
+    assert (await client.get(f"{JOBS}/train")).json()["spec"]["tasks"][0]["replicas"] != 5

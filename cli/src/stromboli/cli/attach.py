@@ -145,7 +145,7 @@ def _await(
 ) -> pod_status.Pod:
     """The tool's pod once it is ready. Raises TimedOutError with what it waits for."""
     deadline = time.monotonic() + timeout_s
-    state = "no pod of the job runs yet"
+    state, told = "no pod of the job runs yet", ""
     while True:
         for raw in client.tools(namespace, name):
             pod = pod_status.decode(raw)
@@ -153,7 +153,10 @@ def _await(
                 continue
             if _is_ready(pod):
                 return pod
-            state = f"its pod is {pod_status.status(pod)}"
+            state = state_of(pod)
+        if state != told:
+            output.show_note(f"{wish.tool}: {state}")
+            told = state
         if time.monotonic() >= deadline:
             raise TimedOutError(
                 f"job {namespace}/{name}",
@@ -161,6 +164,17 @@ def _await(
                 f"see why: strom job describe {name} -n {namespace}; it comes as soon as it can",
             )
         time.sleep(LOOK_EVERY_S)
+
+
+def state_of(pod: pod_status.Pod) -> str:
+    """How far a tool's pod is, and what its container said if it could not start."""
+    said = [
+        told.message.strip()
+        for one in pod.status.container_statuses
+        for told in (one.state.terminated, one.last_state.terminated, one.state.waiting)
+        if told is not None and told.message
+    ]
+    return ": ".join((f"its pod is {pod_status.status(pod)}", *said[:1]))
 
 
 def _is_ready(pod: pod_status.Pod) -> bool:

@@ -239,7 +239,7 @@ class Client:
         except client_errors.UnreadableFileError as error:
             raise CommandError(error.what, error.reason, "name another one") from None
         except client_errors.UnreachableError as error:
-            raise UnreachableError(self._server, error.reason, "start one with: strom up") from None
+            raise UnreachableError(self._server, error.reason, _way_to(error.reason)) from None
         except client_errors.UnreadableError as error:
             raise self._unreadable(error.reason) from None
         except client_errors.AnsweredError as error:
@@ -255,6 +255,12 @@ class Client:
             f"it does not answer as Stromboli does: {why}",
             "name the right one with --server or STROM_SERVER",
         )
+
+
+def _way_to(why: str) -> str:
+    """What to do where nobody answers. Only a port that refuses is one where nobody listens."""
+    start = "start one with: strom up"
+    return start if "refused" in why else f"check the address, or {start}"
 
 
 def _answered(error: client_errors.AnsweredError) -> CommandError:

@@ -1,17 +1,24 @@
 """``strom explain``: why a job waits, with numbers. ``render`` is pure and others show it too."""
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from stromboli.cli import options, output
+from stromboli.cli import options, output, timeline
+from stromboli.cli.errors import CommandError
 from stromboli.client.answers import Explanation
+from stromboli.client.phases import PHASES
 from stromboli.shared.messages.scheduling import PodGroupExplained, Shortage, Tier
+
+if TYPE_CHECKING:
+    from stromboli.cli.client import Client
 
 TIERS: Mapping[Tier, str] = {
     "invalid": "the scheduler cannot place it as it is written",
-    "queue-closed": "its queue is closed",
+    "queue-closed": "its queue is closed, or gone",
     "enqueue": "there is no room yet to let it into its queue",
     "gang": "its gang cannot start as a whole yet",
     "resources": "no node has enough free for its next pod",
@@ -24,6 +31,8 @@ TIERS: Mapping[Tier, str] = {
     "unknown": "something that the scheduler must know of it cannot be read",
 }
 """What blocks a job, in words."""
+WAITS = "WaitsForJob"
+"""The one reason of a Normal Event that says what a job waits for: others come first."""
 FRONT_SHOWN = 5
 """Names in front that fit on a line; the position says how many more."""
 _UID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
@@ -39,16 +48,52 @@ def explain(
     """Why a job waits: what blocks it, by how much, and who is in front."""
     with options.client(server) as client:
         answer = client.explanation(namespace, name)
-    if output_format is output.Shape.TABLE:
-        output.show_lines(render(answer))
+        is_shown = output_format is output.Shape.TABLE
+        held = held_back(client, namespace, name, answer) if is_shown else None
+    if is_shown:
+        output.show_lines(render(answer, held))
     else:
         output.show_document(output_format, msgspec.to_builtins(answer))
 
 
-def render(explanation: Explanation) -> list[str]:
+def held_back(
+    client: "Client", namespace: str, name: str, explanation: Explanation
+) -> timeline.Event | None:
+    """What the controller said that keeps a job's pods from being made; None if it said nothing,
+    or if Events are not the asker's to read."""
+    if explanation.phase != "Pending":
+        return None
+    with contextlib.suppress(CommandError):
+        return held_by(
+            msgspec.json.decode(raw, type=timeline.Event) for raw in client.events(namespace, name)
+        )
+    return None
+
+
+def held_by(events: Iterable[timeline.Event]) -> timeline.Event | None:
+    """The last of a job's Events that tells of an obstacle, unless it has gone on since. Pure.
+
+    What keeps pods from being made (a quota, another job that comes first) never reaches the
+    scheduler, so its explanation cannot have it. Pending alone is no progress: it is where a job
+    stands from its first moment.
+    """
+    about = (one for one in events if one.involved_object.kind == "Job" and one.at is not None)
+    obstacle = None
+    for event in sorted(about, key=lambda one: (one.at, one.metadata.version)):
+        if event.type == "Warning" or event.reason == WAITS:
+            obstacle = event
+        elif event.reason in PHASES[1:]:
+            obstacle = None
+    return obstacle
+
+
+def render(explanation: Explanation, held: timeline.Event | None = None) -> list[str]:
     """The explanation as lines of text: a headline, then a fact a line."""
     explained = explanation.explained
+    said = [f"  controller {held.reason}: {held.message.strip()}"] if held else []
     if explained is None:
+        if said:
+            return [f"{explanation.job} waits: not all of its pods are made.", *said]
         if explanation.phase == "Pending":
             return [
                 f"{explanation.job} is Pending, with nothing in its way: its pods are on theirs."
@@ -63,7 +108,8 @@ def render(explanation: Explanation) -> list[str]:
     if explained.message:
         facts.append(("scheduler", explained.message))
     headline = f"{explanation.job} waits: {TIERS[explained.tier]}."
-    return [headline, *(f"  {label:<10} {text}" for label, text in _without_repeats(facts))]
+    told = [f"  {label:<10} {text}" for label, text in _without_repeats(facts)]
+    return [headline, *told, *said]
 
 
 def human(resource: str, amount: int) -> str:

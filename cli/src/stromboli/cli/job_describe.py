@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from stromboli.cli import job_view, options, output, pod_status, timeline
+from stromboli.cli import explain, job_view, options, output, pod_status, timeline
 from stromboli.shared.api import kinds
 
 
@@ -28,7 +28,8 @@ def describe(
         output.show_lines([""])
         rows = job_view.pod_rows([kinds.PODS.decode(raw) for raw in raws], now)
         output.show_table(*output.filled(job_view.POD_HEADERS, rows))
-    output.show_lines(job_view.waits(explanation))
+    held = explain.held_by(events) if explanation.phase == "Pending" else None
+    output.show_lines(job_view.waits(explanation, held))
     found = timeline.entries(job, [pod_status.decode(raw) for raw in raws], events)
     if found:
         output.show_lines([""])

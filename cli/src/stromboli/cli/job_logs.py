@@ -210,7 +210,7 @@ class _Reader:
         before = prefixes.get(source.label, f"{source.label} | ")
         if sys.stdout.isatty():
             before = typer.style(before, fg=source.colour)
-        typer.echo(before + line)
+        typer.echo(before + line, color=output.colour())
 
 
 def _has_ended(client: "Client", namespace: str, name: str) -> bool:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.cli import explain, output
+from stromboli.cli import explain, output, timeline
 from stromboli.client import answers, phases
 from stromboli.shared import devices, indexes, keys, tools
 from stromboli.shared.api import batch, core
@@ -152,9 +152,11 @@ def pod_rows(pods: Sequence[core.Pod], now: datetime) -> list[tuple[str, ...]]:
     ]
 
 
-def waits(explanation: answers.Explanation) -> list[str]:
-    """Why it waits; nothing if it does not."""
-    return [] if explanation.explained is None else ["", *explain.render(explanation)]
+def waits(explanation: answers.Explanation, held: timeline.Event | None) -> list[str]:
+    """Why it waits, with what the controller said; nothing if it does not."""
+    if explanation.explained is None and held is None:
+        return []
+    return ["", *explain.render(explanation, held)]
 
 
 def _task_row(task: batch.TaskSpec) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import typer
 from stromboli.cli import (
     attach,
     changes,
+    explain,
     history,
     job_describe,
     job_exec,
@@ -82,13 +83,14 @@ def view(
         job = client.decode(kinds.JOBS, raw)
         pods = [client.decode(kinds.PODS, pod) for pod in client.pods(namespace, name)]
         explanation = client.explanation(namespace, name)
+        held = explain.held_back(client, namespace, name, explanation)
     now = datetime.now(UTC)
     output.show_lines([*job_view.facts(job, now), ""])
     output.show_table(job_view.TASK_HEADERS, job_view.task_rows(job))
     if pods:
         output.show_lines([""])
         output.show_table(*output.filled(job_view.POD_HEADERS, job_view.pod_rows(pods, now)))
-    output.show_lines(job_view.waits(explanation))
+    output.show_lines(job_view.waits(explanation, held))
 
 
 app.command("describe")(job_describe.describe)

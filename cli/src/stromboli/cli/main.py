@@ -1,6 +1,7 @@
 """``strom``: the commands, those that other distributions add, and how errors are told."""
 
 import contextlib
+import errno
 import os
 import platform
 import shlex
@@ -28,7 +29,7 @@ from stromboli.cli import (
     top,
     topology,
 )
-from stromboli.cli.errors import CommandError, UnreachableError
+from stromboli.cli.errors import REFUSED, CommandError, UnreachableError
 
 TRACEBACK = "STROM_TRACEBACK"
 """Set, errors that nobody expected are shown in full."""
@@ -68,7 +69,7 @@ class Root(options.Group):
             output.show_trouble(["strom: stopped"])
             code = 1
         except Exception as error:
-            if os.environ.get(TRACEBACK):
+            if os.environ.get(TRACEBACK) or _cannot_write(error):
                 raise
             output.show_trouble(
                 [
@@ -201,10 +202,23 @@ def _run(name: str) -> None:
             app(prog_name=name)
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError) and not _cannot_write(error):
+            raise
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(BROKEN_PIPE)
+        if isinstance(error, BrokenPipeError):
+            sys.exit(BROKEN_PIPE)
+        output.show_trouble(
+            [f"strom: output: {error.strerror}", "next: name a place that takes it"]
+        )
+        sys.exit(REFUSED)
+
+
+def _cannot_write(error: Exception) -> bool:
+    """Whether stdout takes no more: its disk is full or broken. Errors about files name theirs."""
+    full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+    return isinstance(error, OSError) and error.errno in full and error.filename is None
 
 
 def _usage_lines(error: typer.TyperException) -> list[str]:

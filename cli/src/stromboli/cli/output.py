@@ -4,6 +4,7 @@ On a terminal tables are Rich's, with colours; elsewhere they are plain text. Co
 wide as their widest cell: nothing is ever cut. Libraries are imported only where they are needed.
 """
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -82,7 +83,14 @@ def show_none(what: str, namespace: str | None = None) -> None:
 def show_trouble(lines: Sequence[str]) -> None:
     """What went wrong, on stderr, the first line in red where there are colours."""
     for number, line in enumerate(lines):
-        typer.secho(line, err=True, fg=None if number else "red")
+        typer.secho(line, err=True, fg=None if number else "red", color=colour())
+
+
+def colour() -> bool | None:
+    """False where the user wants no colours (no-color.org) or the terminal has none; else None:
+    the stream decides."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return False if is_plain else None
 
 
 def show_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

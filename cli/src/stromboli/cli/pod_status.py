@@ -28,6 +28,7 @@ class Waiting(Part, frozen=True, kw_only=True):
     """Why a container has not started."""
 
     reason: str = ""
+    message: str = ""
 
 
 class Running(Part, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ class Event(Part, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     involved_object: Involved = Involved()
+    type: str = ""
     reason: str = ""
     message: str = ""
     count: int = 0

@@ -16,7 +16,7 @@ from stromboli.admission.listing import Continue, Items, Limit, listed
 from stromboli.admission.rights import many, needs, one
 from stromboli.shared import keys
 from stromboli.shared.admission.policies import BY_COMMAND
-from stromboli.shared.api import kinds
+from stromboli.shared.api import batch, kinds
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages.admission import Violation
 
@@ -56,11 +56,7 @@ def routes(
 
         async def work() -> tuple[int, bytes]:
             target = kinds.JOBS.decode(await cluster.get(kinds.JOBS, namespace, name))
-            phase = target.status.state.phase
-            if phase in ENDED:
-                # Nothing leads on from there; the controller could say so later only.
-                why = f"the job is {phase}: it has ended for good, so there is no {action}"
-                raise problems.refusal("status.state.phase", why, "submit it again")
+            refuse_ended(target, action)
             wish = command_of(name, namespace, target.metadata.uid, action)
             (made,) = await door.submit([wish], request.user, only_new=True)
             return 202, bytes(made.object)
@@ -175,7 +171,9 @@ def routes(
         name: FromPath[str],
         data: JSONBody[ScaleRequest],
     ) -> Applied:
-        before = msgspec.json.decode(await cluster.get(kinds.JOBS, namespace, name))
+        raw = await cluster.get(kinds.JOBS, namespace, name)
+        refuse_ended(kinds.JOBS.decode(raw), "scaling")
+        before = msgspec.json.decode(raw)
         named = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.kind, **before}
         change = scaling.scaled(named, data.task, data.replicas, data.min_available)
         if isinstance(change, Violation):
@@ -196,6 +194,15 @@ def routes(
         resume,
         scale,
     ]
+
+
+def refuse_ended(job: batch.Job, wish: str) -> None:
+    """Raises RefusedError for a job that has ended: nothing leads on from there, and the controller
+    could say so later only."""
+    phase = job.status.state.phase
+    if phase in ENDED:
+        why = f"the job is {phase}: it has ended for good, so there is no {wish}"
+        raise problems.refusal("status.state.phase", why, "submit it again")
 
 
 def command_of(name: str, namespace: str, uid: str, action: str) -> Document:
