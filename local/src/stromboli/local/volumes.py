@@ -29,6 +29,12 @@ class Volumes:
         self._volumes: dict[str, storage.PersistentVolume] = {}
         self._classes: dict[str, storage.StorageClass] = {}
         self._changed = asyncio.Event()
+        self._unlisted = {
+            kinds.STORAGE_CLASSES,
+            kinds.PERSISTENT_VOLUMES,
+            kinds.PERSISTENT_VOLUME_CLAIMS,
+        }
+        """What was not seen as a whole yet. Until it is, a volume may seem to be nobody's."""
 
     async def run(self) -> None:
         """Look whenever something changed, and again after trouble."""
@@ -40,6 +46,8 @@ class Volumes:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
+                if self._unlisted:
+                    continue
                 try:
                     await self._look()
                     backoff.reset()
@@ -52,6 +60,8 @@ class Volumes:
     async def _follow(self, kind: kinds.Kind[Any], known: dict[str, Any]) -> None:
         async for event in follow(self._cluster, kind):
             if event is None:
+                self._unlisted.discard(kind)
+                self._changed.set()
                 continue
             try:
                 found = kind.decode(event.object)
