@@ -1,8 +1,36 @@
-"""How Hypothesis runs here: machines are slow at times, and slowness is no broken rule."""
+"""How tests run here: on the event loop that serves, and with Hypothesis as patient as machines are
+slow at times, for slowness is no broken rule."""
 
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import uvloop
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "stromboli", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("stromboli")
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Where uvloop differs from the library's own loop, services must be right on uvloop."""
+    return {"uvloop": _loop}
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = uvloop.new_event_loop()
+    loop.set_exception_handler(_note)
+    return loop
+
+
+def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """uvloop hands what a signal's handler raises to this one, also that a test's time is up."""
+    loop.default_exception_handler(context)
+    if isinstance(context.get("exception"), pytest.fail.Exception):
+        for task in asyncio.all_tasks(loop):
+            task.print_stack(file=sys.stderr)
+        loop.stop()

@@ -3,15 +3,21 @@
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from stromboli.local import system
 from stromboli.local.nodes import simulated
 
 NODES, CPUS = 2, 4
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """A library runs on the loop of whoever uses it."""
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 async def _served(
@@ -29,7 +35,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The server's address; tests use names of their own."""
     started: concurrent.futures.Future[str] = concurrent.futures.Future()
     stop = asyncio.Event()
-    loop = asyncio.new_event_loop()
+    loop = uvloop.new_event_loop()
 
     def run() -> None:
         try:

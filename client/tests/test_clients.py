@@ -1,5 +1,6 @@
 """Both clients against a running system: the same calls, typed answers, errors as a tree."""
 
+import asyncio
 import inspect
 from typing import Any
 
@@ -136,7 +137,8 @@ def test_a_server_that_is_not_there_is_unreachable() -> None:
 
 async def test_many_jobs_go_in_with_a_result_for_each(url: str) -> None:
     """One that is wrong keeps no other out, and all may be sent again as they are."""
-    jobs = [job(f"many-{index}", image="busybox") for index in range(50)]
+    mine = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    jobs = [job(f"many-{mine}-{index}", image="busybox") for index in range(50)]
     jobs.append(job("many-wrong", image="busybox", queue="nowhere"))
     async with AsyncClient(url) as client:
         first = await client.submit_many(jobs)

@@ -17,8 +17,8 @@ from stromboli.local.processes.output import Output
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")
 
 KEEP_BYTES = 16 * 1024 * 1024
-STUBBORN = "trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 987' &) ; sleep 987"
-"""Ignores SIGTERM, and so does a child in a session of its own."""
+STUBBORN = "trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 987' &) ; echo on; sleep 987"
+"""Ignores SIGTERM, and so does a child in a session of its own; says so when it is so far."""
 
 
 async def views() -> list[str]:
@@ -139,7 +139,7 @@ async def test_signals_reach_the_command_and_it_may_end_in_its_own_way(place: Pl
 async def test_after_the_grace_everything_is_killed_also_forks_that_ignore_signals(
     place: Place,
 ) -> None:
-    found = await place.start("sh", "-c", f"echo on; {STUBBORN}")
+    found = await place.start("sh", "-c", STUBBORN)
     task = await begun(found)
     await said(place, b"on")
     found.stop(0.2)
@@ -155,7 +155,7 @@ async def test_with_the_command_ends_what_it_left_behind(place: Place) -> None:
 
 async def test_a_run_that_nobody_follows_any_more_is_killed(place: Place) -> None:
     """As when its node dies."""
-    found = await place.start("sh", "-c", f"echo on; {STUBBORN}")
+    found = await place.start("sh", "-c", STUBBORN)
     task = await begun(found)
     await said(place, b"on")
     task.cancel()
@@ -164,11 +164,19 @@ async def test_a_run_that_nobody_follows_any_more_is_killed(place: Place) -> Non
 
 
 async def test_processes_of_a_killed_launcher_are_killed_too(place: Place) -> None:
-    found = await place.start("sh", "-c", f"echo on; {STUBBORN}")
+    found = await place.start("sh", "-c", STUBBORN)
     task = await begun(found)
     await said(place, b"on")
     found._process.kill()
     assert (await task).exit_code == 137
+
+
+async def test_a_container_has_its_standard_files_and_none_of_its_launchers(place: Place) -> None:
+    """With these it could speak as its launcher."""
+    outcome, text = await place.run("ls", "/proc/self/fd")
+    assert outcome == launched.Outcome(0)
+    listing = "3"
+    assert text.split() == ["0", "1", "2", listing]
 
 
 async def test_a_container_over_its_memory_limit_is_killed_for_it(place: Place) -> None:
