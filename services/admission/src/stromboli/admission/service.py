@@ -7,6 +7,7 @@ it says *ready* once its picture is whole and fresh, and nobody else acts under 
 import asyncio
 import contextlib
 import functools
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import timedelta
 
 from stromboli.admission import submissions
@@ -61,10 +62,12 @@ async def serve(
     async with asyncio.TaskGroup() as group:
         group.create_task(watch_age())
         group.create_task(_record(door, writer, health))
-        group.create_task(_read_history(door, bus))
+        group.create_task(_read_history(door, bus, health))
         desk = submissions.Desk(door, settings, door.askers, clock)
         group.create_task(desk.serve(bus, writer, health))
-        async with contextlib.aclosing(bus.fold(FOLDED)) as batches:
+        # No problem of readiness: what is known answers still, and its age is watched.
+        trouble = functools.partial(health.warn, "picture")
+        async with contextlib.aclosing(_lasting(bus, FOLDED, trouble)) as batches:
             async for batch in batches:
                 for record in batch.records:
                     sync.apply(record)
@@ -77,24 +80,36 @@ async def serve(
                     door.once.open(writer)
 
 
-async def _read_history(door: Door, bus: bus_port.Bus) -> None:
+async def _read_history(door: Door, bus: bus_port.Bus, health: runtime.Health) -> None:
     """Follow what is told of tasks, beside all else: two weeks of it may take a while."""
+    trouble = functools.partial(health.warn, "history")
+    async with contextlib.aclosing(_lasting(bus, (topics.BATCH_EVENTS,), trouble)) as batches:
+        async for batch in batches:
+            for record in batch.records:
+                # The controller, whose topic it is, says what cannot be read of it.
+                with contextlib.suppress(errors.UndecodableError):
+                    door.histories.fold(record)
+            door.histories.is_complete |= batch.caught_up
+            await asyncio.sleep(0)
+
+
+async def _lasting(
+    bus: bus_port.Bus, wanted: Sequence[topics.Topic], trouble: Callable[[str | None], object]
+) -> AsyncGenerator[bus_port.Batch, None]:
+    """A fold that goes on where it was when the log comes back; ``trouble`` is told why it is away,
+    and None when it is read."""
     place = bus_port.START
     backoff = runtime.Backoff()
     while True:
         try:
-            async with contextlib.aclosing(bus.fold((topics.BATCH_EVENTS,), place)) as batches:
+            async with contextlib.aclosing(bus.fold(wanted, place)) as batches:
                 async for batch in batches:
-                    for record in batch.records:
-                        # The controller, whose topic it is, says what cannot be read of it.
-                        with contextlib.suppress(errors.UndecodableError):
-                            door.histories.fold(record)
-                    place = batch.place
-                    door.histories.is_complete |= batch.caught_up
+                    trouble(None)
                     backoff.reset()
-                    await asyncio.sleep(0)
+                    yield batch
+                    place = batch.place
         except errors.TransientError as error:
-            telemetry.log.warning("history", error=str(error))
+            trouble(str(error))
             await asyncio.sleep(backoff.next_s(error.retry_after_s))
 
 

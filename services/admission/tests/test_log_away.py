@@ -1,0 +1,33 @@
+"""The log may be away for a while: the door goes on with what it knows, and takes up what came."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+from services.admission.tests.test_beside_others import VOLCANO, Cluster
+from services.admission.tests.test_ways_in import opened
+from stromboli.admission import service
+from stromboli.admission.settings import DoorSettings
+from stromboli.local.bus import EmbeddedBus
+from stromboli.shared import runtime
+from stromboli.testkit import breaking
+
+
+async def test_a_door_that_was_cut_off_takes_up_what_came_meanwhile(tmp_path: Path) -> None:
+    health = runtime.Health("admission")
+    async with EmbeddedBus(tmp_path / "log.db") as log, opened(tmp_path) as ways:
+        bus = breaking.BreakingBus(log)
+        seen = Cluster(ways, await log.open_writer("monitor", "test"), health)
+        work = service.serve(ways.door, DoorSettings(), bus, health, runtime.utc_now, "test")
+        serving = asyncio.create_task(work)
+        await seen.rivals()
+        async with bus.cut(folds=1):
+            while "picture" not in health.warnings:
+                assert not serving.done(), serving.exception()
+                await asyncio.sleep(0.001)
+            assert health.is_ready, "what is known answers still"
+        await seen.rivals(VOLCANO)
+        assert "picture" not in health.warnings
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
