@@ -8,6 +8,7 @@ import msgspec
 from stromboli.cli import pod_status, timeline
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds, meta
+from stromboli.shared.api.task_history import TaskAttempt
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -23,11 +24,17 @@ def job(**status: Any) -> batch.Job:
 
 def pod(index: int, made: float, **status: Any) -> pod_status.Pod:
     document = {
-        "metadata": {"name": f"a-w-{index}", "creationTimestamp": at(made).isoformat()},
+        "metadata": {"name": f"a-w-{index}", "uid": "u", "creationTimestamp": at(made).isoformat()},
         "spec": {"nodeName": "n1", "containers": [{"name": "c"}]},
         "status": status,
     }
     return pod_status.decode(msgspec.json.encode(document))
+
+
+def attempt(number: int, **more: Any) -> TaskAttempt:
+    return TaskAttempt(
+        **{"task": "w", "index": 0, "attempt": number, "pod": "a-w-0", "pod_uid": "gone", **more}
+    )
 
 
 def event(reason: str, seconds: float, **more: Any) -> timeline.Event:
@@ -121,6 +128,51 @@ def test_pods_of_the_last_try_stand_behind_the_restart_that_made_them() -> None:
     ]  # fmt: skip
 
 
+def test_what_was_tried_before_stands_behind_what_began_it() -> None:
+    """Pods of earlier attempts are gone; only the history has them."""
+    about = timeline.Involved(kind="Job", name="a")
+    events = [
+        event(
+            reason,
+            0,
+            event_time=at(within),
+            metadata=meta.ObjectMeta(resource_version=str(version)),
+            involved_object=about,
+        )
+        for version, (reason, within) in enumerate(
+            (("Pending", 0.1), ("Restarting", 0.5), ("Pending", 0.6)), start=7
+        )
+    ]
+    failed = attempt(1, state="Failed", reason="Error", exit_code=3, node="n1")
+    first = msgspec.structs.replace(
+        failed, created_at=at(0.2), bound_at=at(0.3), running_at=at(0.3), ended_at=at(0.4)
+    )
+    last = [pod(0, 0)]
+    found = [
+        (who, what.partition(":")[0])
+        for _, who, what in told(job(), last, events, timeline.gone([first], last))
+    ]
+    assert found == [
+        ("job", "submitted by ada"),
+        ("job", "Pending"),
+        ("w-0", "made, attempt 1"),
+        ("w-0", "bound to n1, attempt 1"),
+        ("w-0", "runs, attempt 1"),
+        ("w-0", "ended with 3 (Error), attempt 1"),
+        ("job", "Restarting"),
+        ("job", "Pending"),
+        ("w-0", "made"),
+    ]
+
+
+def test_of_attempts_whose_pods_are_gone_those_are_told_that_did_not_succeed() -> None:
+    """An array has thousands that succeeded, and strom job history has them all."""
+    there = pod(0, 0)
+    same = attempt(2, state="Failed", pod_uid=there.metadata.uid)
+    succeeded, ended = attempt(1, state="Succeeded"), attempt(1, state="Gone", reason="AbortJob")
+    assert timeline.gone([same, succeeded, ended], [there]) == [ended]
+
+
 def test_a_pod_that_never_began_says_why() -> None:
     refused = pod(
         0, 1, phase="Failed", reason="NotSupported", message="no way", startTime=at(2).isoformat()
@@ -193,4 +245,6 @@ def test_describe_shows_the_job_its_pods_and_the_timeline(house: Any, strom: Any
     assert any("submitted by" in line for line in table)
     assert any(line.endswith("Told: it is") for line in table)
     assert any(line.split()[-2:] == ["w-0", "made"] for line in table)
+    house.tell_tasks("default/a", uid, "Pending", "Failed", attempt=1)
+    assert "ended, attempt 1" in strom("job", "describe", "a").stdout
     assert strom("job", "describe", "absent").exit_code == 1

@@ -21,6 +21,7 @@ def describe(
             msgspec.json.decode(raw, type=timeline.Event) for raw in client.events(namespace, name)
         ]
         explanation = client.explanation(namespace, name)
+        history = client.tasks(namespace, name)
     now = datetime.now(UTC)
     output.show_lines([*job_view.facts(job, now), ""])
     output.show_table(job_view.TASK_HEADERS, job_view.task_rows(job))
@@ -30,7 +31,10 @@ def describe(
         output.show_table(*output.filled(job_view.POD_HEADERS, rows))
     held = explain.held_by(events) if explanation.phase == "Pending" else None
     output.show_lines(job_view.waits(explanation, held))
-    found = timeline.entries(job, [pod_status.decode(raw) for raw in raws], events)
+    pods = [pod_status.decode(raw) for raw in raws]
+    is_same = history.uid == job.metadata.uid  # it may still be that of one of this name before
+    before = timeline.gone(history.tasks, pods) if is_same else []
+    found = timeline.entries(job, pods, events, before)
     if found:
         output.show_lines([""])
         output.show_table(timeline.HEADERS, timeline.rows(found))

@@ -1,5 +1,5 @@
-"""What happened to a job, in the order of time, from its status, its pods and Kubernetes' Events.
-Pure.
+"""What happened to a job, in the order of time, from its status, its pods, Kubernetes' Events and
+the history of what was tried before. Pure.
 
 What happened to many pods within one second is one line.
 """
@@ -13,6 +13,7 @@ from stromboli.cli import log_lines, output, pod_status
 from stromboli.shared import keys
 from stromboli.shared.api import batch
 from stromboli.shared.api.meta import ObjectMeta, Part
+from stromboli.shared.api.task_history import TaskAttempt
 
 HEADERS = ("TIME", "AFTER", "WHO", "WHAT")
 NAMES_SHOWN = 4
@@ -62,15 +63,28 @@ _BEGINS = "Pending"
 """The phase in which a job's pods are made, at first and after each restart."""
 
 
-def entries(job: batch.Job, pods: Sequence[pod_status.Pod], events: Iterable[Event]) -> list[Entry]:
-    """All that is known, the earliest first."""
+def gone(attempts: Iterable[TaskAttempt], pods: Iterable[pod_status.Pod]) -> list[TaskAttempt]:
+    """The attempts whose pods are no longer there, but those that succeeded: an array has thousands
+    of them."""
+    there = {pod.metadata.uid for pod in pods}
+    return [it for it in attempts if it.state != "Succeeded" and it.pod_uid not in there]
+
+
+def entries(
+    job: batch.Job,
+    pods: Sequence[pod_status.Pod],
+    events: Iterable[Event],
+    before: Iterable[TaskAttempt] = (),
+) -> list[Entry]:
+    """All that is known, the earliest first. ``before``: attempts whose pods are gone."""
     name = job.metadata.name
     # Events have whole seconds: within one, they stand in the order in which they were written.
     events = tuple(sorted(events, key=lambda event: event.metadata.version))
     of_pods = [entry for pod in pods for entry in _of_pod(pod, name)]
     told = frozenset(event.reason for event in events if event.involved_object.kind == "Job")
     together = _behind(_beginnings(events), _together(of_pods))
-    found = [*_of_job(job, told), *together, *_of_events(events, name)]
+    tried = _tried(before, name, [one for one in events if one.involved_object.kind == "Job"])
+    found = [*_of_job(job, told), *_together(tried), *together, *_of_events(events, name)]
     return sorted(found, key=lambda entry: (_second(entry.at), entry.rank, entry.at))
 
 
@@ -85,6 +99,31 @@ def _beginnings(events: Iterable[Event]) -> dict[datetime, int]:
         for event in events
         if event.reason == _BEGINS and event.involved_object.kind == "Job" and event.at is not None
     }
+
+
+def _tried(before: Iterable[TaskAttempt], job: str, of_job: Sequence[Event]) -> Iterator[Entry]:
+    """Attempts of which only the history is left. Its times are exact, so within a second each
+    stands behind what the job's Events told until then: an end behind the restart that asked for
+    it."""
+    for attempt in before:
+        who = attempt.pod.removeprefix(f"{job}-")
+        exit_code = "" if attempt.exit_code is None else f" with {attempt.exit_code}"
+        why = f" ({attempt.reason})" if attempt.reason else ""
+        for at, rank, what in (
+            (attempt.created_at, MADE, "made"),
+            (attempt.bound_at, BOUND, f"bound to {attempt.node}"),
+            (attempt.running_at, RUNS, "runs"),
+            (attempt.ended_at, ENDED, f"ended{exit_code}{why}"),
+        ):
+            if at is not None:
+                behind = (
+                    event.metadata.version
+                    for event in of_job
+                    if event.at is not None and _second(event.at) == _second(at) and event.at <= at
+                )
+                yield Entry(
+                    at, who, f"{what}, attempt {attempt.attempt}", (max(behind, default=0), rank)
+                )
 
 
 def _behind(beginnings: Mapping[datetime, int], of_pods: Iterable[Entry]) -> Iterator[Entry]:
