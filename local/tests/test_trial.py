@@ -58,6 +58,29 @@ def test_a_gang_with_room_would_start_on_these_nodes() -> None:
     assert (verdict.explained, verdict.evicted) == (None, ())
 
 
+@pytest.mark.parametrize(
+    ("namespace", "used", "said"),
+    [
+        ("default", "3", ("quota q: pods: needs 2, 3 of 4 are used",)),
+        ("default", "2", ()),
+        ("other", "4", ()),
+    ],
+    ids=["full", "with room", "another namespace"],
+)
+def test_a_quota_that_would_keep_its_pods_out_is_in_the_way(
+    namespace: str, used: str, said: tuple[str, ...]
+) -> None:
+    """Nodes have room all the same; the API server would refuse the pods."""
+    quota = core.ResourceQuota(
+        metadata=meta.ObjectMeta(name="q", namespace=namespace),
+        spec=core.ResourceQuotaSpec(hard={"pods": "4", "secrets": "1"}),
+        status=core.ResourceQuotaStatus(used={"pods": used}),
+    )
+    verdict = trial.tried(cluster(item(kinds.RESOURCE_QUOTAS, quota)), job(2), None, builders.NOON)
+    assert verdict.quotas == said
+    assert verdict.starts is not bool(said)
+
+
 def test_a_gang_without_room_would_wait_with_the_scheduler_s_own_reason() -> None:
     verdict = trial.tried(cluster(), job(5), None, builders.NOON)
     assert not verdict.starts

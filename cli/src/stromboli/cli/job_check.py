@@ -40,6 +40,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     ``nodes``: node -> pods that would start there. ``evicted``: pods that would have to go for it.
     ``explained``: why it would wait, None if nothing is in its way. ``in_front``: PodGroups before
     it in its queue, None if its place is not known. ``configuration``: what the session went by.
+    ``quotas``: those of its namespace that would refuse its pods, with their numbers.
     """
 
     pod_group: str
@@ -50,11 +51,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     in_front: tuple[str, ...] | None
     configuration: str
     complaints: tuple[str, ...] = ()
+    quotas: tuple[str, ...] = ()
 
     @property
     def starts(self) -> bool:
-        """Whether pods of it would be bound at once."""
-        return bool(self.nodes)
+        """Whether pods of it would be made and bound at once."""
+        return bool(self.nodes) and not self.quotas
 
 
 Trial = Callable[[Sequence[bytes | msgspec.Raw], bytes, str | None, datetime], Verdict]
@@ -108,7 +110,10 @@ def render(job: str, verdict: Verdict) -> list[str]:
     if verdict.evicted:
         named = list(verdict.evicted)
         lines.append(f"  evicted    {_listed(named, EVICTED_SHOWN)}")
-    if not verdict.starts:
+    if verdict.quotas:
+        lines.append("It would not start now: its pods would be refused.")
+        lines += [f"  {each}" for each in verdict.quotas]
+    elif not verdict.starts:
         told = Explanation(job, "Pending", verdict.pod_group, verdict.explained, verdict.in_front)
         if verdict.explained is None:
             lines.append("It would not start at once, and nothing that lasts is in its way.")

@@ -5,7 +5,7 @@ The job is made as the controller makes it: its PodGroup and pods, last in line.
 decides, its decisions count as carried out, and a second one explains what still waits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from stromboli.controller.core import history, pod_groups, pods, tasks, view
 from stromboli.local import scheduler_file
 from stromboli.scheduler import discovery
 from stromboli.scheduler.core import policy, session, state
-from stromboli.shared import envelope
+from stromboli.shared import envelope, quota
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.messages import scheduling as messages
 
@@ -74,7 +74,30 @@ def tried(
         in_front=_in_front(order, group),
         configuration=loaded.origin,
         complaints=(*loaded.warnings, *first.complaints),
+        quotas=tuple(_short_of_quota(made, found)),
     )
+
+
+def _short_of_quota(
+    made: Sequence[scheduling.PodGroup | core.Pod], found: Sequence[meta.Object]
+) -> Iterator[str]:
+    """The quotas of its namespace that its minimum would pass. Which pods a quota is for is not
+    seen: it counts for all, as to the plugin resourcequota."""
+    group = made[0]
+    assert isinstance(group, scheduling.PodGroup)
+    least = group.spec.min_resources or {}
+    for each in found:
+        is_near = each.metadata.namespace == group.metadata.namespace
+        if not isinstance(each, core.ResourceQuota) or not is_near:
+            continue
+        used = each.status.used or {}
+        for name, limit in sorted((each.spec.hard or {}).items()):
+            needs, held = quota.amount(name, least.get(name, 0)), used.get(name, 0)
+            if needs and quota.amount(name, held) + needs > quota.amount(name, limit):
+                yield (
+                    f"quota {each.metadata.name}: {name}: needs {least[name]}, "
+                    f"{held} of {limit} are used"
+                )
 
 
 def _made(
