@@ -188,6 +188,18 @@ def test_view_shows_facts_tasks_and_pods(house: Any, strom: Any) -> None:
     ]
 
 
+def test_view_says_that_a_job_names_no_scheduler_and_what_to_do() -> None:
+    """Admission fills it in, unless another system acts."""
+    now = builders.NOON
+    assert "scheduler" not in "\n".join(job_view.facts(builders.make_job(), now))
+    (said,) = [
+        line
+        for line in job_view.facts(builders.make_job(scheduler=""), now)
+        if line.startswith("scheduler none is named, so it is left to another system or to nobody")
+    ]
+    assert said.endswith("delete it and submit it again")
+
+
 def test_view_says_how_far_an_array_is(house: Any, strom: Any) -> None:
     strom("job", "run", "a", "--array", "0-99%10")
     assert "array     0 of 100 indexes have succeeded" in strom("job", "view", "a").stdout

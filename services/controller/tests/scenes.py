@@ -1,7 +1,9 @@
 """How far a job has come when a rule is looked at."""
 
 from services.controller.tests.world import World
+from stromboli.shared import envelope, topics
 from stromboli.shared.api import batch, kinds
+from stromboli.shared.messages import cluster as messages
 from stromboli.testkit.builders import make_job, make_task
 
 J = "default/j1"
@@ -79,3 +81,9 @@ def restarted(action: str = "RestartJob", retries: int = 3) -> World:
     world = running(make_job(tasks=tasks, policies=[policy], max_retry=retries))
     finish(world, "Failed", "Running")
     return world
+
+
+def rivals_seen(world: World, *found: messages.Rival) -> envelope.Draft:
+    """The monitor says who else acts."""
+    seen = messages.RivalsSeen(rivals=found)
+    return envelope.Draft(topic=topics.SYNC, key=messages.RIVALS_KEY, message=seen, time=world.now)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.controller.tests.scenes import rivals_seen
 from services.controller.tests.world import KilledError, World
 from stromboli.controller.core import commands, made_jobs, view
-from stromboli.shared import envelope, keys, topics
+from stromboli.shared import keys, topics
 from stromboli.shared.api import flow, kinds
 from stromboli.shared.messages import cluster as messages
 from stromboli.testkit.builders import NOON, make_cron, make_job
@@ -403,8 +404,3 @@ def test_what_names_no_scheduler_is_left_to_another_system_while_it_acts() -> No
     world.see()
     world.settle()
     assert world.names(kinds.JOBS) == hours(1)
-
-
-def rivals_seen(world: World, *found: messages.Rival) -> envelope.Draft:
-    seen = messages.RivalsSeen(rivals=found)
-    return envelope.Draft(topic=topics.SYNC, key=messages.RIVALS_KEY, message=seen, time=world.now)

@@ -17,6 +17,11 @@ HEADERS: tuple[str, ...] = (
 WIDE_HEADERS: tuple[str, ...] = ("USER", "PRIORITY", "RAN", "REASON")
 """What ``-o wide`` has besides."""
 POD_HEADERS = ("POD", "TASK", "PHASE", "NODE", "AGE", "DEVICES")
+NO_SCHEDULER = (
+    "none is named, so it is left to another system or to nobody; to run it here, delete it and "
+    "submit it again"
+)
+"""Of a job that came past admission, or that admission left to another system which acted."""
 MOST_INDEXES = 60
 """Characters of an array's failed indexes that are shown; the status has them all."""
 TASK_HEADERS = ("TASK", "REPLICAS", "MIN", "IMAGE", "REQUESTS")
@@ -87,6 +92,8 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
         ("retries", _retries(job)),
         ("created", f"{_time(job.metadata.creation_timestamp)}"),
     ]
+    if not spec.scheduler_name:
+        lines.append(("scheduler", NO_SCHEDULER))
     if spec.priority_class_name:
         lines.append(("priority", spec.priority_class_name))
     if spec.plugins:

@@ -60,9 +60,25 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
     if job is None and picture.state(kinds.JOBS, key) is not None:
         return ()  # frozen: it cannot be read
     departed = history.due_departure(picture.published, key, job.metadata.uid if job else "", now)
-    if job is None or not picture.is_ours(job):
+    if job is None:
         return (departed,)
+    if not picture.is_ours(job):
+        return (departed, tuple(_left_alone(picture, job, now)))
     return (departed, *_step_of(picture, job, now))
+
+
+def _left_alone(picture: view.View, job: Job, now: datetime) -> Iterator[commands.RecordEvent]:
+    """What a job is told that names no scheduler: it was written while another system acted, and
+    admission let it pass. As long as that acts it may be the other's, and is never ours: how far
+    the other got with it is not known here."""
+    is_over = job.status.state.phase in lifecycle.FINISHED or picture.is_going(job)
+    if job.spec.scheduler_name or picture.sync.claimed or is_over:
+        return
+    why = (
+        "it names no scheduler, and no other system acts that could be meant, so nobody runs it: "
+        f"delete it and submit it again; without a name it gets {picture.usual_scheduler!r} now"
+    )
+    yield commands.event_about(kinds.JOBS, job, "Warning", "NoScheduler", why, now)
 
 
 def _step_of(picture: view.View, job: Job, now: datetime) -> commands.Plan:
