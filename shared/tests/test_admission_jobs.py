@@ -92,6 +92,13 @@ def test_a_new_job_is_completed_with_all_defaults() -> None:
     assert [t["maxRetry"] for t in spec["tasks"]] == [3, 3]
 
 
+def test_what_cannot_be_is_no_default_of_anything_else() -> None:
+    """Else a mistake is told thrice, twice of it in fields that nobody wrote."""
+    spec = complete(job(tasks=[task(replicas=-1)]))["spec"]
+    assert "minAvailable" not in spec
+    assert "minAvailable" not in spec["tasks"][0]
+
+
 def test_what_the_user_wrote_stays() -> None:
     written = job(queue="fresh", schedulerName="stromboli", maxRetry=7, minAvailable=1)
     spec = complete(written)["spec"]

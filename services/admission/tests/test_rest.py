@@ -60,6 +60,14 @@ async def test_what_is_not_there_is_404(client: httpx.AsyncClient, path: str) ->
     assert "none" in answer.json()["detail"]
 
 
+async def test_a_body_that_is_missing_is_said_to_be(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/v1/apply")
+    assert answer.status_code == 400
+    assert answer.json()["violations"] == [
+        {"path": "data", "reason": "there is no body", "expected": "a JSON object"}
+    ]
+
+
 async def test_what_is_no_json_object_is_400(client: httpx.AsyncClient) -> None:
     answer = await client.post(JOBS, content=b"[1,", headers={"content-type": "application/json"})
     assert answer.status_code == 400

@@ -18,6 +18,8 @@ from stromboli.shared.messages.admission import Violation
 LONGEST_DETAIL = 8 * 1024
 """Characters: a job with a thousand mistakes is still told in one screenful."""
 MEDIA_TYPE = "application/problem+json"
+_NO_BODY = "'data'"
+"""A KeyError's text, which Litestar hands on as it is."""
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,17 +97,21 @@ def _of_reused_key(_: Request[Any, Any, Any], __: KeyReusedError) -> Response[Pr
 
 def _of_http(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
     extra = error.extra if isinstance(error.extra, list) else []
-    violations = tuple(
-        Violation(path=str(each.get("key", "")), reason=str(each.get("message", "")))
-        for each in extra
-        if isinstance(each, dict)
-    )
+    violations = tuple(_wrong(each) for each in extra if isinstance(each, dict))
     status = HTTPStatus(error.status_code)
     detail = error.detail
     if status is HTTPStatus.INTERNAL_SERVER_ERROR:
         telemetry.log.error("unexpected", error=repr(error.__cause__ or error))
         detail = "this is a bug in Stromboli; its log has more"
     return _answer(status, detail, violations)
+
+
+def _wrong(told: dict[str, Any]) -> Violation:
+    """What the framework says of a part of a request. Of a missing body it says its own name for
+    it, quoted."""
+    if told.get("message") == _NO_BODY:
+        return Violation(path="data", reason="there is no body", expected="a JSON object")
+    return Violation(path=str(told.get("key", "")), reason=str(told.get("message", "")))
 
 
 def _of_unreadable_body(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:

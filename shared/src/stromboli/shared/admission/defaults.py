@@ -36,7 +36,8 @@ def of_job(
     if spec.min_available == 0:
         is_array = spec.array is not None
         total = sum(_least(task, is_array=is_array) for task in spec.tasks)
-        additions.append(Add(path="/spec/minAvailable", value=total))
+        if total >= 0:  # else a negative number of replicas would be told of here, too
+            additions.append(Add(path="/spec/minAvailable", value=total))
     additions += _of_plugins(spec.plugins)
     notes = {}
     if traceparent and job.metadata.annotation(keys.TRACEPARENT) is None:
@@ -70,7 +71,8 @@ def _of_task(task: batch.TaskSpec, index: int, *, is_array: bool) -> list[Add]:
         additions.append(Add(path=pointer(*at, "name"), value=f"default{index}"))
     if task.min_available is None:
         least = _least(task, is_array=is_array)
-        additions.append(Add(path=pointer(*at, "minAvailable"), value=least))
+        if least >= 0:
+            additions.append(Add(path=pointer(*at, "minAvailable"), value=least))
     if task.max_retry == 0:
         additions.append(Add(path=pointer(*at, "maxRetry"), value=DEFAULT_MAX_RETRY))
     template = pod_template.read(task.template.spec)
