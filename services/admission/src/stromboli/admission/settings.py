@@ -2,6 +2,7 @@
 
 import msgspec
 
+from stromboli.shared.admission import queues
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.cluster.kubernetes import KubernetesSettings
 
@@ -11,8 +12,9 @@ class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     scheduler_names: tuple[str, ...] = ("volcano", "stromboli")
     """Whose jobs are ours; the first is given to jobs that name none."""
-    max_queue_depth: int = 5
-    """Levels of queues below the root: Volcano's limit, and a guard against cycles."""
+    max_queue_depth: int = queues.MAX_DEPTH
+    """Levels of queues below the root: Volcano's limit, and a guard against cycles. The
+    controller's ought to be the same."""
     queues_with_pods_go: bool = True
     """Whether a queue may be deleted while pods run in it. As Volcano has it."""
     resource_groups_file: str = ""

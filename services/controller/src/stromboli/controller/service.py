@@ -159,6 +159,7 @@ class Controller:
             self._told.published,
             job_plugins.load(),
             settings.tools_domain,
+            settings.max_queue_depth,
         )
         self._lanes = Lanes(self._step, settings.items_in_hand)
         self._network_file = network_file.File(settings.network_file)

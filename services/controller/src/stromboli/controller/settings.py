@@ -2,6 +2,7 @@
 
 import msgspec
 
+from stromboli.shared.admission import queues
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.cluster.kubernetes import KubernetesSettings
 from stromboli.shared.leases import LeaseSettings
@@ -12,6 +13,9 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     scheduler_names: tuple[str, ...] = ("volcano", "stromboli")
     """We act only on jobs whose schedulerName is one of these."""
+    max_queue_depth: int = queues.MAX_DEPTH
+    """A queue more levels below the root than this came past admission and is told so by an Event.
+    Admission's ought to be the same."""
     instance: str = "controller"
     """Names this process in its epoch record."""
     writes_at_once: int = 64

@@ -9,6 +9,9 @@ from stromboli.shared.messages.admission import Violation
 
 ROOT = "root"
 PROTECTED = (ROOT, "default")
+MAX_DEPTH = 5
+"""Levels of queues below the root, unless settings say otherwise: Volcano's limit, and a guard
+against cycles."""
 Queues = Mapping[str, Queue]
 Quantities = Mapping[str, str | int | float]
 

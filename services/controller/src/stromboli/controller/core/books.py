@@ -30,7 +30,9 @@ class _Held(msgspec.Struct, frozen=True):
 class Books:
     """Queue -> its PodGroups, PodGroup -> what its pods hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_depth: int) -> None:
+        self.max_depth = max_depth
+        """Levels of queues that there may be below the root."""
         self._parents: dict[str, str] = {}
         self._groups: dict[str, dict[str, str]] = {}
         self._queue_of: dict[str, str] = {}
@@ -73,6 +75,10 @@ class Books:
             queue = self._parents.get(queue, "")
         return found
 
+    def depth(self, queue: str) -> int:
+        """Levels below the root, 1 for its children; in a circle, how many are in it."""
+        return sum(name != ROOT for name in self.above(queue))
+
     def follow(self, change: snapshot.Change, group: str | None) -> Iterator[Touched]:
         """Take in any change; queues of which something changed. ``group``: the PodGroup that a
         pod is a member of now."""
@@ -87,13 +93,16 @@ class Books:
             yield from self._follow_group(key, change.before, after)
         elif change.kind is kinds.QUEUES and not isinstance(after, snapshot.Unknown):
             yield from self._counts(key)
+            parent = self._parents.get(key)
             if isinstance(after, scheduling.Queue):
                 self._parents[key] = parent_of(after)
             else:
                 self._parents.pop(key, None)
             yield from self._counts(key)
-            # Queues below follow its state.
-            yield from (("queue", name) for name in self._children(key))
+            # Queues below follow its state, and are as deep as it lies.
+            has_moved = self._parents.get(key) != parent
+            below = self.below(key) if has_moved else self._children(key)
+            yield from (("queue", name) for name in below)
 
     def _follow_group(
         self, key: str, before: snapshot.State, after: snapshot.State

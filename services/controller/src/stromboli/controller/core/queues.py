@@ -10,6 +10,7 @@ one level a step.
 Source: spec/jobs.md 7.2, spec/scheduling.md 2 (``root`` and ``default`` are made if missing).
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal
 
@@ -39,8 +40,21 @@ def reconcile(picture: view.View, name: str, now: datetime) -> commands.Plan:
     wishes = picture.orders(view.Item("queue", name))
     if wishes:
         return _obey(picture, queue, wishes[0], now)
+    told = tuple(_complaints(picture, queue, now))
     write = _follow_parent(picture, queue) or _settle(picture, queue) or _name_parent(queue)
-    return () if write is None else ((write,),)
+    return tuple(stage for stage in (told, () if write is None else (write,)) if stage)
+
+
+def _complaints(picture: view.View, queue: Queue, now: datetime) -> Iterator[commands.RecordEvent]:
+    """What admission would have refused, had it been asked. The queue works all the same: jobs
+    that are in it are not to suffer for it."""
+    depth, most = picture.books.depth(queue.metadata.name), picture.books.max_depth
+    if depth > most:
+        why = (
+            f"spec.parent: below {queue.spec.parent!r} the queue is {depth} levels below the root; "
+            f"at most {most} are meant to be: move it, or a queue above it, further up"
+        )
+        yield commands.event_about(kinds.QUEUES, queue, "Warning", "TooDeep", why, now)
 
 
 def is_empty(picture: view.View, name: str) -> bool:

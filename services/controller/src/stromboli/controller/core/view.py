@@ -22,6 +22,7 @@ from stromboli.controller.core import (
     strays,
 )
 from stromboli.shared import envelope, errors, job_plugins, keys, snapshot, topics
+from stromboli.shared.admission import queues as rules
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.messages import base, cluster
 from stromboli.shared.messages import scheduling as messages
@@ -86,6 +87,7 @@ class View:
         published: history.Published,
         plugins: job_plugins.Plugins = job_plugins.OWN,
         tools_domain: str = "",
+        max_queue_depth: int = rules.MAX_DEPTH,
     ) -> None:
         names = tuple(scheduler_names)
         self.scheduler_names = frozenset(names)
@@ -102,7 +104,7 @@ class View:
         self._kin = links.Kin()
         self._answers: dict[str, dict[commands.Question, Answer]] = {}
         self._unreadable: dict[str, set[str]] = {}
-        self.books = books.Books()
+        self.books = books.Books(max_queue_depth)
         self.places = places.Places()
         self.hardware = hardware.Hardware()
         self.discovery: Mapping[str, sources.Source] = {}
