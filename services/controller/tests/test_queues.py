@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from services.controller.tests.scenes import running, submitted
 from services.controller.tests.world import KilledError, World
-from stromboli.controller.core import queue_states
+from stromboli.controller.core import queue_counts, queue_states
 from stromboli.shared import keys, topics
 from stromboli.shared.admission import queues as rules
 from stromboli.shared.api import kinds
@@ -297,6 +297,13 @@ def test_what_pods_hold_counts_for_their_queue_and_all_above() -> None:
     world.settle()
     for name in ("leaf", "org", "root"):
         assert world.queue(name).status.allocated == {}
+
+
+def test_a_sum_beyond_what_one_quantity_may_be_is_written_once() -> None:
+    """Read again it is less than it was, and would be written for ever."""
+    world = running(make_job(tasks=[make_task(replicas=3, memory="3Ei")]))
+    assert (world.queue("default").status.allocated or {})["memory"] == f"{9 * 2**20}Ti"
+    assert not queue_counts.reconcile(world.picture, "default", world.now)
 
 
 def test_a_pod_that_is_going_or_cannot_be_read_holds_what_it_held() -> None:

@@ -284,7 +284,7 @@ def seen_in(picture: state.State) -> dict[str, object]:
     made.settle()
     nodes, names = made.nodes, made.resources.names
 
-    def named(values: amounts.Vector) -> dict[str, int]:
+    def named(values: amounts.Vector | amounts.Sum) -> dict[str, int]:
         return {name: int(value) for name, value in zip(names, values, strict=True) if value}
 
     return {

@@ -235,6 +235,16 @@ def test_whatever_is_asked_volumes_suit_and_go_to_one_claim(
             assert len(volumes(decided).get(pod, {})) == len(gangs[int(group)][int(member)])
 
 
+def test_sizes_of_petabytes_are_told_apart() -> None:
+    decided = closed(
+        mounting.storage_class(),
+        mounting.volume("five", gib=5 * 2**20),
+        mounting.claim("six", gib=6 * 2**20),
+        *claimed.group("g", [mounting.pod("g-0", "g", "six")]),
+    )
+    assert volumes(decided) == {}
+
+
 def test_an_odd_size_stops_nobody_else() -> None:
     """Of a claim, of a volume, of what is left: it fits nowhere, or holds nothing."""
     odd = mounting.claim("odd")

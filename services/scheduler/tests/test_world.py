@@ -243,7 +243,7 @@ def dump(of: world.World) -> dict[str, Any]:
     """The model without what depends on the order in which it came to be."""
     names = of.resources.names
 
-    def named(values: amounts.Vector) -> dict[str, int]:
+    def named(values: amounts.Vector | amounts.Sum) -> dict[str, int]:
         return {name: int(value) for name, value in zip(names, values, strict=True) if value}
 
     table = of.nodes
@@ -278,7 +278,9 @@ def dump(of: world.World) -> dict[str, Any]:
     }
 
 
-def _jobs(of: world.World, named: Callable[[amounts.Vector], object]) -> Iterator[tuple[str, Any]]:
+def _jobs(
+    of: world.World, named: Callable[[amounts.Vector | amounts.Sum], object]
+) -> Iterator[tuple[str, Any]]:
     for key, job in of.jobs.items():
         yield (
             key,

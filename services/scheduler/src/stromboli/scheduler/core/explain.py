@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 
 from stromboli.scheduler.core import shapes, state
-from stromboli.scheduler.core.framework import amounts, model, points, session
+from stromboli.scheduler.core.framework import amounts, holdings, model, points, session
+from stromboli.shared import units
 from stromboli.shared.messages import scheduling as messages
 
 _WAIT = (model.Status.PENDING, model.Status.PIPELINED, model.Status.ALLOCATED)
@@ -285,12 +286,15 @@ class _Free:
             is_short = amount > free[column] or _reason(name) in why.error.refusals
             if amount and (is_short or _exceeds(standing, column, amount, why.tier)):
                 there = messages.Shortage(
-                    resource=name, needed=amount, free=free[column], total=self._total[column]
+                    resource=name,
+                    needed=_told(amount),
+                    free=_told(free[column]),
+                    total=_told(self._total[column]),
                 )
                 found.append(there if standing is None else _with_part(there, standing, column))
         return tuple(found)
 
-    def _needed(self, job: model.Job, why: Why) -> amounts.Vector | None:
+    def _needed(self, job: model.Job, why: Why) -> amounts.Vector | amounts.Sum | None:
         if why.tier == "enqueue":
             if job.min_request is None:
                 return None
@@ -302,16 +306,13 @@ class _Free:
         missing = self._session.ordered_tasks(job.pending)
         if not job.is_ready:
             missing = missing[: max(job.min_available - job.ready, 1)]
-        total = np.zeros_like(job.allocated)
-        for task in missing:
-            total += task.request
-        return total
+        return holdings.together(missing, len(job.allocated))
 
     def _sum_up(self) -> None:
         nodes = self._session.nodes
         usable = nodes.labelled.usable
-        self._free = np.maximum(nodes.idle, 0)[:, usable].sum(axis=1).tolist()
-        self._total = nodes.allocatable[:, usable].sum(axis=1).tolist()
+        self._free = amounts.total(np.maximum(nodes.idle, 0)[:, usable]).tolist()
+        self._total = amounts.total(nodes.allocatable[:, usable]).tolist()
 
 
 def _with_part(
@@ -321,11 +322,16 @@ def _with_part(
     deserved, most = int(standing.deserved[column]), standing.capability[column]
     return msgspec.structs.replace(
         there,
-        allocated=standing.allocated[column],
-        promised=standing.promised[column],
-        deserved=None if deserved >= amounts.INFINITE else deserved,
-        capability=None if most >= amounts.INFINITE else most,
+        allocated=_told(standing.allocated[column]),
+        promised=_told(standing.promised[column]),
+        deserved=None if deserved >= amounts.INFINITE else _told(deserved),
+        capability=None if most >= amounts.INFINITE else _told(most),
     )
+
+
+def _told(amount: int) -> int:
+    """The amount as readers of messages can hold it: in 64 bits."""
+    return max(-units.LARGEST, min(units.LARGEST, amount))
 
 
 def _exceeds(

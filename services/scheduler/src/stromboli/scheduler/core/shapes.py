@@ -17,7 +17,10 @@ CPU, MEMORY, PODS = 0, 1, 2
 GPU = "nvidia.com/gpu"
 
 AMOUNT_LIMIT = 2**56
-"""Amounts stay below it, so that a hundred times one fits 64 bits (72 PB of memory)."""
+"""What a pod asks for and what a node has stays below it, so that a hundred times one fits 64 bits
+(72 PB of memory)."""
+STEP = 2**40
+"""Of what is less than a step not even a million times as much fills 64 bits."""
 UNASKED: units.Amounts = {"cpu": 100, "memory": 200 * 2**20}
 """What scoring takes a container to use that requests nothing, as Kubernetes does."""
 MOST_KEPT = 65_536
@@ -36,13 +39,15 @@ class Shape(msgspec.Struct, frozen=True, eq=False):
     """An interned request with constraints; compared by identity.
 
     ``amounts``: column -> amount, with cpu, memory and pods always present. ``assumed_cpu`` and
-    ``assumed_memory``: the request as scoring sees it.
+    ``assumed_memory``: the request as scoring sees it. ``weight``: the largest of all these, in
+    steps of ``STEP``, rounded down: nothing for what pods usually ask for.
     """
 
     request: Mapping[str, int]
     amounts: Mapping[int, int]
     assumed_cpu: int
     assumed_memory: int
+    weight: int
     constraints: Constraints
 
     @property
@@ -114,6 +119,7 @@ class Shapes:
             self._resources.amounts({"cpu": 0, "memory": 0} | request),
             assumed.get("cpu", 0),
             assumed.get("memory", 0),
+            max(*request.values(), *assumed.values()) // STEP,
             constraints,
         )
         return self._by_content.setdefault(content, shape)
@@ -138,13 +144,18 @@ def pod_request(spec: core.PodSpec, unasked: Mapping[str, int] | None = None) ->
         running = units.add(running, dict(unasked or {}) | _requested(container))
     total = units.highest(running, highest_init)
     total = units.add(total, checked(spec.overhead or {}, "overhead"))
+    for name, value in total.items():
+        if value >= AMOUNT_LIMIT:
+            raise ValueError(f"requests {name}: {units.text(name, value)} in all is too large")
     return {name: value for name, value in total.items() if name != "pods"} | {"pods": 1}
 
 
-def checked(quantities: Mapping[str, core.Quantity], where: str) -> units.Amounts:
+def checked(
+    quantities: Mapping[str, core.Quantity], where: str, limit: int = AMOUNT_LIMIT
+) -> units.Amounts:
     """Quantities as amounts, without names that are no resources of nodes.
 
-    Raises ValueError for what is no quantity, negative or beyond ``AMOUNT_LIMIT``.
+    Raises ValueError for what is no quantity, negative or not below the limit.
     """
     amounts: units.Amounts = {}
     for name, quantity in quantities.items():
@@ -154,10 +165,22 @@ def checked(quantities: Mapping[str, core.Quantity], where: str) -> units.Amount
             value = units.amount(name, quantity)
         except ValueError as error:
             raise ValueError(f"{where} {name}: {error}") from None
-        if not 0 <= value < AMOUNT_LIMIT:
+        if not 0 <= value < limit:
             raise ValueError(f"{where} {name}: {quantity!r} is negative or too large")
         amounts[name] = value
     return amounts
+
+
+def checked_sums(quantities: Mapping[str, core.Quantity], where: str) -> units.Amounts:
+    """The same for what is meant for many pods: it may be as much as a quantity can."""
+    return checked(quantities, where, units.MOST)
+
+
+def has(node: core.Node) -> units.Amounts:
+    """What a node has, below ``AMOUNT_LIMIT`` of each: more is not given away (65 TiB of
+    ``ephemeral-storage``, which counts in thousandths). Raises ValueError like ``checked``."""
+    found = checked(node.status.allocatable or {}, "allocatable", units.MOST)
+    return {name: min(value, AMOUNT_LIMIT - 1) for name, value in found.items()}
 
 
 def total(shapes: Iterable[Shape]) -> units.Amounts:

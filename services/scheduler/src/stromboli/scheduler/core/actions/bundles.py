@@ -12,7 +12,7 @@ from functools import cmp_to_key
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core.framework import amounts, model, session, subjobs
+from stromboli.scheduler.core.framework import amounts, holdings, model, session, subjobs
 
 PREEMPT, RECLAIM = "gangpreempt", "gangreclaim"
 """Actions, as plugins are told."""
@@ -26,10 +26,9 @@ class Bundle(msgspec.Struct, frozen=True, eq=False):
     is_safe: bool
 
     @property
-    def request(self) -> amounts.Vector:
+    def request(self) -> amounts.Sum:
         """What they hold."""
-        held: amounts.Vector = np.sum([victim.request for victim in self.victims], axis=0)
-        return held
+        return holdings.together(self.victims, len(self.victims[0].request))
 
 
 def bundles(
@@ -37,7 +36,7 @@ def bundles(
     action: str,
     newcomer: model.Job,
     candidates: Iterable[model.Task],
-    need: amounts.Vector,
+    need: amounts.Sum,
     *,
     whole_allowed: bool,
 ) -> list[Bundle]:
@@ -136,7 +135,7 @@ def _job_order(
     return compare
 
 
-def _return(bundle: Bundle, need: amounts.Vector) -> float:
+def _return(bundle: Bundle, need: amounts.Sum) -> float:
     """What the bundle brings towards the need for what its job loses; nothing lost: infinite."""
     if bundle.is_safe:
         return math.inf

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from stromboli.scheduler.core.actions import bundles, evicting, nearby
-from stromboli.scheduler.core.framework import amounts, model, points, session, statement
+from stromboli.scheduler.core.framework import amounts, holdings, model, points, session, statement
 
 
 def allows_whole(within: session.Session, action: str) -> bool:
@@ -40,7 +40,7 @@ def serve(
         waiting = [task for task in waiting if task.subjob == first.key]
     if not waiting:
         return
-    need: amounts.Vector = np.sum([task.request for task in waiting], axis=0)
+    need = holdings.together(waiting, len(waiting[0].request))
     rows = within.nodes.rows
     # One whose node is gone makes room nowhere.
     willing = [task for task in _willing(within, candidates) if task.node in rows]
@@ -92,8 +92,8 @@ def _enough(
 ) -> tuple[statement.Statement, list[bundles.Bundle]] | None:
     """The first bundles, as many as it takes, and what they make possible, applied."""
     least = waiting[: max(1, job.min_available - job.ready - job.waiting)]
-    need = np.sum([task.request for task in least], axis=0)
-    there = np.maximum(within.nodes.future_idle[:, inside], 0).sum(axis=1)
+    need = holdings.together(least, len(least[0].request))
+    there = amounts.total(np.maximum(within.nodes.future_idle[:, inside], 0))
     taken: list[bundles.Bundle] = []
     for bundle in (None, *offered):
         if bundle is not None:

@@ -3,23 +3,31 @@
 Exact integers in the units of ``stromboli.shared.units``; the columns of a session are fixed when
 it opens. Plain ``<=`` on integers is the field's comparison with its epsilon of 0.1, and ``<`` the
 one without. A name that is absent counts as zero or as ``INFINITE``, as the caller says.
+
+What one pod asks for and what one node has fits 64 bits, with room to spare (``AMOUNT_LIMIT``).
+What many of them come to need not: it is a ``Sum``, whose numbers are Python's and have no bound.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from stromboli.scheduler.core import shapes
+from stromboli.shared import units
 
 Vector: TypeAlias = npt.NDArray[np.int64]
 """One amount per resource."""
 Table: TypeAlias = npt.NDArray[np.int64]
 """``resources x nodes``."""
 
-INFINITE = 2**62
-"""No limit. Two of them still fit 64 bits with what is added to them."""
+Sum: TypeAlias = npt.NDArray[np.object_]
+"""One amount per resource, of Python's integers: the sum of any number of vectors, exactly. Sums
+and vectors may be added and compared; a ``Table`` is one of vectors."""
+
+INFINITE = 2**100
+"""No limit: more than any sum of what there is."""
 
 
 def vector(resources: shapes.Resources, named: Mapping[str, int], missing: int = 0) -> Vector:
@@ -32,17 +40,36 @@ def vector(resources: shapes.Resources, named: Mapping[str, int], missing: int =
     return values
 
 
-def total(table: Table) -> Vector:
-    """The sum over all nodes, exact up to ``INFINITE`` and that from there on, whatever the sign:
-    nodes beyond a hundred that say ``60Pi`` would wrap around to less than nothing.
+def nothing(width: int) -> Sum:
+    """Nothing of so many resources."""
+    return np.zeros(width, np.object_)
+
+
+def times(request: Vector, count: int) -> Sum:
+    """What so many equal tasks ask for."""
+    product: Sum = request.astype(np.object_) * count
+    return product
+
+
+def summed(vectors: Sequence[Vector] | Sequence[Sum], width: int) -> Sum:
+    """The sum of vectors of this width, be there any or not. O(vectors x width)."""
+    found: Sum = np.sum(np.reshape(vectors, (-1, width)), axis=0, dtype=np.object_)
+    return found
+
+
+def total(table: Table) -> Sum:
+    """The sum over all nodes: beyond a hundred that say ``60Pi`` it does not fit 64 bits.
     O(resources x nodes)."""
     high, low = table >> 32, table & 0xFFFF_FFFF  # each half's sum fits for 2^31 nodes
-    whole = high.sum(axis=1) + (low.sum(axis=1) >> 32)
-    rest = low.sum(axis=1) & 0xFFFF_FFFF
-    limit = INFINITE >> 32
-    within = np.clip(whole, -limit, limit - 1)
-    found: Vector = (within << 32) + rest
-    return np.where(whole >= limit, INFINITE, np.where(whole < -limit, -INFINITE, found))
+    halves = zip(high.sum(axis=1).tolist(), low.sum(axis=1).tolist(), strict=True)
+    return np.array([(whole << 32) + rest for whole, rest in halves], np.object_)
+
+
+def bounded(values: Vector | Sum) -> Vector:
+    """The sum as a vector, to be compared with many nodes at once: beyond ``units.MOST``, which
+    no node has, it is that."""
+    within: Vector = np.clip(values, -units.MOST, units.MOST).astype(np.int64)
+    return within
 
 
 def widened(values: Vector, width: int) -> Vector:
@@ -50,7 +77,14 @@ def widened(values: Vector, width: int) -> Vector:
     return np.pad(values, (0, width - len(values)))
 
 
-def named(resources: shapes.Resources, values: Vector) -> dict[str, int]:
+def widened_sum(values: Sum, width: int) -> Sum:
+    """The same of a sum, or of several: ``any x width``. ``np.pad`` would add NumPy's zeros, with
+    which sums would wrap around again."""
+    more = np.zeros((*values.shape[:-1], width - values.shape[-1]), np.object_)
+    return np.concatenate([values, more], axis=-1)
+
+
+def named(resources: shapes.Resources, values: Vector | Sum) -> dict[str, int]:
     """The amounts that are not zero, by name."""
     return {
         name: int(amount)
@@ -92,9 +126,9 @@ def short_names(
     return sorted(short, key=lambda name: ({"cpu": 0, "memory": 1}.get(name, 2), name))
 
 
-def beyond(have: Vector, limit: Vector) -> Vector:
-    """What exceeds the limit, never negative."""
-    exceeded: Vector = np.maximum(have - limit, 0)
+def beyond(have: Vector | Sum, limit: Vector | Sum) -> Sum:
+    """What exceeds the limit, never negative; one of them is a sum."""
+    exceeded: Sum = np.maximum(have - limit, 0)
     return exceeded
 
 

@@ -23,7 +23,7 @@ class Changes:
     def __init__(self, within: "session.Session") -> None:
         self._session = within
         self._tasks: dict[str, tuple[model.Task, model.Status, str]] = {}
-        self._held: dict[str, amounts.Vector] = {}
+        self._held: dict[str, amounts.Sum] = {}
         self._jobs = {
             job.key: _Before(job.phase, list(job.conditions)) for job in within.waiting_jobs()
         }
@@ -39,7 +39,7 @@ class Changes:
         if job is not None and job.key not in self._held:
             self._held[job.key] = job.allocated
 
-    def held(self, job: model.Job) -> amounts.Vector:
+    def held(self, job: model.Job) -> amounts.Sum:
         """What the job's tasks held when the session opened; not to be changed by the caller."""
         return self._held.get(job.key, job.allocated)
 

@@ -100,6 +100,12 @@ class Tree:
         summed: amounts.Table = total[:, self.ends] - total[:, :-1]
         return summed
 
+    def large_sums(self, values: amounts.Table) -> npt.NDArray[np.float64]:
+        """The same of amounts, which may come to more than 64 bits hold: exact to 53 bits."""
+        high, low = self.sums(values >> 32), self.sums(values & 0xFFFF_FFFF)
+        summed: npt.NDArray[np.float64] = high * np.float64(2**32) + low
+        return summed
+
 
 def tree(
     hyper_nodes: Sequence[topology.HyperNode],

@@ -23,9 +23,11 @@ def queue(found: scheduling.Queue) -> model.Queue:
         parent=spec.parent,
         state=found.status.state,
         reclaimable=spec.reclaimable is not False,
-        capability=shapes.checked(spec.capability or {}, f"queue {metadata.name} capability"),
-        deserved=shapes.checked(spec.deserved or {}, f"queue {metadata.name} deserved"),
-        guarantee=shapes.checked(spec.guarantee.resource or {}, f"queue {metadata.name} guarantee"),
+        capability=shapes.checked_sums(spec.capability or {}, f"queue {metadata.name} capability"),
+        deserved=shapes.checked_sums(spec.deserved or {}, f"queue {metadata.name} deserved"),
+        guarantee=shapes.checked_sums(
+            spec.guarantee.resource or {}, f"queue {metadata.name} guarantee"
+        ),
         hierarchy=metadata.annotation(keys.HIERARCHY) or "",
         hierarchy_weights=metadata.annotation(keys.HIERARCHY_WEIGHTS) or "",
         created=metadata.creation_timestamp or _LONG_AGO,
@@ -37,7 +39,9 @@ def minimum(group: scheduling.PodGroup) -> units.Amounts | None:
     """What the job needs to begin, if it says. Raises ValueError for what cannot be read."""
     if group.spec.min_resources is None:
         return None
-    return shapes.checked(group.spec.min_resources, f"PodGroup {group.metadata.key} minResources")
+    return shapes.checked_sums(
+        group.spec.min_resources, f"PodGroup {group.metadata.key} minResources"
+    )
 
 
 def job(
@@ -50,7 +54,7 @@ def job(
     spec, metadata = group.spec, group.metadata
     least = minimum(group)
     preemptable = _said(metadata, keys.PREEMPTABLE)
-    nothing = amounts.vector(resources, {})
+    nothing = amounts.nothing(len(resources.names))
     return model.Job(
         key=metadata.key,
         uid=metadata.uid or metadata.key,
@@ -86,8 +90,16 @@ def job_of(pod: core.Pod) -> str:
     return f"{pod.metadata.namespace}/{group}" if group else ""
 
 
-def task(pod: core.Pod, task_class: model.TaskClass, request: amounts.Vector) -> model.Task:
-    """A task. ``request``: its shape's amounts."""
+def request(resources: shapes.Resources, shape: shapes.Shape) -> tuple[amounts.Vector, amounts.Sum]:
+    """What pods of the shape ask for, to be compared and to be summed up."""
+    found = amounts.vector(resources, shape.request)
+    return found, amounts.times(found, 1)
+
+
+def task(
+    pod: core.Pod, task_class: model.TaskClass, request: amounts.Vector, summand: amounts.Sum
+) -> model.Task:
+    """A task. ``request`` and ``summand``: its shape's amounts."""
     metadata, spec = pod.metadata, pod.spec
     preemptable = _said(metadata, keys.PREEMPTABLE)
     return model.Task(
@@ -97,6 +109,7 @@ def task(pod: core.Pod, task_class: model.TaskClass, request: amounts.Vector) ->
         job=job_of(pod),
         role=_said(metadata, keys.TASK_SPEC) or "",
         request=request,
+        summand=summand,
         priority=_task_priority(pod),
         preemptable=preemptable is None or preemptable in _TRUE,
         revocable_zone=_revocable_zone(metadata),
@@ -133,9 +146,9 @@ def join(found: model.Job, member: model.Task) -> None:
     found.tasks[member.uid] = member
     found.by_status.setdefault(member.status, {})[member.uid] = member
     found.tally(member, member.status, 1)
-    found.total_request = found.total_request + member.request
+    found.total_request = found.total_request + member.summand
     if member.status in model.ALLOCATED:
-        found.allocated = found.allocated + member.request
+        found.allocated = found.allocated + member.summand
     subjobs.join(found, member)
     if member.is_gated:
         found.gated[member.uid] = member
@@ -146,9 +159,9 @@ def leave(found: model.Job, member: model.Task) -> None:
     del found.tasks[member.uid]
     del found.by_status[member.status][member.uid]
     found.tally(member, member.status, -1)
-    found.total_request = found.total_request - member.request
+    found.total_request = found.total_request - member.summand
     if member.status in model.ALLOCATED:
-        found.allocated = found.allocated - member.request
+        found.allocated = found.allocated - member.summand
     subjobs.leave(found, member)
     found.gated.pop(member.uid, None)
 

@@ -60,7 +60,8 @@ class Task(msgspec.Struct, eq=False):
 
     ``job``: the PodGroup's key, empty for pods of no group. ``node``: where it is or was put, empty
     for none. ``is_gated``: it has scheduling gates. ``is_best_effort``: asks for nothing but a
-    place. ``request``: amounts of the session's resources, never to be changed in place.
+    place. ``request``: amounts of the session's resources; ``summand``: the same, to be summed up.
+    Neither is ever to be changed in place.
     """
 
     uid: str
@@ -69,6 +70,7 @@ class Task(msgspec.Struct, eq=False):
     job: str
     role: str
     request: amounts.Vector
+    summand: amounts.Sum
     priority: int
     preemptable: bool
     revocable_zone: str
@@ -152,8 +154,8 @@ class Job(msgspec.Struct, eq=False):
     """Text of the annotation ``sla-waiting-time``, empty for none."""
     budget_min_available: str
     budget_max_unavailable: str
-    allocated: amounts.Vector
-    total_request: amounts.Vector
+    allocated: amounts.Sum
+    total_request: amounts.Sum
     tasks: dict[str, Task] = {}
     """By uid, in any order."""
     by_status: dict[Status, dict[str, Task]] = {}
@@ -289,7 +291,7 @@ class Job(msgspec.Struct, eq=False):
         return sum(found.get(status, 0) for status in statuses)
 
     @property
-    def elastic(self) -> amounts.Vector:
+    def elastic(self) -> amounts.Sum:
         """What it holds beyond its minimum resources; all of it if it names none."""
         if self.min_request is None:
             return self.allocated
@@ -332,9 +334,9 @@ class Job(msgspec.Struct, eq=False):
         self.tally(tasks[0], before, -len(tasks))
         self.tally(tasks[0], status, len(tasks))
         if before in ALLOCATED and status not in ALLOCATED:
-            self.allocated = self.allocated - tasks[0].request * len(tasks)
+            self.allocated = self.allocated - tasks[0].summand * len(tasks)
         elif status in ALLOCATED and before not in ALLOCATED:
-            self.allocated = self.allocated + tasks[0].request * len(tasks)
+            self.allocated = self.allocated + tasks[0].summand * len(tasks)
 
     def tally(self, like: Task, status: Status, number: int) -> None:
         """Count so many tasks like this one in, or out if negative, as of this status."""

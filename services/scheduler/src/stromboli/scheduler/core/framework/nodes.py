@@ -16,6 +16,10 @@ from stromboli.scheduler.core import constraints, marks, shapes
 from stromboli.scheduler.core.framework import amounts, model
 from stromboli.shared.api import core, meta
 
+CROWD = 2**18
+"""From this weight of its tasks on (see ``shapes.Shape``) a node is crowded: that is four times
+what any node has, and a few times as much does not fit 64 bits."""
+
 
 class Moved(NamedTuple):
     """Rows took another order: where each was before, and which nodes are new."""
@@ -30,6 +34,9 @@ class Nodes:
     ``idle`` = allocatable less ``used`` (may be negative where a node shrank). ``releasing``: of
     ``used``, what tasks hold that go away. ``pipelined``: what is promised of it. ``touched`` lists
     every row that changed, in order, so that who keeps answers refreshes only those.
+
+    A *crowded* node, which somebody gave many times what any node has, counts as just full, and
+    nothing is placed there, whatever goes away, until it is not crowded any more.
     """
 
     def __init__(self, resources: shapes.Resources) -> None:
@@ -55,6 +62,9 @@ class Nodes:
         self.tasks: list[dict[str, model.Task]] = []
         """Row -> task key -> task."""
         self.touched: list[int] = []
+        self._weights: dict[str, int] = {}
+        """Node -> weight of its tasks, if any."""
+        self._crowded: set[str] = set()
         self._coming: dict[str, core.Node] = {}
         self._has_gone = False
         self._images: dict[str, dict[str, int]] = {}
@@ -78,7 +88,8 @@ class Nodes:
     def excluded(self) -> dict[str, str]:
         """Node -> why nothing is placed on it: it, or a pod on it, cannot be read."""
         blocked = {self.names[row]: "pods on it cannot be read" for row in self.labelled.blocked()}
-        return blocked | self.problems
+        crowded = dict.fromkeys(self._crowded, "pods on it ask for more than can be counted")
+        return blocked | crowded | self.problems
 
     def image_sizes(self, image: str) -> npt.NDArray[np.int64] | None:
         """Bytes of an image by node, 0 where it is not; None if no node has it."""
@@ -100,12 +111,16 @@ class Nodes:
         self._charge(tasks[0], rows, 1)
         for task, row in zip(tasks, rows, strict=True):
             self.tasks[row][task.key] = task
+        if tasks[0].task_class.shape.weight or self._crowded:
+            self._weigh(tasks[0].task_class.shape.weight, rows)
 
     def remove(self, tasks: Sequence[model.Task], rows: Sequence[int]) -> None:
         """They are not any more. Call before their status changes."""
         self._charge(tasks[0], rows, -1)
         for task, row in zip(tasks, rows, strict=True):
             del self.tasks[row][task.key]
+        if tasks[0].task_class.shape.weight or self._crowded:
+            self._weigh(-tasks[0].task_class.shape.weight, rows)
 
     def _charge(self, like: model.Task, rows: Sequence[int], sign: int) -> None:
         shape = like.task_class.shape
@@ -130,6 +145,46 @@ class Nodes:
         self.assumed_used[0, at] += shape.assumed_cpu * times
         self.assumed_used[1, at] += shape.assumed_memory * times
         self.pods[at] += times
+
+    def _weigh(self, weight: int, rows: Sequence[int]) -> None:
+        """Each of the rows has so much more. O(1) each, O(its tasks) where a crowd has gone."""
+        for row in rows:
+            name = self.names[row]
+            self._weights[name] = self._weights.get(name, 0) + weight
+        for row in dict.fromkeys(rows):
+            name = self.names[row]
+            was_crowded, is_crowded = name in self._crowded, self._weights[name] >= CROWD
+            if is_crowded:
+                self._crowded.add(name)
+                self._fill(row)
+            elif was_crowded:
+                self._crowded.discard(name)
+                self._recount(row)
+            if is_crowded is not was_crowded:
+                self._mark(row)
+            if not self._weights[name]:
+                del self._weights[name]
+
+    def _fill(self, row: int) -> None:
+        """The row as that of a node that is just full."""
+        self.used[:, row] = self.allocatable[:, row]
+        self.assumed_used[:, row] = self.allocatable[[shapes.CPU, shapes.MEMORY], row]
+        for table in (self.idle, self.releasing, self.pipelined):
+            table[:, row] = 0
+
+    def _recount(self, row: int) -> None:
+        """The row as its tasks say."""
+        self.idle[:, row] = self.allocatable[:, row]
+        for table in (self.used, self.releasing, self.pipelined, self.assumed_used):
+            table[:, row] = 0
+        self.pods[row] = 0
+        for task in self.tasks[row].values():
+            self._charge(task, (row,), 1)
+
+    def _mark(self, row: int) -> None:
+        name = self.names[row]
+        is_known = name not in self.problems and name not in self._crowded
+        self.labelled.put(row, self.objects[row], is_known=is_known)
 
     # Nodes ----------------------------------------------------------------------------------
 
@@ -196,13 +251,12 @@ class Nodes:
         name = node.metadata.name
         has: Mapping[str, int] = {}
         try:
-            has = shapes.checked(node.status.allocatable or {}, "allocatable")
+            has = shapes.has(node)
         except ValueError as error:
             self.problems[name] = str(error)
         allocatable = amounts.vector(self.resources, has)
         self.idle[:, row] += allocatable - self.allocatable[:, row]
         self.allocatable[:, row] = allocatable
-        self.labelled.put(row, node, is_known=name not in self.problems)
         if self.objects[row].status.images != node.status.images:
             self._forget_images(self.objects[row])
             for image in node.status.images:
@@ -210,6 +264,9 @@ class Nodes:
                     self._images.setdefault(tag, {})[name] = image.size_bytes
                     self._image_sizes.pop(tag, None)
         self.objects[row] = node
+        if name in self._crowded:
+            self._fill(row)
+        self._mark(row)
         self.touched.append(row)
 
     def _forget_images(self, node: core.Node) -> None:

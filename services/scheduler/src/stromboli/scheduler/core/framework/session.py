@@ -125,7 +125,7 @@ class Session(extensions.Extensions):
         self.nodes = kept.nodes
         self.jobs = kept.jobs
         self.queues = kept.queues
-        self.total: amounts.Vector = amounts.total(self.nodes.allocatable)
+        self.total: amounts.Sum = amounts.total(self.nodes.allocatable)
         self.changes = changes.Changes(self)
         self.decisions = Decisions()
         self.complaints: list[str] = kept.complaints()

@@ -73,7 +73,7 @@ class World:
         self._scheduler_names = scheduler_names
         self._default_queue = default_queue
         self._classes = classes.Classes(self.resources)
-        self._requests: dict[shapes.Shape, amounts.Vector] = {}
+        self._requests: dict[shapes.Shape, tuple[amounts.Vector, amounts.Sum]] = {}
         self._width = len(self.resources.names)
         self._members: dict[str, dict[str, model.Task]] = {}
         self._flawed: dict[str, dict[str, str]] = {}
@@ -148,7 +148,7 @@ class World:
     def put_node(self, node: core.Node) -> None:
         """A node as it is now."""
         with contextlib.suppress(ValueError):  # the table says what is wrong with it
-            self.resources.amounts(shapes.checked(node.status.allocatable or {}, ""))
+            self.resources.amounts(shapes.has(node))
         self._widen()
         self.renewed.add(node.metadata.name)
         self.nodes.put(node)
@@ -203,7 +203,7 @@ class World:
             self._put_flawed(pod, job, pod.spec.node_name or assumed_node, str(error))
             return
         self._widen()
-        task = jobs.task(pod, task_class, self._request(task_class.shape))
+        task = jobs.task(pod, task_class, *self._request(task_class.shape))
         task.job = job
         if assumed_node and task.status is model.Status.PENDING:
             task.status, task.node = model.Status.BINDING, assumed_node
@@ -275,11 +275,11 @@ class World:
     def _is_ours(self, pod: core.Pod) -> bool:
         return self._scheduler_names is None or pod.spec.scheduler_name in self._scheduler_names
 
-    def _request(self, shape: shapes.Shape) -> amounts.Vector:
+    def _request(self, shape: shapes.Shape) -> tuple[amounts.Vector, amounts.Sum]:
         if shape not in self._requests:
             if len(self._requests) >= shapes.MOST_KEPT:
                 self._requests.clear()
-            self._requests[shape] = amounts.vector(self.resources, shape.request)
+            self._requests[shape] = jobs.request(self.resources, shape)
         return self._requests[shape]
 
     def _lay(self, task: model.Task) -> None:
@@ -475,10 +475,10 @@ class World:
         self.books.widen(width)
         self._requests.clear()
         for task in self.tasks.values():
-            task.request = self._request(task.task_class.shape)
+            task.request, task.summand = self._request(task.task_class.shape)
         for found in (*self.jobs.values(), *self.outside.values()):
-            found.allocated = amounts.widened(found.allocated, width)
-            found.total_request = amounts.widened(found.total_request, width)
+            found.allocated = amounts.widened_sum(found.allocated, width)
+            found.total_request = amounts.widened_sum(found.total_request, width)
             if found.min_request is not None:
                 found.min_request = amounts.widened(found.min_request, width)
 

@@ -91,7 +91,7 @@ class Bucket(msgspec.Struct, eq=False):
     -> tasks of it there; ``names``: task name -> how many of it are in the bucket."""
 
     index: int
-    request: amounts.Vector
+    request: amounts.Sum
     waiting: dict[str, model.Task] = {}
     bound: Counter[str] = msgspec.field(default_factory=Counter)
     names: Counter[str] = msgspec.field(default_factory=Counter)
@@ -117,14 +117,14 @@ class Arrangement:
         self,
         job: model.Job,
         wanted: Wishes,
-        size_of: Callable[[amounts.Vector], int],
+        size_of: Callable[[amounts.Sum], int],
     ) -> None:
         self.wishes = wanted
         self.of: dict[str, Bucket] = {}
         self.buckets: list[Bucket] = []
         self.on: dict[str, Counter[str]] = {}
         self._size_of = size_of
-        self._nothing: amounts.Vector = np.zeros_like(job.total_request)
+        self._nothing: amounts.Sum = np.zeros_like(job.total_request)
         by_node: dict[str, Bucket] = {}
         for task in job.with_status(*_PLACED):
             self.on.setdefault(task.node, Counter())[task.role] += 1

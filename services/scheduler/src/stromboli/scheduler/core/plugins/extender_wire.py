@@ -33,9 +33,9 @@ STATUSES: Mapping[model.Status, int] = {
 """The field's numbers."""
 
 
-def resource(within: session.Session, values: amounts.Vector) -> dict[str, Any]:
+def resource(within: session.Session, values: amounts.Vector | amounts.Sum) -> dict[str, Any]:
     """Amounts; our units are the field's."""
-    named = amounts.named(within.resources, values)
+    named = amounts.named(within.resources, amounts.bounded(values))
     cpu, memory = named.pop("cpu", 0), named.pop("memory", 0)
     return {
         "MilliCPU": cpu,

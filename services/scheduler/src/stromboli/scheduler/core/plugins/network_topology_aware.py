@@ -15,6 +15,7 @@ from stromboli.scheduler.core.framework import (
     amounts,
     configuration,
     domains,
+    holdings,
     model,
     points,
     session,
@@ -70,18 +71,19 @@ class Plugin:
     def _of_domains(
         self, tasks: Sequence[model.Task], asked: npt.NDArray[np.intp]
     ) -> points.Scores:
-        request: amounts.Vector = np.sum([task.request for task in tasks], axis=0)
+        request = holdings.together(tasks, len(tasks[0].request))
         return self._scaled(self._packed(request)[asked])
 
-    def _packed(self, request: amounts.Vector) -> npt.NDArray[np.float64]:
+    def _packed(self, request: amounts.Vector | amounts.Sum) -> npt.NDArray[np.float64]:
         """The weighted part of each domain that is in use with the request in it, 0 where that is
         too much: ``domains``, from 0 to 1."""
         nodes, tree = self._session.nodes, self._session.nearness.tree
         columns = [column for column in self._columns if request[column] > 0]
         if not columns:
             return np.zeros(len(tree))
-        allocatable = tree.sums(nodes.allocatable[columns])
-        used = tree.sums(nodes.used[columns]) + request[columns][:, np.newaxis]
+        allocatable = tree.large_sums(nodes.allocatable[columns])
+        more = request[columns][:, np.newaxis].astype(np.float64)
+        used = tree.large_sums(nodes.used[columns]) + more
         weights = np.array([[self._columns[column]] for column in columns], np.float64)
         counts = allocatable > 0
         parts = np.divide(used * weights, allocatable, out=np.zeros(used.shape), where=counts)

@@ -180,7 +180,7 @@ def _limits(within: session.Session, queue: model.Queue) -> Limits | None:
     try:
         stated = msgspec.json.decode(text, type=dict[str, dict[str, core.Quantity]])
         amounts = {
-            group: _columns(within, shapes.checked(quantities, f"group {group}"))
+            group: _columns(within, shapes.checked_sums(quantities, f"group {group}"))
             for group, quantities in stated.items()
         }
     except (msgspec.DecodeError, ValueError) as error:

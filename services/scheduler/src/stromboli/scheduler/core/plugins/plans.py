@@ -30,10 +30,10 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     rows: Mapping[int, amounts.Vector]
 
     @property
-    def need(self) -> amounts.Vector:
-        """All that it will use."""
-        total: amounts.Vector = np.sum(list(self.rows.values()), axis=0)
-        return total
+    def need(self) -> amounts.Sum:
+        """All that it will use; there is at least one row."""
+        held = list(self.rows.values())
+        return amounts.summed(held, len(held[0]))
 
 
 class Timetable:

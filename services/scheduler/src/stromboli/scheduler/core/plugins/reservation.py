@@ -215,7 +215,8 @@ class Plugin:
         return None if rows is None else plans.Plan(job.key, None, rows)
 
     def _holds_still(self, plan: plans.Plan, demands: Sequence[plans.Demand]) -> bool:
-        needed = np.sum([each.request * each.count for each in demands], axis=0)
+        parts = [amounts.times(each.request, each.count) for each in demands]
+        needed = amounts.summed(parts, len(self._session.nodes.idle))
         if plan.start is None or not np.array_equal(plan.need, needed):
             return False
         room = self._room(self._session.jobs[plan.job], plan.start.timestamp())

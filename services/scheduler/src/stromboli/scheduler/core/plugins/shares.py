@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from stromboli.scheduler.core import shapes
-from stromboli.scheduler.core.framework import amounts, model, session
+from stromboli.scheduler.core.framework import model, session
 from stromboli.shared import units
 
 Row: TypeAlias = list[int]
@@ -45,8 +45,7 @@ def asked(demand: Iterable[tuple[int, int]]) -> Demand:
 
 def row_of(within: session.Session, named: Mapping[str, int], missing: int = 0) -> Row:
     """Amounts by name as a row."""
-    row: Row = amounts.vector(within.resources, named, missing).tolist()
-    return row
+    return [named.get(name, missing) for name in within.resources.names]
 
 
 def add(row: Row, demand: Demand, times: int = 1) -> None:

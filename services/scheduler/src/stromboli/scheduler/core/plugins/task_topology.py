@@ -60,7 +60,7 @@ class Plugin:
         if wanted is not None:
             self._jobs[job.key] = buckets.Arrangement(job, wanted, self._size_of)
 
-    def _size_of(self, request: amounts.Vector) -> int:
+    def _size_of(self, request: amounts.Sum) -> int:
         """Milli cpu, MiB and whole units of the rest, added up: to tell what asks for more."""
         others = [at for at in range(len(request)) if at not in (shapes.MEMORY, shapes.PODS)]
         return int(request[others].sum()) + int(request[shapes.MEMORY]) // _MIB
@@ -147,7 +147,7 @@ def _together(
         if each is not None:
             left = left - each.request
             count -= 1
-        found = np.where((found < 0) & amounts.covered(left, room), count, found)
+        found = np.where((found < 0) & amounts.covered(amounts.bounded(left), room), count, found)
         if (found >= 0).all():
             break
     return np.maximum(found, 1)

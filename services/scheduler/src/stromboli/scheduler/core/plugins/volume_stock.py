@@ -177,8 +177,8 @@ def _wanted(claim: storage.PersistentVolumeClaim) -> int:
 
 
 def _bytes(quantity: str | int | float | None, unclear: int = 0) -> int:
-    """Thousandths of bytes; ``unclear`` for what is no quantity."""
+    """Whole bytes; ``unclear`` for what is no quantity."""
     try:
-        return units.amount("storage", quantity or 0)
+        return units.amount("memory", quantity or 0)
     except ValueError:
         return unclear
