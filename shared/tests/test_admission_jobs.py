@@ -92,11 +92,11 @@ def test_a_new_job_is_completed_with_all_defaults() -> None:
     assert [t["maxRetry"] for t in spec["tasks"]] == [3, 3]
 
 
-def test_what_cannot_be_is_no_default_of_anything_else() -> None:
-    """Else a mistake is told thrice, twice of it in fields that nobody wrote."""
-    spec = complete(job(tasks=[task(replicas=-1)]))["spec"]
-    assert "minAvailable" not in spec
-    assert "minAvailable" not in spec["tasks"][0]
+def test_a_negative_number_of_replicas_is_one_mistake() -> None:
+    """Nothing is told of fields that nobody wrote, and whose defaults come from it."""
+    wrong = job(tasks=[task(replicas=-1)])
+    assert list(refused(wrong)) == ["spec.tasks[0].replicas"]
+    assert "minAvailable" not in complete(wrong)["spec"]["tasks"][0]
 
 
 def test_what_the_user_wrote_stays() -> None:

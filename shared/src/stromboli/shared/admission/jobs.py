@@ -67,7 +67,7 @@ def of_itself(job: batch.Job) -> Iterator[Violation]:
                 expected="a name of its own",
             )
     yield from _of_size(spec)
-    replicas = sum(task.replicas for task in spec.tasks)
+    replicas = sum(max(task.replicas, 0) for task in spec.tasks)
     if spec.min_available > replicas:
         yield Violation(
             path="spec.minAvailable",
@@ -128,7 +128,7 @@ def updated(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
     for index, task in enumerate(spec.tasks):
         yield from _of_counts(task, f"spec.tasks[{index}]")
     yield from _of_size(spec)
-    replicas = sum(task.replicas for task in spec.tasks)
+    replicas = sum(max(task.replicas, 0) for task in spec.tasks)
     if not 0 <= spec.min_available <= replicas:
         yield Violation(
             path="spec.minAvailable",
@@ -191,7 +191,7 @@ def _of_task(job: batch.Job, task: batch.TaskSpec, path: str) -> Iterator[Violat
 def _of_counts(task: batch.TaskSpec, path: str) -> Iterator[Violation]:
     if task.replicas < 0:
         yield Violation(path=f"{path}.replicas", reason=f"{task.replicas}", expected="0 or more")
-    if not 0 <= min_available(task) <= max(task.replicas, 0):
+    elif not 0 <= min_available(task) <= task.replicas:
         yield Violation(
             path=f"{path}.minAvailable",
             reason=f"{min_available(task)} is not possible with {task.replicas} replicas",
