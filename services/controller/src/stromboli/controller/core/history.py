@@ -13,7 +13,7 @@ import msgspec
 from stromboli.controller.core import causes, commands, lifecycle, manifest, restarts
 from stromboli.shared import devices, envelope, errors, keys, topics
 from stromboli.shared.api import batch as batch_api
-from stromboli.shared.api import core
+from stromboli.shared.api import core, meta
 from stromboli.shared.messages import batch
 
 TERMINATING, GONE = "Terminating", "Gone"
@@ -87,6 +87,14 @@ class Published:
         if told is None or told.uid != job.metadata.uid:
             return 0
         return told.attempts.get((task, index), 0)
+
+    def note_departure(self, job: str | None, gone: meta.Object) -> None:
+        """What a pod said last of why it ends is why it is gone, though no state of it was told
+        with that: its deletion may be seen before, or instead of, its being deleted."""
+        told = self.jobs.get(job or "")
+        task = None if told is None else told.tasks.get(gone.metadata.uid)
+        if task is not None and isinstance(gone, core.Pod):
+            task.reason = causes.of(gone) or task.reason
 
     def _observe_task(self, message: batch.TaskChanged) -> None:
         told, member = self._of(message.job, message.uid), (message.task, message.index)

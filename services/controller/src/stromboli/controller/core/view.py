@@ -336,12 +336,12 @@ class View:
     def _follow(self, change: snapshot.Change) -> tuple[Item, ...]:
         before, after = change.before, change.after
         if isinstance(before, meta.Object):
-            gone = not isinstance(after, meta.Object) or (after.metadata.uid != before.metadata.uid)
-            if gone:
+            if not isinstance(after, meta.Object) or after.metadata.uid != before.metadata.uid:
                 self._deleting.discard(before.metadata.uid)
                 self._said.pop(before.metadata.uid, None)
                 self._enqueuing.discard(before.metadata.uid)
                 self._answers.pop(before.metadata.uid, None)
+                self.published.note_departure(job_of(before), before)
             if isinstance(before, core.Pod):
                 self._unindex(change.key, before)
         if isinstance(after, core.Pod):
