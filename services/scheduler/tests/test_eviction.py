@@ -30,7 +30,10 @@ def decide(
     document = {
         "actions": action,
         "tiers": [{"plugins": [{"name": name, **(options or {}).get(name, {})} for name in names]}],
-        "configurations": [{"name": action, "arguments": (options or {}).get(action, {})}],
+        "configurations": [
+            {"name": each, "arguments": (options or {}).get(each, {})}
+            for each in action.split(", ")
+        ],
     }
     configured = reading.configured(document, actions.NAMES, plugins.NAMES)
     session = simulate.run(
@@ -127,6 +130,18 @@ def test_a_whole_job_goes_only_if_the_gang_action_may_end_it() -> None:
     assert len(outcome.evictions) == 4, "one that stayed of two would hold its place in vain"
     kept = {"gangpreempt": {"allowWholeBundle": False}}
     assert decide("gangpreempt", [NODE], groups, pods, options=kept).evictions == ()
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_job_that_a_session_begins_anew_is_not_ended_in_it(*, has_begun: bool) -> None:
+    """What it binds cannot be evicted yet, and would be left alone."""
+    nodes = [NODE, builders.make_node("n2", cpu="1")]
+    pods = [runs("old-0", cpu="4"), waits("new", cpu="4")]
+    pods.append(builders.make_pod("old-1", "low") if has_begun else runs("old-1", "n2"))
+    outcome = decide("allocate, gangpreempt", nodes, [low(least=2), high()], pods)
+    assert (set(outcome.binds), len(outcome.evictions)) == (
+        ({"default/old-1"}, 0) if has_begun else (set(), 2)
+    )
 
 
 def test_the_youngest_of_equals_goes_first() -> None:

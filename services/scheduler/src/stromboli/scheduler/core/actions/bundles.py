@@ -48,7 +48,7 @@ def bundles(
         left
         for key in sorted(by_job)
         for bundle in _divided(within.jobs[key], by_job[key])
-        if bundle.is_safe or whole_allowed
+        if bundle.is_safe or (whole_allowed and not _begins(within, bundle.job))
         for left in _left_by_plugins(within, action, newcomer, bundle)
     ]
     # Stable sorts, the least important first.
@@ -57,6 +57,13 @@ def bundles(
     found.sort(key=cmp_to_key(_job_order(within, action, newcomer)))
     found.sort(key=lambda bundle: not bundle.is_safe)
     return found
+
+
+def _begins(within: session.Session, job: model.Job) -> bool:
+    """This session binds pods of the job. They cannot be evicted yet: alone they would hold places
+    in vain."""
+    binding = job.with_status(model.Status.BINDING)
+    return any(task.key in within.decisions.binds for task in binding)
 
 
 def _divided(job: model.Job, tasks: Iterable[model.Task]) -> list[Bundle]:
