@@ -5,6 +5,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from stromboli.monitor import outbox
 from stromboli.shared import envelope, runtime, topics
 from stromboli.shared.bus import port
@@ -68,6 +71,13 @@ async def test_what_comes_alone_is_appended_at_once() -> None:
             assert len(log.appends) == number + 1
 
 
+@given(st.integers(0, 10**9), st.floats(-1e-6, 1e-6))
+def test_a_clock_of_milliseconds_comes_from_tick_to_tick(now_ms: int, off: float) -> None:
+    wait_s = outbox.to_next_tick_s(now_ms / 1000 + off)
+    assert 0 < round(wait_s * 1000) <= outbox.TICK_MS
+    assert (now_ms + round(wait_s * 1000)) % outbox.TICK_MS == 0
+
+
 async def test_a_stream_goes_out_in_order_and_at_ticks() -> None:
     """A stream of single drafts takes as many appends as there were ticks, not one for each."""
     loop = asyncio.get_running_loop()
@@ -76,7 +86,7 @@ async def test_a_stream_goes_out_in_order_and_at_ticks() -> None:
         while loop.time() < began + 6 * outbox.TICK_S:
             box.put(draft(put))
             put += 1
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
         await box.settled()
         ticks = (loop.time() - began) / outbox.TICK_S + 1
         assert len(log.appends) <= outbox.FEW + 1 + ticks
