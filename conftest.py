@@ -3,7 +3,6 @@ slow at times, for slowness is no broken rule."""
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -16,15 +15,13 @@ settings.register_profile(
 settings.load_profile("stromboli")
 
 
-def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+class _Serving(asyncio.DefaultEventLoopPolicy):
     """Where uvloop differs from the library's own loop, services must be right on uvloop."""
-    return {"uvloop": _loop}
 
-
-def _loop() -> asyncio.AbstractEventLoop:
-    loop = uvloop.new_event_loop()
-    loop.set_exception_handler(_note)
-    return loop
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        loop = uvloop.new_event_loop()
+        loop.set_exception_handler(_note)
+        return loop
 
 
 def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -34,3 +31,7 @@ def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         for task in asyncio.all_tasks(loop):
             task.print_stack(file=sys.stderr)
         loop.stop()
+
+
+# By policy and not by the plugin's hook, which would end what a run shares behind each test.
+asyncio.set_event_loop_policy(_Serving())
