@@ -31,10 +31,11 @@ def waiting(name: str, text: str) -> Document:
 
 
 def in_steps(name: str) -> Document:
-    """A task that begins when the one before it has completed."""
-    made = job(name, 3.0)
-    (first,) = made["spec"]["tasks"]
-    second = {**first, "name": "after", "dependsOn": {"name": ["work"]}}
+    """A task that begins when the one before it runs, and ends long after that one has ended: who
+    looks late must not take the job for complete before."""
+    made, longer = job(name, 0.5), job(name, 6.0)
+    (first,), (second,) = (it["spec"]["tasks"] for it in (made, longer))
+    second |= {"name": "after", "dependsOn": {"name": ["work"]}}
     second["policies"] = [{"event": "TaskCompleted", "action": "CompleteJob"}]
     made["spec"]["tasks"] = [first, second]
     return made
