@@ -83,12 +83,20 @@ async def volumes(cluster: EmbeddedCluster) -> set[str]:
     return {kinds.metadata_of(item).name for item in listing.items}
 
 
-async def begun_without(late: Late, *others: kinds.Kind[Any]) -> None:
-    """The others were listed, and whatever follows from them alone has had its turn."""
-    while not late.watched >= {each.plural for each in others}:  # noqa: ASYNC110 - nobody tells
-        await asyncio.sleep(0.001)
-    for _ in range(50):
-        await asyncio.sleep(0)
+FOLLOWED = (kinds.STORAGE_CLASSES, kinds.PERSISTENT_VOLUMES, kinds.PERSISTENT_VOLUME_CLAIMS)
+
+
+async def begin_without(cluster: EmbeddedCluster, kind: kinds.Kind[Any]) -> None:
+    """Begin when one kind's list comes last, and come so far that a new claim has its volume."""
+    late, others = Late(cluster, kind), {each.plural for each in FOLLOWED if each is not kind}
+    async with played(late):
+        while not late.watched >= others:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+        for _ in range(50):  # whatever follows from them alone has its turn
+            await asyncio.sleep(0)
+        late.told.set()
+        await claim(cluster, "last", "any")
+        await bound(cluster, "last")
 
 
 async def test_volumes_stay_while_claims_have_not_been_seen(cluster: EmbeddedCluster) -> None:
@@ -96,12 +104,7 @@ async def test_volumes_stay_while_claims_have_not_been_seen(cluster: EmbeddedClu
     async with played(cluster):
         await claim(cluster, "first", "any")
         volume = (await bound(cluster, "first")).spec.volume_name
-    late = Late(cluster, kinds.PERSISTENT_VOLUME_CLAIMS)
-    async with played(late):
-        await begun_without(late, kinds.PERSISTENT_VOLUMES, kinds.STORAGE_CLASSES)
-        late.told.set()
-        await claim(cluster, "second", "any")
-        await bound(cluster, "second")
+    await begin_without(cluster, kinds.PERSISTENT_VOLUME_CLAIMS)
     assert volume in await volumes(cluster)
 
 
@@ -110,12 +113,7 @@ async def test_a_class_that_was_not_seen_yet_is_waited_for(cluster: EmbeddedClus
     fields = {"volumeBindingMode": storage.LATE, "provisioner": "disks.example.com"}
     await make(cluster, kinds.STORAGE_CLASSES, "late", **fields)
     await claim(cluster, "waits", "late")
-    late = Late(cluster, kinds.STORAGE_CLASSES)
-    async with played(late):
-        await begun_without(late, kinds.PERSISTENT_VOLUMES, kinds.PERSISTENT_VOLUME_CLAIMS)
-        late.told.set()
-        await claim(cluster, "other", "any")
-        await bound(cluster, "other")
+    await begin_without(cluster, kinds.STORAGE_CLASSES)
     raw = await cluster.get(kinds.PERSISTENT_VOLUME_CLAIMS, "default", "waits")
     assert kinds.PERSISTENT_VOLUME_CLAIMS.decode(raw).spec.volume_name == ""
 
