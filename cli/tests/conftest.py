@@ -165,6 +165,20 @@ class House:
         patch = msgspec.json.encode({"metadata": {"labels": labels}})
         self.do(self._cluster.patch(kinds.JOBS, "default", name, patch, patch_type="merge"))
 
+    def annotate(self, name: str, **annotations: str) -> None:
+        """What the controller would note on a job."""
+        patch = msgspec.json.encode({"metadata": {"annotations": annotations}})
+        self.do(self._cluster.patch(kinds.JOBS, "default", name, patch, patch_type="merge"))
+
+    def set_pod_status(self, name: str, **status: Any) -> None:
+        """What a node would write of a pod."""
+        patch = msgspec.json.encode({"status": status})
+        self.do(
+            self._cluster.patch(
+                kinds.PODS, "default", name, patch, patch_type="merge", subresource="status"
+            )
+        )
+
     async def delete_job(self, name: str) -> None:
         """A job goes; in the server's loop."""
         await self._cluster.delete(kinds.JOBS, "default", name)

@@ -83,9 +83,25 @@ def test_scale_keeps_a_whole_gang_whole(house: Any, strom: Any) -> None:
     strom("job", "scale", "a", "-r", "6")
     spec = house.job("a").spec
     assert (spec.tasks[0].replicas, spec.min_available) == (6, 2)
-    strom("job", "scale", "a", "-r", "1")
+
+
+def test_scale_leaves_an_elastic_job_what_it_needs_unless_told_otherwise(
+    house: Any, strom: Any
+) -> None:
+    """Else it would be a rigid one from then on, and wait for all its pods when it grows again."""
+    strom("job", "run", "a", "--replicas", "5", "--min", "3")
+    refused = strom("job", "scale", "a", "-r", "2")
+    assert refused.exit_code == 1
+    assert refused.stderr.splitlines()[:2] == [
+        "strom: job default/a: refused, 1 thing to correct",
+        "  replicas: that leaves 2 pods, and the job needs 3 (minAvailable); enough for 3, or say "
+        "minAvailable too, with --min, to need fewer; suspend the job to stop all of it",
+    ]
+    strom("job", "scale", "a", "-r", "3")
+    strom("job", "scale", "a", "-r", "2", "--min", "1")
+    strom("job", "scale", "a", "-r", "7")
     spec = house.job("a").spec
-    assert (spec.tasks[0].replicas, spec.min_available) == (1, 1)
+    assert (spec.tasks[0].replicas, spec.min_available) == (7, 1)
 
 
 def test_scale_wants_to_know_which_task_of_several(house: Any, strom: Any, tmp_path: Path) -> None:
@@ -106,7 +122,9 @@ def test_scale_wants_to_know_which_task_of_several(house: Any, strom: Any, tmp_p
             "strom: job default/a: refused, 1 thing to correct",
             f"  task: {why}; one of ps, worker",
         ]
-    assert strom("job", "scale", "a", "-r", "1", "-t", "worker").exit_code == 0
+    fewer = strom("job", "scale", "a", "-r", "1", "-t", "worker")
+    assert "that leaves 1 pods, and task worker needs 2" in fewer.stderr
+    assert strom("job", "scale", "a", "-r", "1", "-t", "worker", "-m", "2").exit_code == 0
     scaled = house.job("a").spec
     assert (scaled.tasks[1].replicas, scaled.tasks[1].min_available) == (1, 1)
     assert scaled.min_available == 2

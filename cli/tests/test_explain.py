@@ -5,7 +5,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from stromboli.cli import explain, timeline
+from stromboli.cli import explain, pod_status
 from stromboli.client import answers
 from stromboli.shared.messages.scheduling import NodesRefused, Shortage, Tier
 from stromboli.testkit import builders
@@ -132,36 +132,50 @@ def test_a_pod_group_is_called_by_its_job() -> None:
     assert explain.job_name("default/of-my-own") == "default/of-my-own"
 
 
-def said(reason: str, seconds: int, level: str = "Warning", kind: str = "Job") -> timeline.Event:
-    return timeline.Event(
-        involved_object=timeline.Involved(kind=kind),
-        reason=reason,
-        message="because",
-        type=level,
-        event_time=builders.NOON.replace(second=seconds),
-    )
+def unseen(held: str = "", phase: str = "Pending") -> answers.Explanation:
+    return answers.Explanation("default/train", phase, "", None, held=held)
 
 
 def test_what_keeps_a_jobs_pods_from_being_made_is_said() -> None:
     """Nothing has reached the scheduler then, so only the controller knows it."""
-    unseen = answers.Explanation("default/train", "Pending", "", None)
-    waits = explain.held_by([said("Pending", 2, "Normal"), said("WaitsForJob", 1, "Normal")])
-    assert explain.render(unseen, waits) == [
+    assert explain.render(unseen("WaitsForJob: afterok:a: job a is Running")) == [
         "default/train waits: not all of its pods are made.",
-        "  controller WaitsForJob: because",
+        "  controller WaitsForJob: afterok:a: job a is Running",
     ]
-    quota = explain.held_by([said("FailedCreate", 1)])
-    assert explain.render(explanation(), quota)[-1] == "  controller FailedCreate: because"
+    quota = msgspec.structs.replace(explanation(), held="FailedCreate: exceeded quota")
+    assert explain.render(quota)[-1] == "  controller FailedCreate: exceeded quota"
 
 
-@pytest.mark.parametrize(
-    "events",
-    [
-        [said("FailedCreate", 1), said("Running", 2, "Normal")],
-        [said("Unschedulable", 1, kind="PodGroup")],
-        [said("CommandIssued", 1, "Normal")],
-    ],
-    ids=["it has gone on since", "about another object", "no obstacle"],
-)
-def test_what_is_in_no_jobs_way_is_not_said(events: list[timeline.Event]) -> None:
-    assert explain.held_by(events) is None
+def test_a_job_that_no_scheduler_here_takes_says_so() -> None:
+    assert explain.render(unseen("NoScheduler: it names the scheduler 'x'")) == [
+        "default/train waits: nobody here places its pods.",
+        "  scheduler  NoScheduler: it names the scheduler 'x'",
+    ]
+
+
+def on_a_node(reason: str, message: str = "") -> pod_status.Pod:
+    waiting = pod_status.Waiting(reason=reason, message=message)
+    status = pod_status.ContainerStatus(name="c", state=pod_status.State(waiting=waiting))
+    return pod_status.Pod(status=pod_status.Status(container_statuses=(status,)))
+
+
+def test_what_nodes_say_of_pods_that_cannot_start_is_said_once() -> None:
+    image = on_a_node("ImagePullBackOff", 'Back-off pulling image "nope"')
+    pods = [image, on_a_node("CreateContainerConfigError", "no secret s"), image]
+    assert explain.render(unseen(), pods) == [
+        "default/train waits: 3 of its pods cannot start on their nodes yet.",
+        '  node       2 pods: ImagePullBackOff: Back-off pulling image "nope"',
+        "             1 pod: CreateContainerConfigError: no secret s",
+    ]
+
+
+@pytest.mark.parametrize("reason", ["", "ContainerCreating", "PodInitializing"])
+def test_a_pod_that_just_begins_is_in_nobodys_way(reason: str) -> None:
+    assert pod_status.obstacle(on_a_node(reason)) is None
+
+
+def test_pods_of_others_in_front_are_told_apart() -> None:
+    """Of ``podgroup-<uid>`` the first part is that of all of them."""
+    uid = "0123abcd-0123-0123-0123-0123456789ab"
+    assert explain.job_name(f"default/train-{uid}") == "default/train"
+    assert explain.job_name(f"default/podgroup-{uid}") == f"default/podgroup-{uid}"

@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
-from stromboli.cli import job_view
+from stromboli.cli import job_view, pod_status
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit import builders
@@ -182,10 +183,32 @@ def test_view_shows_facts_tasks_and_pods(house: Any, strom: Any) -> None:
     assert "gang      2 of 2 pods start together" in shown
     rows = [line.split() for line in shown.splitlines()]
     assert ["default0", "2", "2", "tool", "cpu=1,memory=100Mi"] in rows
-    assert [row[:4] for row in rows if row and row[0].startswith("a-")] == [
-        ["a-default0-0", "default0", "Pending", "n1"],
-        ["a-default0-1", "default0", "Pending", "-"],
+    assert [row[:5] for row in rows if row and row[0].startswith("a-")] == [
+        ["a-default0-0", "default0", "Pending", "0", "n1"],
+        ["a-default0-1", "default0", "Pending", "0", "-"],
     ]
+
+
+def test_view_shows_a_container_that_ends_again_and_again() -> None:
+    """Its pod is Running all the while."""
+    pod = builders.make_pod("a-w-0", node="n1", task="w", phase="Running")
+    waits = {"name": "c", "restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    document = json.loads(msgspec.json.encode(pod))
+    document["status"]["containerStatuses"] = [waits]
+    found = pod_status.decode(json.dumps(document).encode())
+    ((_, _, status, restarts, *_),) = job_view.pod_rows([found], builders.NOON)
+    assert (status, restarts) == ("CrashLoopBackOff", "4")
+
+
+def test_view_says_of_a_job_without_pods_whether_it_asks_for_any() -> None:
+    def pods(replicas: int, phase: str) -> str:
+        tasks = [builders.make_task(replicas=replicas)]
+        status = batch.JobStatus(state=batch.JobState(phase=phase))
+        lines = job_view.facts(builders.make_job("a", tasks=tasks, status=status), builders.NOON)
+        return next(line for line in lines if line.startswith("pods "))
+
+    assert pods(0, "Running") == ("pods      none are asked for: strom job scale a --replicas N")
+    assert pods(1, "Running") == pods(0, "Completed") == "pods      none"
 
 
 def test_view_says_that_a_job_names_no_scheduler_and_what_to_do() -> None:

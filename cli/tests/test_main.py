@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stromboli.cli import main, others
-from stromboli.shared import envelope, topics
+from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages.scheduling import QueueOrdered, queue_order_key
 from stromboli.testkit import builders
@@ -88,6 +88,38 @@ def test_a_value_that_makes_no_sense_is_told_as_it_was_written(
     assert refused.exit_code == 2
     assert f"Invalid value for '{arguments[-2]}'" in refused.stderr
     assert said in refused.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told", "path"),
+    [
+        (
+            ("job", "run", "a", "--image"),
+            ("strom: job run: Option '--image' requires an argument",
+             "  --image, -i: The container's image."),
+            "strom job run",
+        ),
+        (
+            ("--token-file", "x", "top", "--every"),
+            ("strom: top: Option '--every' requires an argument",
+             "  --every: How often it is shown anew."),
+            "strom top",
+        ),
+        (
+            ("simulate", "replay", "--state"),
+            ("strom: simulate replay: Option '--state' requires an argument",),
+            "strom simulate replay",
+        ),
+    ],
+)  # fmt: skip
+def test_an_option_without_its_value_is_explained_by_its_own_command(
+    arguments: tuple[str, ...], told: tuple[str, ...], path: str
+) -> None:
+    refused = call(*arguments)
+    assert refused.exit_code == 2
+    lines = refused.stderr.splitlines()
+    assert tuple(lines[: len(told)]) == told
+    assert lines[-1] == f"next: see what it takes: {path} --help"
 
 
 def test_a_port_that_is_taken_is_named_with_the_way_on(tmp_path: Path) -> None:
@@ -218,23 +250,43 @@ def test_explain_of_a_job_that_nothing_is_known_of_says_its_phase(strom: Any) ->
     assert strom("explain", "absent").exit_code == 1
 
 
-def test_explain_and_view_tell_what_the_controller_said_of_a_job(house: Any, strom: Any) -> None:
+def test_explain_and_view_tell_what_the_controller_noted_without_any_event(
+    house: Any, strom: Any
+) -> None:
+    """An API server forgets its Events within hours, and a job may wait for weeks."""
     strom("job", "run", "a")
-    event = {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": "a.1", "namespace": "default"},
-        "involvedObject": {"kind": "Job", "name": "a", "uid": house.job("a").metadata.uid},
-        "type": "Warning",
-        "reason": "FailedCreate",
-        "message": "exceeded quota: q",
-        "lastTimestamp": "2026-01-02T03:04:05Z",
-    }
-    house.create(kinds.EVENTS, event)
+    house.annotate("a", **{keys.HELD: "FailedCreate: exceeded quota: q"})
     shown = strom("explain", "a").stdout
     assert shown.endswith("  controller FailedCreate: exceeded quota: q\n")
     assert shown in strom("job", "view", "a").stdout
     assert shown in strom("job", "describe", "a").stdout
+    house.set_status("a", "Completed")
+    assert strom("explain", "a").stdout == "default/a does not wait: it is Completed.\n"
+
+
+def test_explain_tells_what_a_node_says_of_an_image(house: Any, strom: Any) -> None:
+    strom("job", "run", "a")
+    house.start_pod("a", 0, b"", phase="Pending")
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "there is no image nope"}}
+    container = {"name": "main", "image": "nope", "imageID": "", "ready": False}
+    status = {"containerStatuses": [{**container, "restartCount": 0, "state": waiting}]}
+    house.set_pod_status("a-w-0", **status)
+    shown = strom("explain", "a").stdout
+    assert shown.endswith("  node       1 pod: ErrImagePull: there is no image nope\n")
+    assert shown in strom("job", "view", "a").stdout
+    assert shown in strom("job", "describe", "a").stdout
+
+
+def test_explain_tells_that_no_scheduler_of_that_name_is_here(house: Any, strom: Any) -> None:
+    container = {"name": "c", "image": "i"}
+    task = {"name": "w", "replicas": 1, "template": {"spec": {"containers": [container]}}}
+    spec = {"schedulerName": "other", "minAvailable": 1, "queue": "default", "tasks": [task]}
+    house.create(kinds.JOBS, {"metadata": {"name": "a", "namespace": "default"}, "spec": spec})
+    assert strom("explain", "a").stdout.splitlines() == [
+        "default/a waits: nobody here places its pods.",
+        "  scheduler  NoScheduler: it names the scheduler 'other', and only volcano and stromboli "
+        "are served here: to run it here, delete it and submit it again without a scheduler",
+    ]
 
 
 @pytest.fixture
@@ -283,6 +335,14 @@ def test_other_distributions_add_commands_and_groups() -> None:
 
 
 @pytest.mark.usefixtures("distribution")
+def test_a_command_imports_nothing_dear_that_it_may_not_need() -> None:
+    """Each of these costs tens of milliseconds, which whoever presses Tab waits for."""
+    dear = "{'httpx', 'rich', 'yaml', 'importlib.metadata', 'asyncio', 'stromboli.local'}"
+    program = f"import stromboli.cli.main, sys; print(sorted({dear} & set(sys.modules)))"
+    run = subprocess.run((sys.executable, "-c", program), capture_output=True, check=True)
+    assert run.stdout == b"[]\n"
+
+
 def test_help_imports_no_command_of_others() -> None:
     sys.modules.pop("strom_others", None)
     call("--help")

@@ -1,10 +1,9 @@
 """Rules of showing."""
 
-import io
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from rich.console import Console
+from rich.text import Text
 
 from stromboli.cli import output
 
@@ -13,7 +12,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def test_a_plain_table_is_as_wide_as_its_cells_and_has_no_blanks_at_the_end() -> None:
     name = "a-" + "very-" * 60 + "long-name"
-    lines = output.plain_table(("NAME", "PHASE"), [(name, "Running"), ("b", "")])
+    lines = output.plain(("NAME", "PHASE"), [(name, "Running"), ("b", "")])
     assert lines == [
         "NAME" + " " * (len(name) - 4) + "   PHASE",
         f"{name}   Running",
@@ -21,14 +20,72 @@ def test_a_plain_table_is_as_wide_as_its_cells_and_has_no_blanks_at_the_end() ->
     ]
 
 
-def test_a_table_on_a_terminal_has_colours_and_cuts_nothing_either() -> None:
-    shown = io.StringIO()
-    console = Console(file=shown, force_terminal=True, color_system="standard", width=output.WIDE)
-    console.print(output.rich_table(("NAME", "PHASE"), [("long-" * 60, "Running"), ("b", "")]))
-    header, first, second = shown.getvalue().splitlines()
-    assert "NAME" in header
-    assert first.split() == ["long-" * 60, "\x1b[36mRunning\x1b[0m"]
-    assert second.split() == ["b", "-"]
+HEADERS = ("NAME", "PHASE", "FAILED", "WHY")
+ROWS = [
+    ("train", "Running", "0", "because of this and that, and some more"),
+    ("b", "Failed", "0", ""),
+]
+
+
+def shown(width: int) -> list[str]:
+    return [Text.from_ansi(line).plain for line in output.table(HEADERS, ROWS, width)]
+
+
+def test_a_table_that_fits_a_terminal_is_the_one_that_programs_see_in_colours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    lines = output.table(HEADERS, ROWS, 80)
+    assert shown(80) == output.plain(HEADERS, ROWS)
+    assert "\x1b[36mRunning" in lines[1]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert output.table(HEADERS, ROWS, 80) == output.plain(HEADERS, ROWS)
+
+
+def test_on_a_narrow_terminal_columns_that_say_nothing_go_first() -> None:
+    assert shown(60) == [
+        "NAME    PHASE     WHY",
+        "train   Running   because of this and that, and some more",
+        "b       Failed    -",
+    ]
+
+
+def test_then_the_last_column_goes_on_below() -> None:
+    assert shown(45) == [
+        "NAME    PHASE     WHY",
+        "train   Running   because of this and that,",
+        "                  and some more",
+        "b       Failed    -",
+    ]
+
+
+def test_at_last_each_row_is_a_block_whose_name_is_whole() -> None:
+    assert shown(40) == [
+        "train",
+        "  PHASE  Running",
+        "  WHY    because of this and that, and",
+        "         some more",
+        "b",
+        "  PHASE  Failed",
+    ]
+
+
+def test_a_table_that_grows_has_its_headers_once_and_its_columns_below_each_other(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = output.Growing(("NAME", "PHASE"))
+    table.show([("a", "Pending"), ("long", "")])
+    table.show([("a", "Running")])
+    table.show([("longest", "Failed")])
+    table.show([("a", "Failed")])
+    assert capsys.readouterr().out.splitlines() == [
+        "NAME   PHASE",
+        "a      Pending",
+        "long   -",
+        "a      Running",
+        "longest   Failed",
+        "a         Failed",
+    ]
 
 
 @pytest.mark.parametrize(

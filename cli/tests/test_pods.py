@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from stromboli.cli import pod_status
+from stromboli.cli import pods as pod_list
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.testkit import builders
@@ -39,6 +41,18 @@ def test_list_shows_pods_of_jobs_and_no_others(strom: Any) -> None:
 
 
 @pytest.mark.usefixtures("pods")
+def test_list_shows_pods_of_others_that_wait_with_jobs_and_why(house: Any, strom: Any) -> None:
+    """Pods of a Deployment, say: nothing else of ours would show them."""
+    house.create(kinds.PODS, builders.make_pod("web-x", "podgroup-1"))
+    house.create(kinds.PODS, builders.make_pod("web-y", labels={keys.QUEUE_NAME: "absent"}))
+    assert names(strom) == ["a-worker-0", "a-worker-1", "web-x", "web-y"]
+    assert names(strom, "--job", "a") == ["a-worker-0", "a-worker-1"]
+    refused = {"type": "PodScheduled", "status": "False", "message": "overused cpu"}
+    waiting = pod_status.decode(json.dumps({"status": {"conditions": [refused]}}).encode())
+    assert pod_list.wide(waiting)[-1] == pod_status.waits(waiting) == "overused cpu"
+
+
+@pytest.mark.usefixtures("pods")
 def test_list_keeps_the_job_the_queue_and_the_labels_asked_for(strom: Any) -> None:
     assert names(strom, "--job", "a") == ["a-worker-0", "a-worker-1"]
     assert names(strom, "--job", "b") == []
@@ -50,5 +64,5 @@ def test_list_keeps_the_job_the_queue_and_the_labels_asked_for(strom: Any) -> No
 @pytest.mark.usefixtures("pods")
 def test_wide_says_where_and_whose_and_name_is_for_scripts(strom: Any) -> None:
     first = strom("pod", "list", "-o", "wide").stdout.splitlines()[1].split()
-    assert first[-5:] == ["a", "worker", "research", "-", "n1"]
+    assert first[-6:] == ["a", "worker", "research", "-", "n1", "-"]
     assert strom("pod", "list", "-o", "name").stdout == "pod/a-worker-0\npod/a-worker-1\n"

@@ -3,8 +3,11 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
+from stromboli.cli import queues
+from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.testkit import builders
 
@@ -43,6 +46,16 @@ def test_get_shows_what_the_queue_may_use_and_always_has(strom: Any) -> None:
     assert (found["kind"], found["spec"]["reclaimable"]) == ("Queue", False)
 
 
+def test_get_shows_what_is_wrong_with_a_queue_that_came_past_admission() -> None:
+    made = builders.make_queue("team")
+    assert queues.wrong(made) == []
+    marked = msgspec.structs.replace(
+        made.metadata, annotations={keys.VIOLATIONS: "spec.parent: queue 'x' does not exist"}
+    )
+    shown = queues.wrong(msgspec.structs.replace(made, metadata=marked))
+    assert shown == ["wrong       spec.parent: queue 'x' does not exist"]
+
+
 def test_list_as_json_is_a_list_of_objects_with_their_kind(strom: Any) -> None:
     listed = json.loads(strom("queue", "list", "--output", "json").stdout)
     assert listed["kind"] == "List"
@@ -63,6 +76,23 @@ def test_delete_deletes_and_says_when_there_is_none(strom: Any) -> None:
     assert again.stderr == (
         "strom: queue a: there is none of this name\nnext: see what there is: strom queue list\n"
     )
+
+
+def test_a_queue_with_work_in_it_is_deleted_by_force_only(house: Any, strom: Any) -> None:
+    """What runs there would have no queue, and what waits would wait for ever."""
+    strom("queue", "create", "a")
+    strom("queue", "create", "b")
+    for name, phase in (("g1", "Running"), ("g2", ""), ("g3", "Completed")):
+        house.create(kinds.POD_GROUPS, builders.make_pod_group(name, queue="a", phase=phase))
+    house.create(kinds.POD_GROUPS, builders.make_pod_group("g", queue="b", phase="Completed"))
+    kept = strom("queue", "delete", "a", "b")
+    assert (kept.exit_code, kept.stdout) == (1, "queue.scheduling.volcano.sh/b deleted\n")
+    assert kept.stderr == (
+        "strom: queue a: not deleted: work is in it (1 Pending, 1 Running), which would have no "
+        "queue\nnext: close it and let that end: strom queue operate a --action close; "
+        "or delete it all the same with --force\n"
+    )
+    assert strom("queue", "delete", "a", "--force").exit_code == 0
 
 
 def test_the_default_queue_cannot_be_deleted(strom: Any) -> None:
@@ -87,6 +117,12 @@ def test_operate_asks_by_a_command_that_the_queue_owns(
     assert made.metadata.owner_references == (made.target,)
     assert strom("queue", "operate", "default").exit_code == 2
     assert strom("queue", "operate", "absent", "-a", "open").exit_code == 1
+
+
+def test_what_is_refused_of_a_queue_is_told_as_of_the_queue(strom: Any) -> None:
+    refused = strom("queue", "operate", "root", "--action", "close")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("strom: queue root: refused, 1 thing to correct\n")
 
 
 def test_update_changes_what_is_named_and_nothing_else(strom: Any) -> None:

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
+from rich.text import Text
 
 from stromboli.cli import top, usage
 from stromboli.cli.client import ForbiddenError
@@ -67,10 +68,12 @@ def test_jobs_come_with_the_largest_first_and_without_those_that_are_over() -> N
 def test_nodes_count_strangers_too() -> None:
     _, rows = usage.nodes(PICTURE)
     assert rows == [("n1", "3", "4/8", "3Gi/16Gi", "2/8", "[#####-----]  50%")]
-    assert usage.headline(PICTURE) == (
-        "1 nodes, 3 pods run, 1 wait   CPU [#####-----]  50%   memory [##--------]  19%   "
-        "GPU [##--------]  25%"
-    )
+    assert usage.headline(PICTURE) == [
+        "1 nodes, 3 pods run, 1 wait",
+        "CPU [#####-----]  50%",
+        "memory [##--------]  19%",
+        "GPU [##--------]  25%",
+    ]
 
 
 def test_a_pod_holds_the_most_that_it_may_need_at_once() -> None:
@@ -127,3 +130,22 @@ def test_who_may_not_see_the_cluster_is_told_in_one_line_and_where_else_to_look(
     assert told[0] == "strom: top: it reads the whole cluster, and 20 rights for that are missing"
     assert told[1].startswith("next: look at your own jobs: strom job list -n NAMESPACE; or ask")
     assert len(told) == 2
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("height", [5, 12, 40])
+def test_a_screen_holds_what_it_can_and_says_how_much_it_does_not(width: int, height: int) -> None:
+    """Whatever its size: no line is wider, none more than there is room for, no name cut."""
+    names = [f"node-{number}" for number in range(20)]
+    rows = [(name, "3", "2/8", "4Gi/16Gi", "0/8", usage.bar(1, 4)) for name in names]
+    headers = ("NODE", "PODS", "CPU", "MEMORY", "GPU", "FULLEST")
+    lines = [
+        Text.from_ansi(line).plain
+        for line in top.screen(["a" * 30, "b" * 20], headers, rows, width, height)
+    ]
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+    words = " ".join(lines).split()
+    shown = sum(name in words for name in names)
+    more = len(names) - shown
+    assert (f"and {more} more: strom top --once" in lines) is bool(more)

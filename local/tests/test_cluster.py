@@ -3,6 +3,7 @@ does not do, and its own bookkeeping."""
 
 import asyncio
 import contextlib
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -318,6 +319,55 @@ async def test_a_quota_counts_pods_of_an_earlier_process(tmp_path: Path) -> None
             await after.create(PODS, "default", objects.pod("p2"))
         await after.delete(PODS, "default", "p1")
         await after.create(PODS, "default", objects.pod("p2"))
+
+
+def spoil(path: Path, resource: str, name: str, was: str, found: str) -> None:
+    """Put a text into a stored object that no door of ours lets in."""
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        (raw,) = database.execute(
+            "SELECT raw FROM objects WHERE resource = ? AND name = ?", (resource, name)
+        ).fetchone()
+        assert was.encode() in raw
+        database.execute(
+            "UPDATE objects SET raw = ? WHERE resource = ? AND name = ?",
+            (raw.replace(was.encode(), found.encode()), resource, name),
+        )
+
+
+@pytest.mark.parametrize("wrong", ["many", 'x"}, "hard": {"cpu": [1]}, "y": {"z": "'])
+async def test_a_quota_that_an_older_file_holds_and_nobody_can_read_lets_no_pod_in(
+    tmp_path: Path, wrong: str
+) -> None:
+    """It is named, everything else goes on, and it can be mended or deleted."""
+    path = tmp_path / "cluster"
+    quota = objects.make(kinds.RESOURCE_QUOTAS, "q", spec={"hard": {"cpu": "7777m"}})
+    async with EmbeddedCluster(path) as before:
+        await before.create(kinds.RESOURCE_QUOTAS, "default", quota)
+    spoil(path, kinds.RESOURCE_QUOTAS.plural, "q", "7777m", wrong)
+    async with EmbeddedCluster(path) as after:
+        with pytest.raises(errors.InvalidError, match=r"quota q cannot be read: .*delete it"):
+            await after.create(PODS, "default", objects.pod("p"))
+        await after.create(PODS, "kube-system", objects.pod("p"))
+        await after.delete(kinds.RESOURCE_QUOTAS, "default", "q")
+        await after.create(PODS, "default", objects.pod("p"))
+
+
+async def test_a_pod_that_nobody_can_read_keeps_others_out_where_a_quota_counts(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "cluster"
+    quota = objects.make(kinds.RESOURCE_QUOTAS, "q", spec={"hard": {"pods": "9"}})
+    asks = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "7777m"}}}
+    async with EmbeddedCluster(path) as before:
+        await before.create(PODS, "default", objects.pod("old", containers=[asks]))
+    spoil(path, "pods", "old", "7777m", "many")
+    async with EmbeddedCluster(path) as after:
+        await after.create(PODS, "default", objects.pod("free"))
+        await after.create(kinds.RESOURCE_QUOTAS, "default", quota)
+        with pytest.raises(errors.InvalidError, match=r"pod old cannot be read: .*'many'"):
+            await after.create(PODS, "default", objects.pod("p"))
+        await after.delete(PODS, "default", "old")
+        await after.create(PODS, "default", objects.pod("p"))
 
 
 @pytest.mark.parametrize("name", ["services", "nvidia.com/gpu", "limits.nvidia.com/gpu", "p"])

@@ -13,11 +13,13 @@ from stromboli.local.cluster import EmbeddedCluster
 from stromboli.local.disorder import DisorderedBus, DisorderedCluster, Trouble
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import kinds
-from stromboli.shared.bus import port
+from stromboli.shared.bus import lasting, port
 from stromboli.testkit import builders, objects, records
 
 CONFIG_MAPS = kinds.CONFIG_MAPS
-NONE = Trouble(longest_delay_s=0, repeat=0, closed=0, expired=0, conflict=0, unavailable=0, lost=0)
+NONE = Trouble(
+    longest_delay_s=0, repeat=0, closed=0, expired=0, conflict=0, unavailable=0, lost=0, cut=0
+)
 NODES = [builders.observed(builders.make_node(f"n{number}")) for number in range(30)]
 PODS = [builders.observed(builders.make_pod(f"p{number}")) for number in range(30)]
 
@@ -113,6 +115,43 @@ async def test_work_comes_again_and_is_done_once_told(log: EmbeddedBus, seed: in
         assert work.lowest_unfinished == 30
     assert set(of(topics.NODES, given)) == set(range(30))
     assert comes_in_order(of(topics.NODES, given))
+
+
+async def test_readers_are_cut_off_only_behind_what_they_read(log: EmbeddedBus) -> None:
+    """So whoever goes on there comes to the end, however often it happens."""
+    disordered = DisorderedBus(log, 1, trouble(cut=0.5))
+    read: list[envelope.Record] = []
+    told: list[str | None] = []
+    fold = lasting.fold(disordered, [topics.NODES], lambda _, problem: told.append(problem), "f")
+    async with contextlib.aclosing(fold):
+        async for batch in fold:
+            read += batch.records
+            if batch.positions[topics.NODES.name] == 30:
+                break
+    assert of(topics.NODES, read) == list(range(30))
+    assert len([problem for problem in told if problem is not None]) > 1
+    given: set[int] = set()
+    while len(given) < 30:
+        with contextlib.suppress(errors.UnavailableError):
+            async with disordered.work(topics.NODES, "g") as work:
+                async for record in work:
+                    given.add(record.offset)
+                    work.done(record)
+                    if len(given) == 30:
+                        break
+
+
+@pytest.mark.parametrize(
+    ("chances", "stands"), [({"unavailable": 1.0}, False), ({"lost": 1.0}, True)], ids=str
+)
+async def test_an_append_that_fails_may_stand_there_all_the_same(
+    log: EmbeddedBus, chances: dict[str, float], *, stands: bool
+) -> None:
+    """And so may what opens a writer."""
+    before = await log.last(topics.SYNC)
+    with pytest.raises(errors.UnavailableError):
+        await DisorderedBus(log, 1, trouble(**chances)).open_writer("monitor", "m2")
+    assert (await log.last(topics.SYNC) != before) == stands
 
 
 async def test_what_is_not_heard_still_is_not(log: EmbeddedBus) -> None:

@@ -81,6 +81,40 @@ def test_a_quota_that_would_keep_its_pods_out_is_in_the_way(
     assert verdict.starts is not bool(said)
 
 
+def scope(name: str, operator: str = "Exists", *values: str) -> core.ResourceQuotaSpec:
+    one = core.ScopeRequirement(scope_name=name, operator=operator, values=values)
+    return core.ResourceQuotaSpec(
+        hard={"pods": "4"}, scope_selector=core.ScopeSelector(match_expressions=(one,))
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "counted"),
+    [
+        (scope("BestEffort"), False),
+        (scope("NotBestEffort"), True),
+        (scope("Terminating"), False),
+        (scope("NotTerminating"), True),
+        (scope("PriorityClass", "In", "high"), True),
+        (scope("PriorityClass", "NotIn", "high"), False),
+        (core.ResourceQuotaSpec(hard={"pods": "4"}, scopes=("BestEffort",)), False),
+    ],
+    ids=["best", "not best", "ends", "does not end", "class", "not class", "by scopes"],
+)
+def test_a_quota_counts_the_pods_of_its_scopes_and_no_others(
+    spec: core.ResourceQuotaSpec, *, counted: bool
+) -> None:
+    quota = core.ResourceQuota(
+        metadata=meta.ObjectMeta(name="q", namespace="default"),
+        spec=spec,
+        status=core.ResourceQuotaStatus(used={"pods": "3"}),
+    )
+    found = cluster(item(kinds.RESOURCE_QUOTAS, quota))
+    verdict = trial.tried(found, job(2, "high"), None, builders.NOON)
+    assert bool(verdict.quotas) is counted
+    assert verdict.starts is not counted
+
+
 def test_a_gang_without_room_would_wait_with_the_scheduler_s_own_reason() -> None:
     verdict = trial.tried(cluster(), job(5), None, builders.NOON)
     assert not verdict.starts

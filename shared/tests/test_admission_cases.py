@@ -5,9 +5,8 @@ import pytest
 from stromboli.shared import job_plugins, network
 from stromboli.shared.admission import patch, review
 from stromboli.shared.api import kinds
-from stromboli.shared.api.meta import ObjectMeta
-from stromboli.shared.api.scheduling import Queue, QueueStatus
-from stromboli.testkit import admission_cases
+from stromboli.shared.api.scheduling import Queue
+from stromboli.testkit import admission_cases, admission_others
 from stromboli.testkit.admission_cases import Case
 
 POLICY = review.Policy(scheduler_names=("volcano",), plugins=job_plugins.OWN, max_queue_depth=5)
@@ -15,14 +14,10 @@ POLICY = review.Policy(scheduler_names=("volcano",), plugins=job_plugins.OWN, ma
 
 def world() -> review.Known:
     found: dict[str, Queue] = {}
-    for document, state in admission_cases.WORLD:
+    for document in admission_cases.WORLD:
         read = kinds.QUEUES.decode(patch.encoded(document))
-        found[read.metadata.name] = Queue(
-            metadata=ObjectMeta(name=read.metadata.name, annotations=read.metadata.annotations),
-            spec=read.spec,
-            status=QueueStatus(state=state),
-        )
-    rack = kinds.HYPER_NODES.decode(patch.encoded(admission_cases.RACK))
+        found[read.metadata.name] = read
+    rack = kinds.HYPER_NODES.decode(patch.encoded(admission_others.RACK))
     return review.Known(queues=found, tiers=network.tiers([rack]))
 
 

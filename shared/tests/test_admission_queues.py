@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from stromboli.shared import keys
@@ -131,9 +132,86 @@ def test_only_a_childless_queue_of_ones_own_can_be_deleted(name: str, allowed: b
     assert (not found) == allowed
 
 
+@pytest.mark.parametrize(
+    ("pods", "goes", "allowed"), [(2, True, True), (2, False, False), (0, False, True)]
+)
+def test_an_operator_may_keep_queues_from_going_while_pods_run_in_them(
+    pods: int, goes: bool, allowed: bool
+) -> None:
+    status = scheduling.QueueStatus(allocated={"pods": str(pods), "cpu": "1"})
+    busy = msgspec.structs.replace(known("busy"), status=status)
+    policy = msgspec.structs.replace(POLICY, queues_with_pods_go=goes)
+    around = review.Known(queues={"busy": busy})
+    found = review.violations(kinds.QUEUES, "DELETE", document("busy"), None, around, policy)
+    assert [it.path for it in found] == ([] if allowed else ["metadata.name"])
+    gone = review.Known(queues={"other": busy})
+    assert review.violations(kinds.QUEUES, "DELETE", document("busy"), None, gone, policy) == ()
+
+
+@pytest.mark.parametrize("name", ["capability", "deserved", "guarantee"])
+def test_what_a_queue_takes_is_judged_again_only_when_it_changes(name: str) -> None:
+    """Others may have changed since: who edits the weight cannot mend that."""
+    parent = known("parent", capability={"cpu": 1})
+    amounts: Document = {
+        "capability": {"cpu": 4},
+        "deserved": {"cpu": 3},
+        "guarantee": {"resource": {"cpu": 2}},
+    }
+    before = document(parent="parent", **amounts)
+    assert refused(document(parent="parent", weight=2, **amounts), parent, before=before) == set()
+    less = {"resource": {"cpu": 1}} if name == "guarantee" else {"cpu": 3.5}
+    changed = document(parent="parent", **{**amounts, name: less})
+    assert "spec.capability.cpu" in refused(changed, parent, before=before)
+
+
+def test_a_queues_own_capability_speaks_for_all_below_it() -> None:
+    family = (
+        known("child", parent="team", capability={"cpu": 2}),
+        known("grandchild", parent="child", capability={"cpu": 9}),
+        known("open", parent="team"),
+        known("below-open", parent="open", capability={"cpu": 3}),
+    )
+    assert refused(document(capability={"cpu": 3}), *family) == set()
+    assert refused(document(capability={"cpu": 2.5}), *family) == {"spec.capability.cpu"}
+
+
 def test_a_queue_that_is_closing_can_be_edited() -> None:
     """Nobody asks for that state: it stands there."""
     closing = {"status": {"state": "Closing"}}
     before, after = document(weight=1) | closing, document(weight=2) | closing
     assert refused(after, before=before) == set()
     assert refused(after, before=document(weight=1)) == {"status.state"}
+
+
+def test_a_queue_that_is_wrong_already_may_change_where_nothing_is_judged() -> None:
+    """Else nobody could close it, and it could not be told what is wrong with it."""
+    wrong = document(parent="nowhere", capability={"cpu": "-1"}, guarantee={"resource": {"cpu": 1}})
+    marked = document(weight=2, **wrong["spec"])
+    marked["metadata"]["annotations"] = {keys.CLOSED_BY_PARENT: "true"}
+    assert refused(marked, before=wrong) == set()
+    assert refused(document(**wrong["spec"] | {"parent": ""}), before=wrong) >= {
+        "spec.capability.cpu",
+        "spec.deserved.cpu",
+    }
+
+
+def test_a_queue_without_a_parent_is_put_below_the_root_though_it_is_wrong() -> None:
+    wrong = document(capability={"cpu": "-1"})
+    assert refused(document(capability={"cpu": "-1"}, parent="root"), before=wrong) == set()
+
+
+def test_an_only_child_in_which_pods_run_can_be_changed() -> None:
+    """What its parent holds is what it holds itself."""
+    status = scheduling.QueueStatus(allocated={"pods": 3})
+    parent = scheduling.Queue(metadata=ObjectMeta(name="parent"), status=status)
+    changed = document(parent="parent", capability={"cpu": 4})
+    assert refused(changed, parent, before=document(parent="parent")) == set()
+    assert refused(changed, parent, before=document()) == {"spec.parent"}
+
+
+def test_a_queue_that_moves_brings_what_hangs_on_it() -> None:
+    narrow, wide = known("narrow", capability={"cpu": 2}), known("c", capability={"cpu": 3})
+    below = msgspec.structs.replace(wide, spec=msgspec.structs.replace(wide.spec, parent="team"))
+    moved = document(parent="narrow")
+    assert refused(moved, narrow, below, before=document()) == {"spec.capability.cpu"}
+    assert refused(moved, narrow, wide, before=document()) == set()

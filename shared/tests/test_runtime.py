@@ -39,6 +39,23 @@ def test_pauses_double_up_to_a_limit_and_honour_the_servers_wish() -> None:
     assert backoff.next_s(at_least_s=60) == 60
 
 
+def test_pauses_begin_anew_after_a_calm_as_long_as_the_longest() -> None:
+    """A loop that lasts for weeks need not say each time that all went well."""
+    now = 0.0
+    backoff = runtime.Backoff(now=lambda: now)
+
+    def fails_after(calm_s: float) -> float:
+        nonlocal now
+        now += calm_s
+        pause_s = backoff.next_s()
+        now += pause_s
+        return pause_s
+
+    assert max(fails_after(0.0) for _ in range(12)) > 0.7 * runtime.LONGEST_PAUSE_S
+    assert fails_after(0.9 * runtime.LONGEST_PAUSE_S) > 0.7 * runtime.LONGEST_PAUSE_S
+    assert fails_after(1.1 * runtime.LONGEST_PAUSE_S) < 2 * runtime.FIRST_PAUSE_S
+
+
 async def test_a_transient_error_is_a_problem_until_the_call_succeeds() -> None:
     health = runtime.Health("controller")
     seen: list[dict[str, str]] = []

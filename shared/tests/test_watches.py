@@ -20,7 +20,7 @@ async def follow(events: AsyncGenerator[port.WatchEvent, None], backoff: runtime
 
 
 async def test_each_watch_that_ends_at_once_costs_a_longer_pause() -> None:
-    backoff = runtime.Backoff()
+    backoff = runtime.Backoff(now=lambda: 0.0)
     assert [await follow(ends(), backoff) for _ in range(3)] == [1, 1, 1]
     assert backoff.next_s() >= 0.8 * 2**3 * runtime.FIRST_PAUSE_S
 

@@ -1,5 +1,5 @@
-"""A log in disorder is still a log: late and at its own pace on each topic, but for repetitions
-it keeps every promise. See ``local/tests/test_disorder.py`` for those."""
+"""A log in disorder is still a log: late and at its own pace on each topic, but for repetitions and
+errors it keeps every promise. See ``local/tests/test_disorder.py`` for those."""
 
 from pathlib import Path
 
@@ -20,7 +20,9 @@ class TestDisorderedBus(bus.BusContract, outside.OutsideContract):
 
         def make(cell: str = "a") -> port.Bus:
             log = self.logs.setdefault(cell, EmbeddedBus(tmp_path / f"{cell}.log", cell))
-            return DisorderedBus(log, seed, Trouble(repeat=0, longest_delay_s=0.002))
+            return DisorderedBus(
+                log, seed, Trouble(repeat=0, unavailable=0, lost=0, cut=0, longest_delay_s=0.002)
+            )
 
         return make
 

@@ -38,7 +38,7 @@ class TestEmbeddedLogPlace(leases.LeaseContract):
     async def places(self, tmp_path: Path) -> AsyncIterator[leases.Places]:
         async with (
             EmbeddedBus(tmp_path / "log") as bus,
-            on_log.LogPlace(bus, "a", runtime.utc_now) as first,
-            on_log.LogPlace(bus, "b", runtime.utc_now) as second,
+            on_log.LogPlace(bus, "a", runtime.utc_now, runtime.Health("scheduler")) as first,
+            on_log.LogPlace(bus, "b", runtime.utc_now, runtime.Health("scheduler")) as second,
         ):
             yield first, second

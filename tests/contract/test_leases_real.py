@@ -36,7 +36,7 @@ class TestKafkaPlace(leases.LeaseContract):
         )
         async with (
             kafka.KafkaBus(given) as bus,
-            on_log.LogPlace(bus, "a", runtime.utc_now) as first,
-            on_log.LogPlace(bus, "b", runtime.utc_now) as second,
+            on_log.LogPlace(bus, "a", runtime.utc_now, runtime.Health("scheduler")) as first,
+            on_log.LogPlace(bus, "b", runtime.utc_now, runtime.Health("scheduler")) as second,
         ):
             yield first, second

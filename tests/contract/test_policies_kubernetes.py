@@ -118,3 +118,24 @@ async def test_all_violations_come_in_one_answer(judged: port.Cluster) -> None:
     said = await refusal(judged, Case(name="wrong", kind=kinds.JOBS, document=wrong))
     for path in ("spec.minAvailable", "spec.plugins.magic", "spec.policies"):
         assert path in said
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_queue_that_is_wrong_already_may_change_where_nothing_is_judged(
+    judged: port.Cluster,
+) -> None:
+    """Unmarked, it came past the policies."""
+    wrong = admission_documents.queue("wrong-already", capability={"cpu": "-1"})
+    await judged.create(kinds.QUEUES, "", msgspec.json.encode(wrong))
+
+    async def patch(**changes: Any) -> None:
+        document = msgspec.json.encode({"metadata": {"labels": MARK}, **changes})
+        await judged.patch(kinds.QUEUES, "", "wrong-already", document, patch_type="merge")
+
+    try:
+        await patch(spec={"weight": 2})
+        with pytest.raises(errors.OutsideError, match="is negative"):
+            await patch(spec={"deserved": {"cpu": 1}})
+        await patch(spec={"capability": {"cpu": 1}})
+    finally:
+        await judged.delete(kinds.QUEUES, "", "wrong-already")

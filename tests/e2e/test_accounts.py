@@ -286,7 +286,8 @@ async def everything_is_readable(parts: real.RealParts, cell: Cell) -> None:
                 continue
             path = route.path_format.replace("{namespace}", cell.scene.blue)
             path = path.replace("{name}", "over-rest")
-            answer = await client.get(path, params={"timeoutSeconds": "0.05"})
+            short = {"timeoutSeconds": "0.05"} if path.startswith("/v1/watch") else {}
+            answer = await client.get(path, params=short)
             if answer.status_code not in (200, 404):
                 failed[path] = answer.text
     assert failed == {}

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.testkit import objects
 from tests.e2e import cell as cells
@@ -15,7 +16,8 @@ QUOTAS = kinds.RESOURCE_QUOTAS
 
 async def test_a_job_waits_for_room_in_its_namespaces_quota(tmp_path: Path) -> None:
     """What the quota refuses is said with its numbers, no pod of the gang runs without the others,
-    and when the quota is raised the job goes on by itself."""
+    and when the quota is raised the job goes on by itself. What it waits for stands on the job, so
+    that it is known when an API server has forgotten its Events."""
     async with cells.running(tmp_path, "enqueue, allocate", TIERS) as cell:
         quota = objects.make(QUOTAS, "small", spec={"hard": {"requests.cpu": "2"}})
         await cell.cluster.create(QUOTAS, "default", quota)
@@ -28,6 +30,17 @@ async def test_a_job_waits_for_room_in_its_namespaces_quota(tmp_path: Path) -> N
         refused = "exceeded quota: small, requested: requests.cpu=1, used: requests.cpu=2"
         await cell.until(said, lambda told: refused in told)
         assert [pod["spec"].get("nodeName") for pod in await cell.pods("wide")] == [None, None]
+
+        async def noted() -> str:
+            return (
+                kinds.metadata_of(await cell.cluster.get(kinds.JOBS, "default", "wide")).annotation(
+                    keys.HELD
+                )
+                or ""
+            )
+
+        await cell.until(noted, lambda text: text.startswith("FailedCreate: ") and refused in text)
         raised = objects.merge(spec={"hard": {"requests.cpu": "4"}})
         await cell.cluster.patch(QUOTAS, "default", "small", raised, patch_type="merge")
         assert await cell.nodes_of("wide", 4)
+        await cell.until(noted, lambda text: not text)

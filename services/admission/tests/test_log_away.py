@@ -31,3 +31,21 @@ async def test_a_door_that_was_cut_off_takes_up_what_came_meanwhile(tmp_path: Pa
         serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await serving
+
+
+async def test_a_door_that_cannot_open_the_log_says_why_and_ends_when_asked(
+    tmp_path: Path,
+) -> None:
+    health = runtime.Health("admission")
+    async with EmbeddedBus(tmp_path / "log.db") as log, opened(tmp_path) as ways:
+        bus = breaking.BreakingBus(log)
+        bus.writes_cut.set()
+        work = service.serve(ways.door, DoorSettings(), bus, health, runtime.utc_now, "test")
+        serving = asyncio.create_task(work)
+        while "log" not in health.problems:
+            assert not serving.done(), serving.exception()
+            await asyncio.sleep(0.001)
+        assert health.problems["log"] == "write the log: cut off"
+        serving.cancel()
+        await asyncio.wait([serving])
+        assert serving.cancelled()

@@ -2,11 +2,14 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
+import http.client
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +25,8 @@ from stromboli.admission.door import Door
 from stromboli.admission.settings import DoorSettings
 from stromboli.local.bus import EmbeddedBus
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import http, runtime
+from stromboli.shared import http as serving
+from stromboli.shared import runtime
 
 ANSWER_WITHIN_S = 10
 EXAMPLES = 6
@@ -42,7 +46,7 @@ async def _serve(
         door = Door(DoorSettings(), cluster, runtime.utc_now)
         door.once.open(await bus.open_writer("admission", "test"))
         app = rest.app(rest.routes(door, cluster))
-        async with http.serving(app, http.listen("127.0.0.1", 0)) as port, door.feeds:
+        async with serving.serving(app, serving.listen("127.0.0.1", 0)) as port, door.feeds:
             started.set_result(f"http://127.0.0.1:{port}")
             await stop.wait()
 
@@ -89,6 +93,17 @@ def test_whatever_is_asked_the_answer_is_one_that_is_described(url: str, operati
         case.validate_response(response, checks=CHECKS)
 
     ask()
+
+
+def test_what_is_too_long_in_a_request_line_is_named(url: str) -> None:
+    """Not refused as a request that nobody can read."""
+    asked = http.client.HTTPConnection(url.removeprefix("http://"), timeout=ANSWER_WITHIN_S)
+    with contextlib.closing(asked):
+        asked.request("GET", "/v1/podgroups?continue=" + "a" * 400_000)
+        answer = asked.getresponse()
+        assert answer.status == 400
+        violations = msgspec.json.decode(answer.read())["violations"]
+    assert [it["path"] for it in violations] == ["continue"]
 
 
 def test_the_description_is_served_as_it_is_committed(url: str) -> None:

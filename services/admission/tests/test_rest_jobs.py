@@ -49,6 +49,23 @@ async def test_a_page_that_cannot_be_is_a_problem(
     assert answer.headers["content-type"].startswith("application/problem+json")
 
 
+async def test_what_a_request_does_not_take_is_refused_not_ignored(
+    client: httpx.AsyncClient,
+) -> None:
+    """Whoever asks for some jobs must not get all of them."""
+    answer = await client.get(JOBS, params={"labelSelector": "team=a", "limit": "2"})
+    assert answer.status_code == 422
+    (wrong,) = answer.json()["violations"]
+    assert (wrong["path"], wrong["expected"]) == ("labelSelector", "one of continue, limit")
+    assert (await client.delete(f"{JOBS}/absent", params={"force": "1"})).status_code == 422
+    assert (await client.get("/readyz", params={"verbose": ""})).status_code != 422
+
+
+async def test_a_wrong_parameter_is_named_as_it_was_sent(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/v1/watch/jobs", params={"timeoutSeconds": "soon"})
+    assert [each["path"] for each in answer.json()["violations"]] == ["timeoutSeconds"]
+
+
 @pytest.mark.parametrize(("path", "action"), [("suspend", "AbortJob"), ("resume", "ResumeJob")])
 async def test_suspending_and_resuming_are_commands(
     client: httpx.AsyncClient, cluster: EmbeddedCluster, path: str, action: str

@@ -85,6 +85,17 @@ async def test_what_was_told_before_a_break_is_not_told_again(scene: Scene) -> N
     assert await scene.read() == []
 
 
+async def test_an_id_that_is_none_of_ours_lets_a_reader_begin_anew(scene: Scene) -> None:
+    """Else it would keep what it knows of objects that are gone."""
+    await scene.make()
+    answer = await scene.client.get(
+        "/v1/watch/jobs?timeoutSeconds=0.2", headers={"last-event-id": "another-server/7"}
+    )
+    lines = answer.text.splitlines()
+    told = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+    assert told == ["reset", "added", "synced"]
+
+
 @pytest.mark.parametrize("is_made_again", [False, True], ids=["gone", "another of its name"])
 async def test_that_a_job_went_during_a_break_is_told_once(
     scene: Scene, is_made_again: bool

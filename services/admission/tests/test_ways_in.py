@@ -19,7 +19,7 @@ from stromboli.admission.settings import DoorSettings
 from stromboli.local.cluster import EmbeddedCluster
 from stromboli.shared import keys, runtime
 from stromboli.shared.api import core, kinds, meta
-from stromboli.testkit import admission_cases, admission_documents, builders
+from stromboli.testkit import admission_cases, admission_documents, admission_others, builders
 from stromboli.testkit.admission_cases import Case
 
 SETTINGS = DoorSettings()
@@ -47,18 +47,14 @@ class Ways:
 @contextlib.asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[Ways]:
     async with EmbeddedCluster(folder / "cluster.db") as cluster:
-        for document, state in admission_cases.WORLD:
+        for document in admission_cases.WORLD:
             name = document["metadata"]["name"]
             await cluster.create(kinds.QUEUES, "", msgspec.json.encode(document))
+            status = msgspec.json.encode({"status": document["status"]})
             await cluster.patch(
-                kinds.QUEUES,
-                "",
-                name,
-                msgspec.json.encode({"status": {"state": state}}),
-                patch_type="merge",
-                subresource="status",
+                kinds.QUEUES, "", name, status, patch_type="merge", subresource="status"
             )
-        await cluster.create(kinds.HYPER_NODES, "", msgspec.json.encode(admission_cases.RACK))
+        await cluster.create(kinds.HYPER_NODES, "", msgspec.json.encode(admission_others.RACK))
         yield Ways(cluster, Door(SETTINGS, cluster, runtime.utc_now))
 
 
@@ -145,7 +141,7 @@ def test_a_webhook_judges_the_case_and_records_it(standing: Standing, case: Case
 async def test_rest_judges_the_case(ways: Ways, case: Case) -> None:
     name = case.document["metadata"]["name"]
     namespace = "default" if case.kind.namespaced else ""
-    exists = name in {queue["metadata"]["name"] for queue, _ in admission_cases.WORLD}
+    exists = name in {queue["metadata"]["name"] for queue in admission_cases.WORLD}
     if case.before and not exists:
         await ways.cluster.create(case.kind, namespace, msgspec.json.encode(case.before))
     if case.operation == "DELETE":

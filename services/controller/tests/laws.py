@@ -20,6 +20,13 @@ def check_life(before: batch.JobStatus, job: batch.Job) -> None:
     assert before.retry_count <= after.retry_count
     assert before.asked_retries <= after.asked_retries
     assert after.retry_count - after.asked_retries <= (job.spec.max_retry or 3)
+    for task, policies in (
+        ("", job.spec.policies),
+        *((task.name, task.policies) for task in tasks.specs(job)),
+    ):
+        for at, policy in enumerate(policies):
+            if policy.max_retries is not None:
+                assert after.policy_retries.get(f"{task}/{at}", 0) <= policy.max_retries
 
 
 def _result(status: batch.JobStatus) -> tuple[object, ...]:

@@ -20,7 +20,7 @@ def merged(found: Any, patch: Any) -> Any:
 
 
 def json_patch(found: Body, operations: list[Body]) -> Body:
-    """RFC 6902 with test, add and replace. Raises KeyError, IndexError or ValueError."""
+    """RFC 6902 with test, add, remove and replace. Raises KeyError, IndexError or ValueError."""
     changed = copy.deepcopy(found)
     for operation in operations:
         parts = operation["path"].lstrip("/").split("/")
@@ -32,6 +32,8 @@ def json_patch(found: Body, operations: list[Body]) -> Body:
             _patch_list(place, last, operation)
         elif operation["op"] == "add":
             place[last] = operation["value"]
+        elif operation["op"] == "remove":
+            del place[last]
         elif operation["op"] == "replace":
             place[last]
             place[last] = operation["value"]

@@ -3,6 +3,7 @@ scheduler's parts played by the test."""
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,12 +20,15 @@ from stromboli.shared import envelope, runtime, topics
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.messages import batch as batch_messages
 from stromboli.shared.messages import cluster as cluster_messages
 from stromboli.shared.messages import scheduling as messages
 from stromboli.testkit import builders
 
 T = TypeVar("T", bound=msgspec.Struct)
 Obj = TypeVar("Obj", bound=meta.Object)
+SEED = int(os.environ.get("STROM_DISORDER", "1"))
+"""By which a disordered controller is; another one with STROM_DISORDER=n."""
 WATCHED = tuple(kind for kind in kinds.WATCHED if kind not in {kinds.NODES, *kinds.OPTIONAL})
 
 
@@ -214,6 +218,16 @@ class Stage:
         """Messages of a type that stand on a topic."""
         decoded = [envelope.decode(record) for record in self.read.get(topic.name, [])]
         return [it for it in decoded if isinstance(it, struct)]
+
+    def phases(self) -> list[str]:
+        """What jobs have been told to be. In disorder an append whose answer was lost is repeated
+        before anything else is told."""
+        told = self.all_told(topics.BATCH_EVENTS, batch_messages.JobPhaseChanged)
+        return [
+            each.after
+            for nth, each in enumerate(told)
+            if self.disorder is None or nth == 0 or each.after != told[nth - 1].after
+        ]
 
     async def told(self, topic: topics.Topic, struct: type[T], fits: Callable[[T], bool]) -> T:
         """The first message that fits, once it is there."""

@@ -4,6 +4,7 @@
 finished with its counts, retries stay within their budget, versions never go back.
 """
 
+import copy
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from stromboli.testkit.builders import make_command, make_job, make_task
 NAMES = st.sampled_from(["a", "b"])
 EVENTS = ("PodFailed", "PodEvicted", "TaskCompleted", "TaskFailed", "*", *sorted(causes.CAUSES))
 OOM = 137
+PREEMPTION = {"type": causes.DISRUPTED, "status": "True", "reason": causes.PREEMPTION}
 SOON = st.sampled_from([None, "20s"])
 LIMITS = {
     "active_deadline_seconds": st.sampled_from([None, None, 30, 100]),
@@ -259,6 +261,20 @@ class AnyOrder(RuleBasedStateMachine):
         pods = [pod.metadata.key for pod in self.world.pods()]
         if pods:
             self.world.delete(kinds.PODS, data.draw(st.sampled_from(pods)))
+
+    @rule(data=st.data(), is_told=st.booleans())
+    def preempt(self, data: st.DataObject, is_told: bool) -> None:
+        """With notice a pod runs on until ``delete_pod`` finds it."""
+        running = [it for it in self.world.pods() if it.status.phase == "Running"]
+        if running:
+            key = data.draw(st.sampled_from(running)).metadata.key
+            if is_told:
+                body = copy.deepcopy(self.world.objects["pods", key])
+                body["metadata"]["annotations"][keys.EVICTED_AT] = self.world.now.isoformat()
+                self.world.put(kinds.PODS, body)
+            else:
+                self.world.change_pod(key, conditions=[PREEMPTION])
+                self.world.delete(kinds.PODS, key)
 
     @rule(data=st.data())
     def reap(self, data: st.DataObject) -> None:

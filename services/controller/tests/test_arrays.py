@@ -143,6 +143,41 @@ def test_the_window_may_grow_and_shrink_while_the_array_runs() -> None:
     assert alive(world) == [0, 1, 2]
 
 
+def test_an_index_that_a_policy_restarts_has_no_result_and_all_others_keep_theirs() -> None:
+    policy = batch.LifecyclePolicy(event="PodFailed", action="RestartPod")
+    world = running(array("0-9", 2, policies=[policy]))
+    for results in ("", "0"):
+        fail(world, "j1-t-1")
+        status = world.job().status
+        assert status.array is not None
+        assert (status.array.succeeded, status.array.failed) == (results, "")
+        reap_all(world)
+        go_on(world)
+        end(world, *({0} & set(alive(world))))
+        go_on(world)
+    assert world.job().status.retry_count == 2
+
+
+def test_an_array_is_not_completed_by_the_pods_of_one_window() -> None:
+    ends = batch.LifecyclePolicy(event="TaskCompleted", action="CompleteJob")
+    world = running(array("0-3", 2, policies=[ends]))
+    end(world, 0, 1)
+    go_on(world)
+    assert (world.phase(), alive(world)) == ("Running", [2, 3])
+
+
+def test_an_array_whose_tries_are_over_ends_with_the_results_that_it_has() -> None:
+    policy = batch.LifecyclePolicy(event="PodFailed", action="RestartJob")
+    world = running(array("0-9", 2, policies=[policy], max_retry=1))
+    end(world, 0)
+    go_on(world)
+    end(world, 1, phase="Failed")
+    status = world.job().status
+    assert status.array is not None
+    assert (status.state.phase, status.succeeded, status.failed) == ("Failed", 1, 1)
+    assert (status.array.succeeded, status.array.failed) == ("0", "1")
+
+
 def test_a_suspended_array_goes_on_where_it_was_and_a_restarted_one_begins_anew() -> None:
     world = running(array("0-9", 2))
     end(world, 0)

@@ -1,4 +1,5 @@
-"""The log of decisions may be away for a while: what waits for a time holds nobody up then."""
+"""The log may be away for a while: the controller says so and goes on, and what waits for a time
+holds nobody up then."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,7 +9,10 @@ import pytest
 
 from services.controller.tests import stage as stages
 from services.controller.tests.stage import Stage
+from stromboli.controller import service
 from stromboli.controller.core import decisions
+from stromboli.controller.settings import ControllerSettings
+from stromboli.shared import runtime
 from stromboli.shared.api import kinds
 from stromboli.shared.messages import scheduling
 from stromboli.testkit import breaking
@@ -24,9 +28,9 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
         yield made
 
 
-async def troubled(stage: Stage) -> None:
-    """The controller says that it reads no decisions."""
-    while "decisions" not in stage.health.problems:  # noqa: ASYNC110 - a fact of its health
+async def troubled(health: runtime.Health, fact: str = "decisions") -> None:
+    """The controller says what it does not read."""
+    while fact not in health.problems:  # noqa: ASYNC110 - a fact of its health
         await asyncio.sleep(0.001)
 
 
@@ -49,7 +53,7 @@ async def test_decisions_go_on_behind_an_eviction_with_a_long_notice(stage: Stag
             kinds.PODS, one.metadata.key, lambda pod: decisions.evicted_at(pod) is not None
         )
         bus.works_cut.set()
-        await troubled(stage)
+        await troubled(stage.health)
         bus.works_cut.clear()
         answer = await stage.answer(await stage.place(group, [two]))
         assert [it.result for it in answer.tasks] == ["executed"]
@@ -60,4 +64,59 @@ async def test_a_controller_that_waits_for_its_decisions_can_be_stopped(stage: S
     stage.bus = bus = breaking.BreakingBus(stage.bus)
     async with stage.controller():
         bus.works_cut.set()
-        await troubled(stage)
+        await troubled(stage.health)
+
+
+async def test_what_came_while_the_picture_could_not_be_read_is_done_afterwards(
+    stage: Stage,
+) -> None:
+    stage.bus = bus = breaking.BreakingBus(stage.bus)
+    async with stage.controller():
+        async with bus.cut(folds=1):
+            await troubled(stage.health, "picture")
+            await stage.submit(make_job(tasks=[make_task(replicas=2)]))
+        await stage.group(J)
+        assert stage.health.is_ready
+
+
+async def test_who_stands_by_without_reading_what_was_told_is_not_ready(stage: Stage) -> None:
+    health, bus = runtime.Health("controller"), breaking.BreakingBus(stage.bus)
+    standing = asyncio.create_task(service.Told(bus, health).read(to_the_end=False))
+    async with bus.cut(folds=1):
+        await troubled(health, "history")
+    await health.ready()
+    standing.cancel()
+    await asyncio.wait([standing])
+
+
+async def test_a_controller_that_cannot_open_the_log_ends_at_once(stage: Stage) -> None:
+    """It has begun nothing that it could finish."""
+    bus, health = breaking.BreakingBus(stage.bus), runtime.Health("controller")
+    bus.writes_cut.set()
+    given = ControllerSettings(stop_within_s=3600.0)
+    work = service.serve(given, bus, stage.cluster, health, stage.clock)
+    serving = asyncio.create_task(work)
+    await troubled(health, "log")
+    serving.cancel()
+    await asyncio.wait([serving])
+    assert serving.cancelled()
+
+
+async def test_an_answer_that_the_log_does_not_take_at_the_end_is_given_by_the_next(
+    stage: Stage,
+) -> None:
+    log, bus = stage.bus, breaking.BreakingBus(stage.bus)
+    stage.bus = bus
+    async with stage.controller(stop_within_s=3600.0):
+        stage.bus = log
+        await stage.submit(make_job(tasks=[make_task(replicas=2)]))
+        await stage.answer(await stage.enqueue(await stage.group(J)))
+        group, pods = await stage.group(J), await stage.pods(2)
+        bus.writes_cut.set()
+        decision = await stage.place(group, pods)
+        for pod in pods:
+            await stage.until(kinds.PODS, pod.metadata.key, lambda it: bool(it.spec.node_name))
+    assert stage.answers(decision) == []
+    async with stage.controller():
+        answer = await stage.answer(decision)
+    assert [it.result for it in answer.tasks] == ["executed", "executed"]

@@ -4,6 +4,8 @@ import msgspec
 import pytest
 
 from services.controller.tests.world import World
+from stromboli.controller.core import missing_groups
+from stromboli.controller.core.view import Item
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import core, kinds, scheduling
 from stromboli.testkit.builders import make_explained, make_job, make_pod, make_pod_group, make_task
@@ -210,3 +212,30 @@ def test_a_pod_group_of_pods_alone_is_ours_by_their_scheduler(scheduler: str) ->
     world.settle()
     phase = world.objects["podgroups", "default/g1"]["status"]["phase"]
     assert phase == ("Running" if scheduler == "volcano" else "Inqueue")
+
+
+def test_a_pod_whose_pod_group_is_not_there_says_so_after_a_while() -> None:
+    """An operator makes both, in any order; nobody else would say why the pod waits."""
+    world = World()
+    world.submit(make_pod("driver", "absent", created=world.now))
+    world.submit(make_pod("theirs", "absent", scheduler="other", created=world.now))
+    world.settle()
+    item = Item("podgroup", "default/absent")
+    assert (world.reasons(), world.due(item)) == ([], world.now + missing_groups.TOLD_AFTER)
+    world.wait(30)
+    world.restart()
+    world.settle()
+    (said,) = world.events.values()
+    assert (said.name, said.reason) == ("driver", "NoPodGroup")
+    assert "PodGroup absent, which is not there" in said.message
+
+
+def test_a_pod_whose_pod_group_comes_in_time_says_nothing() -> None:
+    world = World()
+    world.submit(make_pod("driver", "late", created=world.now))
+    world.settle()
+    world.submit(make_pod_group("late"))
+    world.wait(60)
+    world.restart()
+    world.settle()
+    assert "NoPodGroup" not in world.reasons()

@@ -30,6 +30,11 @@ def said(world: World) -> set[tuple[str, str]]:
     return {(it.reason, it.name) for it in world.events.values()}
 
 
+def noted(world: World, name: str) -> str:
+    """What stands on the job of what keeps it from beginning."""
+    return world.job(f"default/{name}").metadata.annotation(keys.HELD) or ""
+
+
 def run(world: World, name: str, end: str = "Succeeded") -> None:
     """Let a job begin and end."""
     begin(world, name)
@@ -70,7 +75,10 @@ def test_a_job_begins_when_the_other_has_ended_as_it_should(
     world = with_jobs(job("a"), job("b", f"{condition}:a"))
     assert not has_group(world, "b")
     assert ("WaitsForJob", "b") in said(world)
+    assert noted(world, "b").startswith(f"WaitsForJob: {condition}:a: ")
     run(world, "a", end)
+    assert noted(world, "b").startswith("" if begins else "NeverBegins: ")
+    assert bool(noted(world, "b")) != begins
     assert has_group(world, "b") == begins
     assert (("NeverBegins", "b") in said(world)) != begins
 

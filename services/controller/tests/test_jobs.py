@@ -113,6 +113,14 @@ def test_a_finished_job_keeps_its_counts_when_its_pods_are_removed() -> None:
     assert status.task_status_count["worker"].phase == {"Failed": 1, "Succeeded": 1}
 
 
+def test_a_finished_job_says_how_long_it_took_from_its_creation_on() -> None:
+    world = running(make_job(tasks=[make_task(replicas=1)]))
+    world.wait(3725)
+    assert world.job().status.running_duration == ""
+    finish(world, "Succeeded")
+    assert (world.phase(), world.job().status.running_duration) == ("Completed", "1h2m5s")
+
+
 def test_a_finished_job_leaves_no_live_pod_and_no_pod_group() -> None:
     world = running(make_job(tasks=[make_task(replicas=2)], min_success=1))
     finish(world, "Succeeded", "Running")
@@ -184,9 +192,12 @@ def test_a_strangers_pod_holds_its_name_and_the_job_says_so() -> None:
     world.settle()
     assert world.reasons().count("FailedCreate") == 1
     assert world.pods()[0].metadata.controller is None
+    noted = world.job().metadata.annotation(keys.HELD) or ""
+    assert noted.startswith("FailedCreate: pod j1-worker-0 cannot be made: ")
     world.reap("default/j1-worker-0")
     world.settle()
     assert world.pods()[0].metadata.controller is not None
+    assert world.job().metadata.annotation(keys.HELD) is None
 
 
 def test_the_pods_of_a_job_made_anew_wait_for_those_of_the_old_one() -> None:

@@ -1,5 +1,6 @@
 """Policies: which one counts, when it acts, how often, and what time does (spec/jobs.md 3.2)."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -153,6 +154,23 @@ def test_a_backoff_doubles_and_survives_a_restart_of_the_controller() -> None:
         go_on(world)
 
 
+@pytest.mark.parametrize("action", ["RestartPod", "RestartTask"])
+def test_a_part_that_restarts_waits_for_its_backoff_while_all_else_runs_on(action: str) -> None:
+    slow = Policy(exit_code=3, action=action, backoff="10s")
+    tasks = [make_task("a"), make_task("b", policies=[slow])]
+    world = running(make_job(tasks=tasks, max_retry=9))
+    fail(world, "j1-b-0", exit_code=3)
+    reap_all(world)
+    assert world.job().status.retry_at == world.now + timedelta(seconds=10)
+    world.wait(9)
+    world.settle()
+    assert (world.phase(), world.pod_names()) == ("Restarting", ["j1-a-0"])
+    world.wait(1)
+    world.settle()
+    go_on(world)
+    assert (world.phase(), world.pod_names()) == ("Running", ["j1-a-0", "j1-b-0"])
+
+
 @pytest.mark.parametrize(
     ("tried", "seconds"), [(0, 1), (3, 8), (50, 300)], ids=["first", "fourth", "far"]
 )
@@ -179,6 +197,7 @@ def test_a_policy_with_a_timeout_acts_when_its_time_has_come_also_by_the_next_co
     world.wait(1)
     world.settle()
     assert (world.phase(), world.job().status.delayed) == ("Restarting", ())
+    assert world.job().status.state.message == "PodFailed of j1-worker-0, exit code 1"
 
 
 def test_a_second_failure_of_the_same_pod_does_not_start_the_time_anew() -> None:
@@ -210,6 +229,16 @@ def test_a_job_is_not_failed_while_a_policy_waits_to_restart_it() -> None:
     assert world.phase() == "Restarting"
 
 
+def aborts_after(world: World, seconds: int) -> None:
+    """Not a second sooner."""
+    world.wait(seconds - 1)
+    world.settle()
+    assert world.phase() == "Pending"
+    world.wait(1)
+    world.settle()
+    assert world.phase() == "Aborting"
+
+
 def test_a_pod_that_stays_pending_too_long_is_noticed_and_one_that_runs_is_not() -> None:
     job = make_job(tasks=[make_task(replicas=2)], policies=[late("PodPending", "AbortJob")])
     world = running(job)
@@ -220,12 +249,7 @@ def test_a_pod_that_stays_pending_too_long_is_noticed_and_one_that_runs_is_not()
     evict(world, "j1-worker-0")
     world.enqueue(world.group_key())
     world.settle()
-    world.wait(29)
-    world.settle()
-    assert world.phase() == "Pending"
-    world.wait(1)
-    world.settle()
-    assert world.phase() == "Aborting"
+    aborts_after(world, 30)
 
 
 @pytest.mark.parametrize("action", ["RestartPod", "RestartTask", "RestartPartition"])
@@ -236,6 +260,12 @@ def test_a_pod_that_stays_pending_is_noticed_though_nothing_else_happens(action:
     world.wait(30)
     world.settle()
     assert world.phase() == "Restarting"
+
+
+@pytest.mark.parametrize("event", ["PodPending", "*"])
+def test_whoever_waits_for_a_pending_pod_is_called_exactly_then(event: str) -> None:
+    world = enqueued(make_job(policies=[late(event, "AbortJob")]))
+    aborts_after(world, 30)
 
 
 def test_a_star_means_a_pending_pod_only_with_a_timeout() -> None:
@@ -249,11 +279,81 @@ def test_a_star_means_a_pending_pod_only_with_a_timeout() -> None:
     assert world.phase() == "Pending"
 
 
+def eviction(world: World) -> None:
+    evict(world, "j1-worker-0")
+
+
+def restarts_of_a_container(world: World) -> None:
+    status = {"name": "c", "restartCount": 3, "ready": True}
+    world.change_pod("default/j1-worker-0", containerStatuses=[status])
+    world.settle()
+
+
+def a_gang_that_fell_apart(world: World) -> None:
+    body = world.objects["podgroups", world.group_key()]
+    world.put(kinds.POD_GROUPS, {**body, "status": {"phase": "Unknown"}})
+    world.settle()
+
+
+@pytest.mark.parametrize("happens", [eviction, restarts_of_a_container, a_gang_that_fell_apart])
+def test_a_star_means_all_else_that_happens(happens: Callable[[World], None]) -> None:
+    world = two_pods(Policy(event="*", action="AbortJob"))
+    happens(world)
+    assert world.phase() in ("Aborting", "Aborted")
+
+
+def test_a_task_without_pods_is_never_completed() -> None:
+    ends = Policy(event="TaskCompleted", action="CompleteJob")
+    tasks = [make_task("work"), make_task("spare", replicas=0, policies=[ends])]
+    assert running(make_job(tasks=tasks)).phase() == "Running"
+
+
+def test_a_restart_of_a_part_calls_off_what_waits_for_it_and_nothing_else() -> None:
+    restart = Policy(exit_code=3, action="RestartPod")
+    world = two_pods(late("PodEvicted", "AbortJob"), restart)
+    evict(world, "j1-worker-1")
+    (noted,) = world.job().status.delayed
+    fail(world, "j1-worker-0", exit_code=3)
+    assert (world.phase(), world.job().status.delayed) == ("Restarting", (noted,))
+    world.wait(30)
+    world.settle()
+    assert world.phase() == "Aborting", "the other pod never ran again"
+    own = two_pods(late("PodEvicted"), restart)
+    evict(own, "j1-worker-1")
+    fail(own, "j1-worker-1", exit_code=3)
+    assert (own.phase(), own.job().status.delayed) == ("Restarting", ())
+
+
 def test_an_action_on_the_whole_job_calls_off_all_that_waits() -> None:
     world = two_pods(late("PodEvicted", "AbortJob"), Policy(exit_code=3, action="RestartJob"))
     evict(world, "j1-worker-0")
     fail(world, "j1-worker-1", exit_code=3)
     assert (world.phase(), world.job().status.delayed) == ("Restarting", ())
+
+
+def test_a_restart_of_a_task_leaves_what_waits_for_another_task() -> None:
+    slow = [late("PodEvicted", "AbortJob")]
+    restart = [Policy(exit_code=3, action="RestartTask")]
+    tasks = [make_task("a", policies=slow), make_task("b", policies=restart)]
+    world = running(make_job(tasks=tasks))
+    evict(world, "j1-a-0")
+    fail(world, "j1-b-0", exit_code=3)
+    assert [it.task for it in world.job().status.delayed] == ["a"]
+
+
+def test_what_people_ask_for_calls_off_all_that_waits() -> None:
+    """Else a job that somebody resumes weeks later would be ended by its past."""
+    world = two_pods(late("PodFailed", "TerminateJob"))
+    fail(world, "j1-worker-0")
+    assert world.job().status.delayed
+    for action in ("AbortJob", "ResumeJob"):
+        world.submit(make_command(action.lower(), action, world.job()))
+        world.settle()
+        assert world.job().status.delayed == ()
+        world.wait(60)
+        world.settle()
+        reap_all(world)
+    assert world.phase() == "Pending"
 
 
 # The job's own time

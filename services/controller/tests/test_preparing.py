@@ -17,7 +17,7 @@ from stromboli.testkit import builders, objects
 DONE = ("executed", "")
 
 
-@pytest.fixture(params=[None, 1], ids=["in order", "disorder"])
+@pytest.fixture(params=[None, stages.SEED], ids=["in order", "disorder"])
 async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
     """With who makes and binds volumes."""
     async with stages.set_up(tmp_path, request.param) as made:

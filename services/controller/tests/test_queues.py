@@ -11,7 +11,6 @@ from services.controller.tests.scenes import running, submitted
 from services.controller.tests.world import KilledError, World
 from stromboli.controller.core import queue_counts, queue_states
 from stromboli.shared import keys, topics
-from stromboli.shared.admission import queues as rules
 from stromboli.shared.api import kinds
 from stromboli.testkit.builders import (
     garbled,
@@ -112,42 +111,6 @@ def test_a_queue_without_a_parent_is_put_below_the_root() -> None:
 
 
 # The tree
-
-
-def test_a_queue_deeper_than_queues_may_be_is_told_once_and_works_all_the_same() -> None:
-    """It came past admission. Also when what is above it moves."""
-    world = tree()
-    for name, parent in (("deep", "leaf"), ("last", "deep"), ("below", "last")):
-        world.submit(make_queue(name, parent=parent))
-    world.settle()
-    assert events(world) == [("below", "TooDeep")]
-    assert world.queue("below").status.state == "Open"
-    world.restart()
-    world.settle()
-    assert events(world) == [("below", "TooDeep")]
-    body = world.objects["queues", "leaf"]
-    body["spec"]["parent"] = "other"
-    world.put(kinds.QUEUES, body)
-    world.submit(make_queue("top", parent="root"))
-    body = world.objects["queues", "org"]
-    body["spec"]["parent"] = "top"
-    world.put(kinds.QUEUES, body)
-    world.settle()
-    assert sorted(set(events(world))) == [("below", "TooDeep"), ("last", "TooDeep")]
-
-
-def test_a_queue_as_deep_as_admission_lets_it_be_is_told_nothing() -> None:
-    world = World()
-    parent = "root"
-    for level in range(rules.MAX_DEPTH):
-        world.submit(make_queue(f"q{level}", parent=parent))
-        parent = f"q{level}"
-    world.settle()
-    assert events(world) == []
-
-
-def events(world: World) -> list[tuple[str, str]]:
-    return [(it.name, it.reason) for it in world.events.values()]
 
 
 def test_closing_goes_down_and_opening_brings_back_what_went_down_with_it() -> None:

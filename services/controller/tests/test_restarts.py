@@ -1,12 +1,14 @@
 """Restarts of a pod, a partition, a task: their exact effects (spec/jobs.md 3.3 and 3.4)."""
 
+from datetime import timedelta
+
 import pytest
 
-from services.controller.tests.scenes import J, evict, fail, go_on, reap_all, running
+from services.controller.tests.scenes import J, evict, fail, go_on, reap_all, restarted, running
 from services.controller.tests.world import World
 from stromboli.shared import keys
 from stromboli.shared.api import batch
-from stromboli.testkit.builders import make_command, make_job, make_task
+from stromboli.testkit.builders import NOON, make_command, make_job, make_task
 
 PARTS = batch.PartitionPolicy(total_partitions=2, partition_size=2)
 
@@ -158,3 +160,12 @@ def test_an_abort_while_a_part_restarts_ends_the_whole_job() -> None:
     world.settle()
     reap_all(world)
     assert (world.phase(), world.pod_names()) == ("Aborted", [])
+
+
+def test_each_phase_stands_once_in_the_conditions_the_last_one_at_the_end_with_its_time() -> None:
+    world = restarted()
+    world.wait(5)
+    go_on(world)
+    found = [(it.status, it.last_transition_time) for it in world.job().status.conditions]
+    later = NOON + timedelta(seconds=5)
+    assert found == [("Restarting", NOON), ("Pending", later), ("Running", later)]

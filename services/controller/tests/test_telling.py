@@ -151,3 +151,14 @@ def test_a_phase_that_somebody_asked_for_says_so_until_its_end() -> None:
     reap_all(world)
     state = world.job().status.state
     assert (state.reason, state.message) == ("Stopped", "AbortJob was asked for")
+
+
+def test_a_job_that_asks_for_no_pods_says_so_from_its_start_and_after_it_was_scaled() -> None:
+    """It runs on without any, as the specification has it, and would look as if it were stuck."""
+    world = submitted(make_job(tasks=[make_task(replicas=0)]))
+    assert (world.phase(), world.reasons().count("NoPods")) == ("Running", 1)
+    world = running(make_job(tasks=[make_task(replicas=2)]))
+    assert "NoPods" not in world.reasons()
+    world.scale(J, 0, 0)
+    world.settle()
+    assert (world.phase(), world.reasons().count("NoPods")) == ("Running", 1)

@@ -163,6 +163,7 @@ def test_every_move_of_the_table_is_made_and_counts_as_it_says(
     assert after.version - before.version == move.new_version
     is_asked = event not in CODES.values()
     assert after.asked_retries - before.asked_retries == (move.retry and is_asked)
+    assert after.array is None, "what is no array has no progress"
 
 
 WHOLE = ("RestartJob", "AbortJob", "CompleteJob", "TerminateJob", "ResumeJob")
@@ -267,6 +268,20 @@ def test_restarts_of_a_tasks_containers_add_up_to_its_failure(init: bool) -> Non
         world.settle()
         assert world.phase() == phase
     assert world.job().status.state.message == "TaskFailed of task w"
+
+
+@pytest.mark.parametrize(
+    ("limit", "restarts", "phase"), [(0, 2, "Running"), (0, 3, "Terminating"), (-1, 99, "Running")]
+)
+def test_a_task_without_a_limit_fails_at_three_and_one_below_zero_never(
+    limit: int, restarts: int, phase: str
+) -> None:
+    policy = batch.LifecyclePolicy(event="TaskFailed", action="TerminateJob")
+    world = running(make_job(tasks=[make_task("w", 1, max_retry=limit, policies=[policy])]))
+    status = {"name": "c", "restartCount": restarts, "ready": True}
+    world.change_pod("default/j1-w-0", containerStatuses=[status])
+    world.settle()
+    assert world.phase() == phase
 
 
 def test_what_people_ask_for_costs_no_try_however_often() -> None:

@@ -1,14 +1,8 @@
 """The history of the snapshot topics: whole, in order, and whole again from every image on."""
 
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
-from pathlib import Path
-
-import pytest
 
 from services.monitor.tests import shell
-from stromboli.local.bus import EmbeddedBus
-from stromboli.local.cluster import EmbeddedCluster
 from stromboli.monitor import history as kept
 from stromboli.scheduler.core import history
 from stromboli.shared import envelope, runtime, topics
@@ -19,18 +13,6 @@ from stromboli.shared.messages import cluster as messages
 from stromboli.testkit import builders, objects
 
 JOBS = topics.JOBS.name
-
-
-@pytest.fixture
-async def bus(tmp_path: Path) -> AsyncIterator[bus_port.Bus]:
-    async with EmbeddedBus(tmp_path / "log.db") as opened:
-        yield opened
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[cluster_port.Cluster]:
-    async with EmbeddedCluster(tmp_path / "cluster.db") as opened:
-        yield opened
 
 
 def plain(record: envelope.Record) -> tuple[object, ...]:
@@ -129,3 +111,36 @@ async def test_what_the_topics_have_lost_calls_for_a_new_image(
     async with shell.going_on(keeping.keep()):
         changes = await shell.until(bus, topics.CHANGES, shell.count(len(before) + 2))
     assert changes[len(before)].headers["ce_position"] == "0"
+
+
+class Counting:
+    """A writer that counts what it is asked for."""
+
+    def __init__(self, writer: bus_port.Writer) -> None:
+        self._writer = writer
+        self.epoch = writer.epoch
+        self.appends = 0
+
+    async def append(self, *drafts: envelope.Draft) -> tuple[bus_port.Appended, ...]:
+        self.appends += 1
+        return await self._writer.append(*drafts)
+
+
+async def test_a_batch_and_how_far_it_goes_are_one_append(bus: bus_port.Bus) -> None:
+    """However large it is: every append is a round trip for the log and all who read it."""
+    writer = await bus.open_writer("monitor", "test")
+    ends = {topic.name: 9999 for topic in kept.WANTED}
+
+    async def keep(numbers: range) -> int:
+        """The appends for these jobs."""
+        made = [builders.observed(builders.make_job(f"j{number}")) for number in numbers]
+        await writer.append(*made)
+        counting = Counting(writer)
+        health = runtime.Health("monitor")
+        keeping = kept.History(bus, counting, health, lambda: builders.NOON, ends)
+        async with shell.going_on(keeping.keep()):
+            await past(bus, numbers.stop)
+        return counting.appends
+
+    assert await keep(range(1)) == 2, "where an image begins is not known before it stands there"
+    assert await keep(range(1, 1001)) == 1

@@ -1,14 +1,11 @@
 """The monitor over a log and a cluster: what it says, and when it says that it is ready."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
-
 from services.monitor.tests import shell
-from stromboli.local.bus import EmbeddedBus
 from stromboli.local.cluster import EmbeddedCluster
 from stromboli.shared import envelope, errors, keys, snapshot, topics
 from stromboli.shared.api import kinds
@@ -19,18 +16,6 @@ from stromboli.shared.messages import log
 from stromboli.testkit import builders, objects, records
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-@pytest.fixture
-async def bus(tmp_path: Path) -> AsyncIterator[bus_port.Bus]:
-    async with EmbeddedBus(tmp_path / "log.db") as opened:
-        yield opened
-
-
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[cluster_port.Cluster]:
-    async with EmbeddedCluster(tmp_path / "cluster.db") as opened:
-        yield opened
 
 
 async def test_what_is_there_is_said_before_ready(

@@ -156,7 +156,21 @@ async def test_a_queue_that_is_in_no_tree_stops_its_own_jobs_and_says_so(
 async def test_a_job_of_a_queue_that_does_not_exist_waits_for_it(outside: Outside) -> None:
     bound, told = await run(outside, QUEUE, NODE, *sessions.gang("bad", "nowhere", 1))
     assert len(bound) == 2
-    assert "queue nowhere does not exist" in told["default/bad"].message
+    assert told["default/bad"].message == (
+        "queue nowhere does not exist: create it, or submit to another queue"
+    )
+
+
+@pytest.mark.parametrize("amount", ["many", "-1"])
+async def test_a_job_of_a_queue_that_cannot_be_read_waits_and_says_why(
+    outside: Outside, amount: str
+) -> None:
+    """Nothing is placed by amounts that nobody knows, or that cannot be."""
+    wrong = sessions.queue("wrong", capability={"cpu": amount})
+    bound, told = await run(outside, QUEUE, wrong, NODE, *sessions.gang("bad", "wrong", 1))
+    assert len(bound) == 2
+    assert "Origin reason is: its queue cannot be read: " in told["default/bad"].message
+    assert amount in told["default/bad"].message
 
 
 async def test_a_pod_of_no_group_is_left_alone(outside: Outside) -> None:

@@ -120,6 +120,10 @@ def test_a_cycle_is_cut_where_tiers_do_not_fall(tiers: tuple[int, int]) -> None:
             "HyperNode s: '(' is no pattern: missing ), unterminated subpattern at position 0",
         ),
         (
+            hyper_node("s", 1, [selected(regex_match=topology.RegexMatch(pattern="n" * 5000))]),
+            "HyperNode s: a pattern has more than 4096 characters",
+        ),
+        (
             hyper_node(
                 "s",
                 2,

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from services.scheduler.tests import sessions
@@ -134,6 +135,15 @@ def test_a_quota_speaks_only_of_names_that_the_job_uses() -> None:
     tier = [sessions.plugin("resourcequota")]
     limits = quota("1", "1", name="requests.cpu")
     assert enters(sessions.opened(QUEUE, limits, waiting("g1", "3"), tier=tier), "g1")
+
+
+def test_a_quota_for_some_pods_only_is_left_to_the_api_server() -> None:
+    """Whom it counts is not known before there are pods; others must not wait for it."""
+    tier = [sessions.plugin("resourcequota")]
+    full = quota("1", "1")
+    scoped = msgspec.structs.replace(full, spec=core.ResourceQuotaSpec(scopes=("Terminating",)))
+    assert not enters(sessions.opened(QUEUE, full, waiting("g1", "3"), tier=tier), "g1")
+    assert enters(sessions.opened(QUEUE, scoped, waiting("g1", "3"), tier=tier), "g1")
 
 
 def test_a_limit_that_cannot_be_read_lets_nobody_in() -> None:

@@ -240,6 +240,32 @@ async def test_a_replaced_monitor_is_not_believed_after_the_log_was_away(
     assert [bind.node for bind in statement.binds] == ["b"]
 
 
+async def test_a_decision_that_the_log_does_not_take_at_the_end_is_made_by_the_next(
+    outside: Outside,
+) -> None:
+    bus = breaking.BreakingBus(outside.bus)
+    await outside.see(builders.make_queue(), NODE)
+    await outside.sync()
+    async with serving(bus) as health:
+        await is_ready(health)
+        bus.writes_cut.set()
+        await outside.see(*gang(2))
+        await has_problem(health, "log")
+    async with serving(outside.bus):
+        decisions = await outside.until(topics.DECISIONS, at_least(2))
+    assert bound(decisions) == ["g1-w-0", "g1-w-1"]
+
+
+async def test_a_scheduler_that_cannot_open_the_log_says_why_and_ends_when_asked(
+    outside: Outside,
+) -> None:
+    bus = breaking.BreakingBus(outside.bus)
+    bus.writes_cut.set()
+    async with serving(bus) as health:
+        await has_problem(health, "log")
+        assert health.problems["log"] == "write the log: cut off"
+
+
 async def test_a_restart_hears_no_replaced_writer(outside: Outside) -> None:
     """Who was heard before the place where it begins stands in the last session's record."""
     bus, names = outside.bus, (topics.DECISIONS.name, topics.OUTCOMES.name)

@@ -17,6 +17,7 @@ from stromboli.cli.server import Address
 from stromboli.client import blocking, calls
 from stromboli.client import errors as client_errors
 from stromboli.client.answers import Applied, Explanation, SchedulingInput
+from stromboli.client.events import Change
 from stromboli.shared.api import batch, meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.task_history import TaskHistory
@@ -26,6 +27,8 @@ from stromboli.shared.messages.node_topology import TopologyObserved
 T = TypeVar("T")
 O = TypeVar("O", bound=meta.Object)  # noqa: E741 - an object of a kind
 Document = dict[str, Any]
+RIGHTS_SHOWN = 3
+"""Of rights that are missing: who sees the whole cluster has twenty."""
 READY_WITHIN_S = 2.0
 """Whether it is ready is asked by people who look at the screen."""
 
@@ -47,11 +50,12 @@ class ForbiddenError(CommandError):
     def __init__(self, what: str, violations: tuple[Violation, ...]) -> None:
         count = len(violations)
         why = f"not allowed, {count} right{'s' * (count > 1)} missing"
-        details = tuple(
-            line for each in violations for line in (each.reason, f"  needed: {each.expected}")
-        )
+        shown = violations[:RIGHTS_SHOWN]
+        details = [line for each in shown for line in (each.reason, f"  needed: {each.expected}")]
+        if len(shown) < count:
+            details.append(f"and {count - len(shown)} more like these")
         super().__init__(
-            what, why, "ask who gives roles in your cluster; nothing was done", details
+            what, why, "ask who gives roles in your cluster; nothing was done", tuple(details)
         )
         self.violations = violations
 
@@ -78,9 +82,11 @@ class Client:
     ) -> None:
         self._client.__exit__(kind, error, trace)
 
-    def apply(self, documents: Sequence[Document]) -> list[Applied]:
-        """Create or change objects, all or none. Raises RefusedError."""
-        return self.send(calls.apply(documents))
+    def apply(self, documents: Sequence[Document], what: str = "") -> list[Applied]:
+        """Create or change objects, all or none. ``what`` names them in errors, where they are not
+        what the user speaks of. Raises RefusedError."""
+        call = calls.apply(documents)
+        return self.send(msgspec.structs.replace(call, what=what) if what else call)
 
     def check(self, documents: Sequence[Document]) -> list[Applied]:
         """What ``apply`` would make of objects, as they would be stored. Raises RefusedError."""
@@ -125,9 +131,7 @@ class Client:
                     phases=phases,
                     timeout_s=timeout_s,
                     on_change=report,
-                    on_break=lambda error: output.show_note(
-                        f"strom: {self._server}: {error.reason}; waiting for it to come back"
-                    ),
+                    on_break=self._note_break,
                 )
         except client_errors.GoneError:
             raise CommandError(what, "it was deleted meanwhile", "submit it again") from None
@@ -219,6 +223,13 @@ class Client:
                 chunks = stack.enter_context(self._client.stream(call))
             yield chunks
 
+    def watch(self, call: calls.Call[Any]) -> Iterator[Change[bytes]]:
+        """The changes of what a ``calls.watch_...`` asks for, as Kubernetes' JSON, for ever. A
+        server that goes away is waited for, which a note says. Raises CommandError."""
+        raw: calls.Call[bytes] = msgspec.structs.replace(call, read=bytes)
+        with self._told():
+            yield from self._client.watch(raw, on_break=self._note_break)
+
     def decode(self, kind: Kind[O], raw: bytes | msgspec.Raw) -> O:
         """Our reading of an object. Raises CommandError if the server sent something else."""
         try:
@@ -244,6 +255,9 @@ class Client:
             raise self._unreadable(error.reason) from None
         except client_errors.AnsweredError as error:
             raise _answered(error) from None
+
+    def _note_break(self, error: client_errors.ClientError) -> None:
+        output.show_note(f"strom: {self._server}: {error.reason}; waiting for it to come back")
 
     @property
     def _server(self) -> str:

@@ -2,15 +2,14 @@
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from stromboli.cli import options, output, timeline
+from stromboli.cli import options, output, pod_status
 from stromboli.cli.errors import CommandError
 from stromboli.client.answers import Explanation
-from stromboli.client.phases import PHASES
 from stromboli.shared.messages.scheduling import PodGroupExplained, Shortage, Tier
 
 if TYPE_CHECKING:
@@ -31,8 +30,8 @@ TIERS: Mapping[Tier, str] = {
     "unknown": "something that the scheduler must know of it cannot be read",
 }
 """What blocks a job, in words."""
-WAITS = "WaitsForJob"
-"""The one reason of a Normal Event that says what a job waits for: others come first."""
+NO_SCHEDULER = "NoScheduler"
+"""Begins what is said of a job that no scheduler here takes."""
 FRONT_SHOWN = 5
 """Names in front that fit on a line; the position says how many more."""
 _UID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
@@ -49,56 +48,29 @@ def explain(
     with options.client(server) as client:
         answer = client.explanation(namespace, name)
         is_shown = output_format is output.Shape.TABLE
-        held = held_back(client, namespace, name, answer) if is_shown else None
+        pods = unstarted(client, namespace, name) if is_shown else []
     if is_shown:
-        output.show_lines(render(answer, held))
+        output.show_lines(render(answer, pods))
     else:
         output.show_document(output_format, msgspec.to_builtins(answer))
 
 
-def held_back(
-    client: "Client", namespace: str, name: str, explanation: Explanation
-) -> timeline.Event | None:
-    """What the controller said that keeps a job's pods from being made; None if it said nothing,
-    or if Events are not the asker's to read."""
-    if explanation.phase != "Pending":
-        return None
+def unstarted(client: "Client", namespace: str, name: str) -> list[pod_status.Pod]:
+    """A job's pods that have a node and cannot start there; none if they are not the asker's to
+    see."""
     with contextlib.suppress(CommandError):
-        return held_by(
-            msgspec.json.decode(raw, type=timeline.Event) for raw in client.events(namespace, name)
-        )
-    return None
+        pods = map(pod_status.decode, client.pods(namespace, name))
+        return [pod for pod in pods if pod_status.obstacle(pod) is not None]
+    return []
 
 
-def held_by(events: Iterable[timeline.Event]) -> timeline.Event | None:
-    """The last of a job's Events that tells of an obstacle, unless it has gone on since. Pure.
-
-    What keeps pods from being made (a quota, another job that comes first) never reaches the
-    scheduler, so its explanation cannot have it. Pending alone is no progress: it is where a job
-    stands from its first moment.
-    """
-    about = (one for one in events if one.involved_object.kind == "Job" and one.at is not None)
-    obstacle = None
-    for event in sorted(about, key=lambda one: (one.at, one.metadata.version)):
-        if event.type == "Warning" or event.reason == WAITS:
-            obstacle = event
-        elif event.reason in PHASES[1:]:
-            obstacle = None
-    return obstacle
-
-
-def render(explanation: Explanation, held: timeline.Event | None = None) -> list[str]:
-    """The explanation as lines of text: a headline, then a fact a line."""
+def render(explanation: Explanation, pods: Sequence[pod_status.Pod] = ()) -> list[str]:
+    """The explanation as lines of text: a headline, then a fact a line. ``pods``: those that cannot
+    start on their nodes."""
     explained = explanation.explained
-    said = [f"  controller {held.reason}: {held.message.strip()}"] if held else []
+    said = _unscheduled(explanation.held) + _of_nodes(pods)
     if explained is None:
-        if said:
-            return [f"{explanation.job} waits: not all of its pods are made.", *said]
-        if explanation.phase == "Pending":
-            return [
-                f"{explanation.job} is Pending, with nothing in its way: its pods are on theirs."
-            ]
-        return [f"{explanation.job} does not wait: it is {explanation.phase}."]
+        return [f"{explanation.job} {_headline(explanation, pods)}.", *said]
     facts = [
         ("queue", _place(explained.queue, explanation.in_front)),
         ("gang", _gang(explained)),
@@ -110,6 +82,36 @@ def render(explanation: Explanation, held: timeline.Event | None = None) -> list
     headline = f"{explanation.job} waits: {TIERS[explained.tier]}."
     told = [f"  {label:<10} {text}" for label, text in _without_repeats(facts)]
     return [headline, *told, *said]
+
+
+def _headline(explanation: Explanation, pods: Sequence[pod_status.Pod]) -> str:
+    """Of a job of which the scheduler says nothing."""
+    if explanation.held.startswith(NO_SCHEDULER):
+        return "waits: nobody here places its pods"
+    if explanation.held:
+        return "waits: not all of its pods are made"
+    if pods:
+        return f"waits: {len(pods)} of its pods cannot start on their nodes yet"
+    if explanation.phase == "Pending":
+        return "is Pending, with nothing in its way: its pods are on theirs"
+    return f"does not wait: it is {explanation.phase}"
+
+
+def _unscheduled(held: str) -> list[str]:
+    who = "scheduler" if held.startswith(NO_SCHEDULER) else "controller"
+    return [f"  {who:<10} {held.strip()}"] if held else []
+
+
+def _of_nodes(pods: Sequence[pod_status.Pod]) -> list[str]:
+    """What nodes say of pods that cannot start there, each obstacle once."""
+    counts: dict[str, int] = {}
+    for pod in pods:
+        found = pod_status.obstacle(pod)
+        if found is not None:
+            said = ": ".join(filter(None, (found.reason, found.message.strip())))
+            counts[said] = counts.get(said, 0) + 1
+    facts = [("node", f"{count} pod{'s' * (count > 1)}: {said}") for said, count in counts.items()]
+    return [f"  {label:<10} {text}" for label, text in _without_repeats(facts)]
 
 
 def human(resource: str, amount: int) -> str:
@@ -124,8 +126,10 @@ def human(resource: str, amount: int) -> str:
 
 
 def job_name(pod_group: str) -> str:
-    """The job of a PodGroup by its name: a job's PodGroup is called ``<job>-<uid>``."""
-    return _UID.sub("", pod_group)
+    """The job of a PodGroup by its name: a job's PodGroup is called ``<job>-<uid>``. Those that
+    are made for pods of others are ``podgroup-<uid>``, of which no part alone says anything."""
+    job = _UID.sub("", pod_group)
+    return pod_group if job.endswith("/podgroup") or job == "podgroup" else job
 
 
 def _place(queue: str, in_front: tuple[str, ...] | None) -> str:

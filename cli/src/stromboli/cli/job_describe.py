@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from stromboli.cli import explain, job_view, options, output, pod_status, timeline
+from stromboli.cli import job_view, options, output, pod_status, timeline
 from stromboli.shared.api import kinds
 
 
@@ -25,13 +25,11 @@ def describe(
     now = datetime.now(UTC)
     output.show_lines([*job_view.facts(job, now), ""])
     output.show_table(job_view.TASK_HEADERS, job_view.task_rows(job))
-    if raws:
-        output.show_lines([""])
-        rows = job_view.pod_rows([kinds.PODS.decode(raw) for raw in raws], now)
-        output.show_table(*output.filled(job_view.POD_HEADERS, rows))
-    held = explain.held_by(events) if explanation.phase == "Pending" else None
-    output.show_lines(job_view.waits(explanation, held))
     pods = [pod_status.decode(raw) for raw in raws]
+    if pods:
+        output.show_lines([""])
+        output.show_table(*output.filled(job_view.POD_HEADERS, job_view.pod_rows(pods, now)))
+    output.show_lines(job_view.waits(explanation, pods))
     is_same = history.uid == job.metadata.uid  # it may still be that of one of this name before
     before = timeline.gone(history.tasks, pods) if is_same else []
     found = timeline.entries(job, pods, events, before)

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.cli import explain, output, timeline
+from stromboli.cli import explain, output, pod_status
 from stromboli.client import answers, phases
 from stromboli.shared import devices, indexes, keys, tools
 from stromboli.shared.api import batch, core
@@ -16,7 +16,7 @@ HEADERS: tuple[str, ...] = (
 )  # fmt: skip
 WIDE_HEADERS: tuple[str, ...] = ("USER", "PRIORITY", "RAN", "REASON")
 """What ``-o wide`` has besides."""
-POD_HEADERS = ("POD", "TASK", "PHASE", "NODE", "AGE", "DEVICES")
+POD_HEADERS = ("POD", "TASK", "STATUS", "RESTARTS", "NODE", "AGE", "DEVICES")
 NO_SCHEDULER = (
     "none is named, so it is left to another system or to nobody; to run it here, delete it and "
     "submit it again"
@@ -85,7 +85,7 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
     lines = [
         ("job", job.metadata.key),
         ("phase", phase + (f" ({reason})" if reason else "")),
-        ("pods", progress(job).partition(" (")[2].rstrip(")") or "none"),
+        ("pods", progress(job).partition(" (")[2].rstrip(")") or _no_pods(job, total)),
         *_array_lines(job),
         ("queue", spec.queue),
         ("gang", f"{spec.min_available} of {total} pods start together"),
@@ -101,6 +101,13 @@ def facts(job: batch.Job, now: datetime) -> list[str]:
     if beside := [wish.tool for wish in tools.wishes(job)]:
         lines.append(("tools", ", ".join(beside)))
     return [f"{label:<9} {text}" for label, text in lines]
+
+
+def _no_pods(job: batch.Job, total: int) -> str:
+    """Of a job that asks for none: it stays as it is for as long as it does."""
+    if total or phases.phase_of(job) not in ("Pending", "Running"):
+        return "none"
+    return f"none are asked for: strom job scale {job.metadata.name} --replicas N"
 
 
 def _array(job: batch.Job) -> tuple[indexes.Indexes, indexes.Indexes, indexes.Indexes] | None:
@@ -144,13 +151,15 @@ def task_rows(job: batch.Job) -> list[tuple[str, ...]]:
     return [_task_row(task) for task in job.spec.tasks]
 
 
-def pod_rows(pods: Sequence[core.Pod], now: datetime) -> list[tuple[str, ...]]:
-    """The pods by task and index under ``POD_HEADERS``."""
+def pod_rows(pods: Sequence[pod_status.Pod], now: datetime) -> list[tuple[str, ...]]:
+    """The pods by task and index under ``POD_HEADERS``. A phase alone would hide a container that
+    ends again and again: its pod is Running."""
     return [
         (
             pod.metadata.name,
             pod.metadata.annotation(keys.TASK_SPEC) or "",
-            "Terminating" if pod.metadata.deletion_timestamp else pod.status.phase or "Pending",
+            pod_status.status(pod),
+            pod_status.restarts(pod, now),
             pod.spec.node_name,
             output.age(pod.metadata.creation_timestamp, now),
             devices.written(devices.meant(pod.metadata.annotations)),
@@ -159,11 +168,12 @@ def pod_rows(pods: Sequence[core.Pod], now: datetime) -> list[tuple[str, ...]]:
     ]
 
 
-def waits(explanation: answers.Explanation, held: timeline.Event | None) -> list[str]:
-    """Why it waits, with what the controller said; nothing if it does not."""
-    if explanation.explained is None and held is None:
+def waits(explanation: answers.Explanation, pods: Sequence[pod_status.Pod]) -> list[str]:
+    """Why it waits, with what nodes say of its pods; nothing if it does not."""
+    unstarted = [pod for pod in pods if pod_status.obstacle(pod) is not None]
+    if explanation.explained is None and not explanation.held and not unstarted:
         return []
-    return ["", *explain.render(explanation, held)]
+    return ["", *explain.render(explanation, unstarted)]
 
 
 def _task_row(task: batch.TaskSpec) -> tuple[str, ...]:
@@ -182,7 +192,7 @@ def _task_row(task: batch.TaskSpec) -> tuple[str, ...]:
     return (task.name, str(task.replicas), str(minimum), images, requests)
 
 
-def _order(pod: core.Pod) -> tuple[str, int, str]:
+def _order(pod: pod_status.Pod) -> tuple[str, int, str]:
     index = pod.metadata.label(keys.TASK_INDEX) or pod.metadata.annotation(keys.TASK_INDEX) or ""
     task = pod.metadata.annotation(keys.TASK_SPEC) or ""
     return task, int(index) if index.isdecimal() else 0, pod.metadata.name

@@ -8,20 +8,22 @@ import typer
 from stromboli.cli import (
     attach,
     changes,
-    explain,
     history,
     job_describe,
     job_exec,
     job_logs,
     job_view,
     job_wait,
+    listing,
     options,
     output,
+    pod_status,
     run,
     selectors,
 )
+from stromboli.client import calls
 from stromboli.client.phases import PHASES, phase_of
-from stromboli.shared.api import kinds
+from stromboli.shared.api import batch, kinds
 
 app = typer.Typer(cls=options.Group, help="Run jobs, look at them, and change them.")
 app.command("run", cls=run.Run)(run.run)
@@ -36,35 +38,39 @@ def list_jobs(
         str | None, typer.Option("--phase", help="Only those in these phases: Pending,Running.")
     ] = None,
     selector: options.Selector = "",
+    watch: options.Watch = False,
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
     """List jobs."""
     phases = options.phases(phase, "--phase") if phase else frozenset(PHASES)
     wanted = options.selector(selector)
+    is_wide = output_format is output.Format.WIDE
+
+    def is_wanted(job: batch.Job) -> bool:
+        return (
+            phase_of(job) in phases
+            and queue in (None, job.spec.queue)
+            and selectors.matches(wanted, job.metadata.labels)
+        )
+
+    def row(job: batch.Job, now: datetime) -> tuple[str, ...]:
+        return job_view.row(job, now) + (job_view.wide(job) if is_wide else ())
+
+    jobs = listing.Listing(
+        kind=kinds.JOBS,
+        what="jobs",
+        headers=job_view.HEADERS + (job_view.WIDE_HEADERS if is_wide else ()),
+        row=row,
+        is_wanted=is_wanted,
+        namespace=None if all_namespaces else namespace,
+        state="PHASE",
+    )
     with options.client(server) as client:
-        raws = client.jobs(None if all_namespaces else namespace)
-        found = [(client.decode(kinds.JOBS, raw), raw) for raw in raws]
-    found = [
-        (job, raw)
-        for job, raw in sorted(found, key=lambda pair: pair[0].metadata.key)
-        if phase_of(job) in phases
-        and queue in (None, job.spec.queue)
-        and selectors.matches(wanted, job.metadata.labels)
-    ]
-    if not output_format.is_table:
-        output.show_objects(output_format, kinds.JOBS, [raw for _, raw in found], many=True)
-        return
-    if not found:
-        output.show_none("jobs", None if all_namespaces else namespace)
-        return
-    now, wide = datetime.now(UTC), output_format is output.Format.WIDE
-    headers = job_view.HEADERS + (job_view.WIDE_HEADERS if wide else ())
-    rows = [job_view.row(job, now) + (job_view.wide(job) if wide else ()) for job, _ in found]
-    if all_namespaces:
-        headers = ("NAMESPACE", *headers)
-        rows = [(job.metadata.namespace, *row) for (job, _), row in zip(found, rows, strict=True)]
-    output.show_table(headers, rows)
+        if watch:
+            listing.follow(client, jobs, output_format, calls.watch_jobs(jobs.namespace or ""))
+        else:
+            listing.show(client, jobs, output_format, client.jobs(jobs.namespace))
 
 
 @app.command("view")
@@ -81,16 +87,15 @@ def view(
             output.show_objects(output_format, kinds.JOBS, [raw])
             return
         job = client.decode(kinds.JOBS, raw)
-        pods = [client.decode(kinds.PODS, pod) for pod in client.pods(namespace, name)]
+        pods = [pod_status.decode(pod) for pod in client.pods(namespace, name)]
         explanation = client.explanation(namespace, name)
-        held = explain.held_back(client, namespace, name, explanation)
     now = datetime.now(UTC)
     output.show_lines([*job_view.facts(job, now), ""])
     output.show_table(job_view.TASK_HEADERS, job_view.task_rows(job))
     if pods:
         output.show_lines([""])
         output.show_table(*output.filled(job_view.POD_HEADERS, job_view.pod_rows(pods, now)))
-    output.show_lines(job_view.waits(explanation, held))
+    output.show_lines(job_view.waits(explanation, pods))
 
 
 app.command("describe")(job_describe.describe)

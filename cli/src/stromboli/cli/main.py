@@ -7,7 +7,6 @@ import platform
 import shlex
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Annotated, Any
 
 import typer
@@ -63,7 +62,8 @@ class Root(options.Group):
             output.show_trouble(error.lines())
             code = error.exit_code
         except typer.TyperException as error:
-            output.show_trouble(_usage_lines(error))
+            words = sys.argv[1:] if args is None else args
+            output.show_trouble(_usage_lines(error, *self._called(prog_name or "strom", words)))
             code = error.exit_code
         except typer.Abort:
             output.show_trouble(["strom: stopped"])
@@ -81,6 +81,18 @@ class Root(options.Group):
         if standalone_mode:
             sys.exit(code if isinstance(code, int) else 0)
         return code
+
+    def _called(self, name: str, words: Sequence[str]) -> tuple[str, Any]:
+        """The path of the command that these words call, and the command."""
+        path: list[str] = [name]
+        command: Any = self
+        for word in words:
+            group = command if isinstance(command, TyperGroup) else None
+            found = group.get_command(typer.Context(group), word) if group else None
+            if found is not None:
+                path.append(word)
+                command = found.load(STYLE) if isinstance(found, others.Listed) else found
+        return " ".join(path), command
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Our own, groups of commands first, then others' by name."""
@@ -151,6 +163,8 @@ def _common(
 @app.command("version")
 def version(server: options.Server = None) -> None:
     """Show strom's version, and whether the server is ready."""
+    from importlib import metadata  # 25 ms that others need not pay
+
     number = metadata.version("stromboli-cli")
     output.show_lines([f"strom {number} (Python {platform.python_version()})"])
     with options.client(server) as client:
@@ -221,12 +235,15 @@ def _cannot_write(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in full and error.filename is None
 
 
-def _usage_lines(error: typer.TyperException) -> list[str]:
+def _usage_lines(error: typer.TyperException, path: str, called: Any) -> list[str]:
+    """What is wrong and the way on. ``called``: the command of that path, which an error about an
+    option that lacks its value does not know."""
     context = getattr(error, "ctx", None)
-    path = context.command_path if context else "strom"
+    path = context.command_path if context else path
     message = mistakes.told(error)
     command = path.removeprefix("kubectl ").removeprefix("strom").strip()
     what = f"strom: {command}: {message}" if command else f"strom: {message}"
     if context and isinstance(context.command, TyperGroup) and message.startswith("No such option"):
         return [what, f"next: options stand behind the command; see {path} --help"]
-    return [what, f"next: see what it takes: {path} --help"]
+    about = mistakes.about(error, called)
+    return [what, *about, f"next: see what it takes: {path} --help"]

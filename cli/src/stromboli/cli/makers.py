@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli import maker_view, options, output, selectors
+from stromboli.cli import listing, maker_view, options, output, selectors
 from stromboli.client import calls
 from stromboli.shared.api import kinds
 
@@ -25,6 +25,8 @@ class Maker(msgspec.Struct, frozen=True):
     rows: Callable[[Any, datetime], Sequence[tuple[str, ...]]] | None = None
     """Its jobs, if it has a list of them."""
     row_headers: tuple[str, ...] = ()
+    state: str = "AGE"
+    """The column that says that it is gone."""
 
 
 FLOWS = Maker(
@@ -34,6 +36,7 @@ FLOWS = Maker(
     maker_view.flow_facts,
     maker_view.flow_jobs,
     maker_view.FLOW_JOB_HEADERS,
+    "PHASE",
 )
 TEMPLATES = Maker(
     kinds.JOB_TEMPLATES,
@@ -59,10 +62,12 @@ def _app(maker: Maker, text: str) -> typer.Typer:
         namespace: options.Namespace = options.DEFAULT_NAMESPACE,
         all_namespaces: options.AllNamespaces = False,
         selector: options.Selector = "",
+        watch: options.Watch = False,
         output_format: options.Output = output.Format.TABLE,
         server: options.Server = None,
     ) -> None:
-        _list(maker, None if all_namespaces else namespace, selector, output_format, server)
+        space = None if all_namespaces else namespace
+        _list(maker, space, selector, output_format, server, watch=watch)
 
     @app.command("get", help=f"Show a {word}, and what was last said of it.")
     def get(
@@ -96,28 +101,25 @@ def _list(
     selector: str,
     output_format: output.Format,
     server: str | None,
+    *,
+    watch: bool,
 ) -> None:
     wanted = options.selector(selector)
+    found = listing.Listing(
+        kind=maker.kind,
+        what=f"{calls.MAKERS[maker.kind]}s",
+        headers=maker.headers,
+        row=maker.row,
+        is_wanted=lambda each: selectors.matches(wanted, each.metadata.labels),
+        namespace=namespace,
+        state=maker.state,
+    )
     with options.client(server) as client:
-        raws = client.makers(maker.kind, namespace)
-        read = [(client.decode(maker.kind, raw), raw) for raw in raws]
-    found = [
-        (each, raw)
-        for each, raw in sorted(read, key=lambda pair: pair[0].metadata.key)
-        if selectors.matches(wanted, each.metadata.labels)
-    ]
-    if not output_format.is_table:
-        output.show_objects(output_format, maker.kind, [raw for _, raw in found], many=True)
-        return
-    if not found:
-        output.show_none(f"{calls.MAKERS[maker.kind]}s", namespace)
-        return
-    now, headers = datetime.now(UTC), maker.headers
-    rows = [maker.row(each, now) for each, _ in found]
-    if namespace is None:
-        headers = ("NAMESPACE", *headers)
-        rows = [(each.metadata.namespace, *row) for (each, _), row in zip(found, rows, strict=True)]
-    output.show_table(headers, rows)
+        if watch:
+            call = calls.watch_makers(maker.kind, namespace or "")
+            listing.follow(client, found, output_format, call)
+        else:
+            listing.show(client, found, output_format, client.makers(maker.kind, namespace))
 
 
 def _get(

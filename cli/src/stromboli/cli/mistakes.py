@@ -29,6 +29,16 @@ def told(error: typer.TyperException) -> str:
     return error.format_message().strip().rstrip(".")
 
 
+def about(error: typer.TyperException, command: Any) -> list[str]:
+    """The help of an option that lacks its value."""
+    wanted = getattr(error, "option_name", None)
+    return [
+        f"  {', '.join(param.opts)}: {param.help}"
+        for param in command.params
+        if wanted in param.opts and getattr(param, "help", None)
+    ]
+
+
 def _found(error: typer.TyperException) -> dict[str, Any] | None:
     """The first mistake in a value, as Pydantic tells it."""
     errors = getattr(error.__cause__, "errors", None)

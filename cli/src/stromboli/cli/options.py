@@ -91,6 +91,15 @@ Shape = Annotated[
     output.Shape, typer.Option("--output", "-o", help="How to show it.", case_sensitive=False)
 ]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces.")]
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        "-w",
+        help="Then go on, with a row for each change, until Ctrl-C; with -o json a line for each: "
+        '{"type": "ADDED", "object": ...}.',
+    ),
+]
 Selector = Annotated[
     str,
     typer.Option(

@@ -2,9 +2,8 @@
 
 import ast
 import importlib.util
-from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand
@@ -12,12 +11,17 @@ from typer.main import get_group
 
 from stromboli.cli.errors import CommandError
 
+if TYPE_CHECKING:
+    from importlib import metadata
+
 ENTRY_POINTS = "stromboli.commands"
 """Distributions add commands under this group: a Typer app or a function each, under its name."""
 
 
-def entries() -> tuple[metadata.EntryPoint, ...]:
+def entries() -> "tuple[metadata.EntryPoint, ...]":
     """All that is installed."""
+    from importlib import metadata  # 25 ms that our own commands need not pay
+
     return tuple(metadata.entry_points(group=ENTRY_POINTS))
 
 
@@ -28,7 +32,7 @@ class Listed(TyperCommand):
     the source of its function.
     """
 
-    def __init__(self, entry: metadata.EntryPoint) -> None:
+    def __init__(self, entry: "metadata.EntryPoint") -> None:
         super().__init__(name=entry.name, help=_summary(entry))
         self._entry = entry
 
@@ -51,7 +55,7 @@ class Listed(TyperCommand):
 class _Broken(TyperCommand):
     """Stands for a command that cannot be imported."""
 
-    def __init__(self, entry: metadata.EntryPoint, reason: str) -> None:
+    def __init__(self, entry: "metadata.EntryPoint", reason: str) -> None:
         def fail() -> None:
             raise CommandError(
                 entry.name, f"cannot be loaded: {reason}", f"install {_distribution(entry)} anew"
@@ -64,7 +68,7 @@ class _Broken(TyperCommand):
         )
 
 
-def _summary(entry: metadata.EntryPoint) -> str:
+def _summary(entry: "metadata.EntryPoint") -> str:
     """What the entry is for, without importing its module: its function's docstring, or the help of
     its group of commands."""
     try:
@@ -91,5 +95,5 @@ def _text(node: ast.stmt, name: str) -> str | None:
     return None
 
 
-def _distribution(entry: metadata.EntryPoint) -> str:
+def _distribution(entry: "metadata.EntryPoint") -> str:
     return entry.dist.name if entry.dist else "its distribution"

@@ -1,11 +1,14 @@
 """How commands show what they found: tables for people, JSON and YAML for programs.
 
-On a terminal tables are Rich's, with colours; elsewhere they are plain text. Columns are always as
-wide as their widest cell: nothing is ever cut. Libraries are imported only where they are needed.
+Columns are as wide as their widest cell: nothing is ever cut. On a terminal tables have colours,
+and one that is wider than the terminal gets another shape (``table``); programs always see the
+same. Libraries are imported only where they are needed.
 """
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,8 +20,6 @@ import typer
 from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from stromboli.shared.api.kinds import Kind
 
 STYLES = {
@@ -35,10 +36,12 @@ STYLES = {
 }
 """Colours of phases and states, wherever a cell is exactly one of these."""
 GAP = "   "
-WIDE = 10_000
-"""Columns of a table on a terminal: a narrow one wraps the line, and a name can still be copied."""
 NONE = "-"
 """Stands where there is nothing, so that every row has the same number of words for ``awk``."""
+EMPTY = ("", NONE, "0")
+"""Cells that say nothing."""
+LAST_AT_LEAST = 24
+"""Columns that the last cell of a row needs to be wrapped beside the others, and not below them."""
 
 
 class Format(StrEnum):
@@ -94,13 +97,35 @@ def colour() -> bool | None:
 
 
 def show_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table: Rich's on a terminal, plain elsewhere."""
-    if sys.stdout.isatty():
-        from rich.console import Console
+    """A table: in colours and as wide as the terminal if it is one, plain elsewhere."""
+    show_lines(table(headers, rows, columns()) if sys.stdout.isatty() else plain(headers, rows))
 
-        Console(width=WIDE).print(rich_table(headers, rows))
-    else:
-        show_lines(plain_table(headers, rows))
+
+def columns() -> int:
+    """How wide the terminal is; ``COLUMNS`` says otherwise."""
+    return shutil.get_terminal_size().columns
+
+
+class Growing:
+    """A table that gets further rows: headers once, columns that only ever widen."""
+
+    def __init__(self, headers: Sequence[str]) -> None:
+        self._headers: Sequence[str] | None = headers
+        self._widths = [len(header) for header in headers]
+        self._has_colours = sys.stdout.isatty()
+
+    def show(self, rows: Sequence[Sequence[str]]) -> None:
+        """Further rows, at once also where a program reads them."""
+        cells = _filled_cells(rows)
+        self._widths = [
+            max(width, *map(len, column))
+            for width, column in zip(self._widths, zip(*cells, strict=True), strict=True)
+        ]
+        if self._headers is not None:
+            show_lines([_line(self._headers, self._widths, self._has_colours, bold=True)])
+            self._headers = None
+        show_lines(_line(row, self._widths, self._has_colours) for row in cells)
+        sys.stdout.flush()
 
 
 def filled(
@@ -112,14 +137,102 @@ def filled(
     return headers[:-1], [row[:-1] for row in rows]
 
 
-def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def plain(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The table's lines without trailing blanks. An empty cell shows as ``-``."""
-    cells = [list(headers), *([cell or NONE for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return _lines(headers, _filled_cells(rows), has_colours=False)
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """The table's lines on a terminal of so many columns, with colours.
+
+    One that is too wide first loses the columns in which nothing stands; then the last column is
+    wrapped, if it has room; else each row becomes a block: its name, and below it what it says.
+    """
+    cells = _filled_cells(rows)
+    if _width(headers, cells) > width:
+        headers, cells = _telling(headers, cells)
+    if _width(headers, cells) <= width:
+        return _lines(headers, cells, has_colours=True)
+    left = width - _width(headers[:-1], [row[:-1] for row in cells]) - len(GAP)
+    if left >= LAST_AT_LEAST:
+        return _lines(headers, _wrapped(cells, left), has_colours=True)
+    return [line for row in cells for line in _block(headers, row, width)]
+
+
+def _filled_cells(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [[cell or NONE for cell in row] for row in rows]
+
+
+def _widths(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
+
+
+def _width(headers: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
+    widths = _widths(headers, cells)
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _lines(
+    headers: Sequence[str], cells: Sequence[Sequence[str]], *, has_colours: bool
+) -> list[str]:
+    widths = _widths(headers, cells)
     return [
-        GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
+        _line(headers, widths, has_colours, bold=True),
+        *(_line(row, widths, has_colours) for row in cells),
     ]
+
+
+def _line(
+    row: Sequence[str], widths: Sequence[int], has_colours: bool, *, bold: bool = False
+) -> str:
+    padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+    padded[-1] = padded[-1].rstrip()
+    if has_colours:
+        padded = [_styled(cell, bold=bold) for cell in padded]
+    return GAP.join(padded).rstrip()
+
+
+def _styled(cell: str, *, bold: bool = False) -> str:
+    style = STYLES.get(cell.rstrip())
+    if colour() is False or not (style or bold):
+        return cell
+    return typer.style(cell, fg=style, bold=bold or None)
+
+
+def _telling(
+    headers: Sequence[str], cells: Sequence[Sequence[str]]
+) -> tuple[Sequence[str], list[list[str]]]:
+    """Without the columns, but the first, in which nothing stands."""
+    kept = [
+        number
+        for number in range(len(headers))
+        if number == 0 or any(row[number] not in EMPTY for row in cells)
+    ]
+    return [headers[number] for number in kept], [[row[number] for number in kept] for row in cells]
+
+
+def _wrapped(cells: Sequence[Sequence[str]], width: int) -> list[list[str]]:
+    """Rows whose last cell goes on in rows of its own."""
+    found = []
+    for row in cells:
+        first, *more = textwrap.wrap(row[-1], width) or [NONE]
+        found.append([*row[:-1], first])
+        found += [[""] * (len(row) - 1) + [line] for line in more]
+    return found
+
+
+def _block(headers: Sequence[str], row: Sequence[str], width: int) -> list[str]:
+    """A row on a narrow terminal: what it is about, and below it what it says."""
+    name, *cells = row
+    label = max(map(len, headers))
+    room = max(width - label - 4, 8)
+    lines = [_styled(name, bold=True)]
+    for header, cell in zip(headers[1:], cells, strict=True):
+        if cell in EMPTY:
+            continue
+        for number, part in enumerate(textwrap.wrap(cell, room, break_long_words=False)):
+            lines.append(f"  {'' if number else header:<{label}}  {_styled(part)}")
+    return lines
 
 
 def show_objects(
@@ -136,6 +249,16 @@ def show_objects(
 def title(kind: "Kind[Any]", name: str) -> str:
     """An object as ``kubectl`` names it: ``job.batch.volcano.sh/train``, ``pod/train-0``."""
     return f"{kind.kind.lower()}{'.' if kind.group else ''}{kind.group}/{name}"
+
+
+def show_one_of_many(wanted: Format, document: Any) -> None:
+    """One of several documents that come over time: a line of JSON, or YAML between ``---``."""
+    if wanted is Format.YAML:
+        show_lines(["---"])
+        show_document(wanted, document)
+    else:
+        show_lines([encoded(document).decode()])
+    sys.stdout.flush()
 
 
 def named(kind: "Kind[Any]", raw: bytes | msgspec.Raw) -> dict[str, Any]:
@@ -190,16 +313,3 @@ def age(created: datetime | None, now: datetime) -> str:
 
 def _two(large: int, unit: str, small: int, below: str) -> str:
     return f"{large}{unit}{small}{below}" if small else f"{large}{unit}"
-
-
-def rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
-    """The table for a terminal: bold headers, phases in their colours."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0))
-    for header in headers:
-        table.add_column(header, no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(cell or NONE, style=STYLES.get(cell, "")) for cell in row))
-    return table

@@ -10,6 +10,7 @@ import msgspec
 
 from stromboli.cli import output
 from stromboli.shared.api.core import Condition, Container, SchedulingGate
+from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.meta import Object, Part
 
 
@@ -85,9 +86,23 @@ class Pod(Object, frozen=True, kw_only=True):
     status: Status = Status()
 
 
+BEGINNING = ("", "ContainerCreating", "PodInitializing")
+"""Reasons of a container that waits for nothing but its turn."""
+PODS = Kind("", "v1", "Pod", "pods", Pod)
+
+
 def decode(raw: bytes | msgspec.Raw) -> Pod:
     """A pod. Raises msgspec.DecodeError."""
-    return msgspec.json.decode(raw, type=Pod)
+    return PODS.decode(raw)
+
+
+def obstacle(pod: Pod) -> Waiting | None:
+    """What keeps a container of the pod from starting on its node: an image, a volume, a secret."""
+    for one in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting = one.state.waiting
+        if waiting is not None and waiting.reason not in BEGINNING:
+            return waiting
+    return None
 
 
 def ready(pod: Pod) -> str:
@@ -112,6 +127,18 @@ def restarts(pod: Pod, now: datetime) -> str:
         if one.last_state.terminated and one.last_state.terminated.finished_at
     ]
     return f"{count} ({output.age(max(ends), now)} ago)" if count and ends else str(count)
+
+
+def waits(pod: Pod) -> str:
+    """Why it has no node yet, in the scheduler's words; empty if it has one or nothing was said."""
+    return next(
+        (
+            one.message
+            for one in pod.status.conditions
+            if one.type == "PodScheduled" and one.status == "False"
+        ),
+        "",
+    )
 
 
 def status(pod: Pod) -> str:

@@ -1,28 +1,26 @@
-"""``strom pod``: the pods of jobs."""
+"""``strom pod``: the pods of jobs, and of others that are scheduled with them."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
-from stromboli.cli import options, output, pod_status, selectors
+from stromboli.cli import listing, options, output, pod_status, selectors
+from stromboli.client import calls
 from stromboli.shared import keys
-from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
     from stromboli.cli.client import Client
 
-app = typer.Typer(cls=options.Group, help="Look at the pods of jobs.")
+app = typer.Typer(cls=options.Group, help="Look at pods: of jobs, and of others that we schedule.")
 
 HEADERS: tuple[str, ...] = ("NAME", "READY", "STATUS", "RESTARTS", "AGE")
-WIDE_HEADERS: tuple[str, ...] = ("JOB", "TASK", "QUEUE", "IP", "NODE")
-Found = tuple[pod_status.Pod, msgspec.Raw]
+WIDE_HEADERS: tuple[str, ...] = ("JOB", "TASK", "QUEUE", "IP", "NODE", "WAITS")
 
 
 @app.callback()
 def _group() -> None:
-    """Look at the pods of jobs."""
+    """Look at pods: of jobs, and of others that we schedule."""
 
 
 @app.command("list")
@@ -41,38 +39,42 @@ def list_pods(
     ] = None,
     queue: options.QueueFilter = None,
     selector: options.Selector = "",
+    watch: options.Watch = False,
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
-    """List the pods of jobs."""
+    """List pods: of jobs, and those of others that have a PodGroup or ask for a queue."""
     wanted = options.selector(selector)
+    is_wide = output_format is output.Format.WIDE
+
+    def is_wanted(pod: pod_status.Pod) -> bool:
+        is_others = (job, queue) == (None, None) and is_in_line(pod)
+        is_asked = is_others or is_of(pod, job, queue)
+        return is_asked and selectors.matches(wanted, pod.metadata.labels)
+
+    def cells(pod: pod_status.Pod, now: datetime) -> tuple[str, ...]:
+        return row(pod, now) + (wide(pod) if is_wide else ())
+
+    found = listing.Listing(
+        kind=pod_status.PODS,
+        what="pods",
+        headers=HEADERS + (WIDE_HEADERS if is_wide else ()),
+        row=cells,
+        is_wanted=is_wanted,
+        namespace=None if all_namespaces else namespace,
+        state="STATUS",
+    )
     with options.client(server) as client:
-        found = [
-            (pod, raw)
-            for pod, raw in read(client, None if all_namespaces else namespace)
-            if is_of(pod, job, queue) and selectors.matches(wanted, pod.metadata.labels)
-        ]
-    if not output_format.is_table:
-        output.show_objects(output_format, kinds.PODS, [raw for _, raw in found], many=True)
-        return
-    if not found:
-        output.show_none("pods", None if all_namespaces else namespace)
-        return
-    now, is_wide = datetime.now(UTC), output_format is output.Format.WIDE
-    headers = HEADERS + (WIDE_HEADERS if is_wide else ())
-    rows = [row(pod, now) + (wide(pod) if is_wide else ()) for pod, _ in found]
-    if all_namespaces:
-        headers = ("NAMESPACE", *headers)
-        rows = [
-            (pod.metadata.namespace, *cells) for (pod, _), cells in zip(found, rows, strict=True)
-        ]
-    output.show_table(headers, rows)
+        if watch:
+            listing.follow(client, found, output_format, calls.watch_pods(found.namespace or ""))
+        else:
+            listing.show(client, found, output_format, client.all_pods(found.namespace))
 
 
-def read(client: "Client", namespace: str | None) -> list[Found]:
+def read(client: "Client", namespace: str | None) -> list[pod_status.Pod]:
     """The pods of a namespace, or all, by namespace and name."""
-    pods = [(pod_status.decode(raw), raw) for raw in client.all_pods(namespace)]
-    return sorted(pods, key=lambda pair: (pair[0].metadata.namespace, pair[0].metadata.name))
+    pods = map(pod_status.decode, client.all_pods(namespace))
+    return sorted(pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
 
 
 def is_of(pod: pod_status.Pod, job: str | None, queue: str | None) -> bool:
@@ -83,6 +85,11 @@ def is_of(pod: pod_status.Pod, job: str | None, queue: str | None) -> bool:
     if job is None:
         return own is not None or queue is not None
     return own == job
+
+
+def is_in_line(pod: pod_status.Pod) -> bool:
+    """Whether a pod, whoever made it, has a PodGroup or asks for a queue."""
+    return bool(pod.metadata.annotation(keys.GROUP_NAME) or queues_of(pod))
 
 
 def queues_of(pod: pod_status.Pod) -> tuple[str, ...]:
@@ -110,4 +117,5 @@ def wide(pod: pod_status.Pod) -> tuple[str, ...]:
         next(iter(queues_of(pod)), ""),
         pod.status.pod_ip,
         pod.spec.node_name,
+        pod_status.waits(pod),
     )

@@ -115,7 +115,7 @@ def change(client: "Client", name: str, spec: dict[str, Any]) -> str:
 def send(client: "Client", name: str, action: Action) -> None:
     """Ask for a queue to be opened or closed. Raises NotFoundError, RefusedError."""
     found = kinds.metadata_of(client.queue(name))
-    client.apply([command(found, action)])
+    client.apply([command(found, action)], f"queue {name}")
 
 
 def command(queue: ObjectMeta, action: Action) -> dict[str, Any]:

@@ -1,12 +1,17 @@
 """``strom queue``: every command about queues, and those that make, list, show and delete them."""
 
+import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stromboli.cli import options, output, queue_changes, selectors
+from stromboli.cli import listing, options, output, queue_changes, selectors
+from stromboli.cli.errors import CommandError
+from stromboli.client import calls
+from stromboli.shared import keys
 from stromboli.shared.api import kinds, scheduling
 
 if TYPE_CHECKING:
@@ -16,10 +21,12 @@ app = typer.Typer(cls=options.Group, help="Create queues, look at them, and chan
 
 PHASES = ("Inqueue", "Pending", "Running", "Unknown", "Completed")
 """Phases of PodGroups, in the columns that users know."""
+UNFINISHED = tuple(phase for phase in PHASES if phase != "Completed")
 HEADERS = ("NAME", "STATE", "WEIGHT", "PARENT", *(phase.upper() for phase in PHASES))
 WIDE_HEADERS = ("PRIORITY", "GUARANTEE", "DESERVED", "CAPABILITY", "ALLOCATED")
 Counts = Counter[tuple[str, str]]
 """(queue, phase of PodGroups) -> number."""
+Counted = Callable[[scheduling.Queue], Sequence[int]]
 
 
 @app.command("create")
@@ -59,25 +66,42 @@ def create(
 @app.command("list")
 def list_queues(
     selector: options.Selector = "",
+    watch: options.Watch = False,
     output_format: options.Output = output.Format.TABLE,
     server: options.Server = None,
 ) -> None:
     """List queues, with their PodGroups by phase."""
     wanted = options.selector(selector)
     with options.client(server) as client:
-        read = [(client.decode(kinds.QUEUES, raw), raw) for raw in client.queues()]
-        found = sorted(
-            (pair for pair in read if selectors.matches(wanted, pair[0].metadata.labels)),
-            key=lambda pair: pair[0].metadata.name,
-        )
-        if not output_format.is_table:
-            output.show_objects(output_format, kinds.QUEUES, [raw for _, raw in found], many=True)
+        if watch:
+            # To count all PodGroups anew with each change would cost too much: the status has it.
+            listed = _listing(wanted, output_format, told)
+            listing.follow(client, listed, output_format, calls.watch_queues())
             return
-        numbers = counts(client)
-    if not found:
-        output.show_none("queues")
-        return
-    _show([queue for queue, _ in found], numbers, output_format)
+        raws = client.queues()
+        numbers = counts(client) if output_format.is_table else Counts()
+        counted = functools.partial(of_queue, numbers)
+        listing.show(client, _listing(wanted, output_format, counted), output_format, raws)
+
+
+def _listing(
+    wanted: selectors.Selector, output_format: output.Format, counted: Counted
+) -> listing.Listing:
+    is_wide = output_format is output.Format.WIDE
+
+    def cells(queue: scheduling.Queue, now: datetime) -> tuple[str, ...]:
+        del now
+        return row(queue, counted(queue)) + (wide(queue) if is_wide else ())
+
+    return listing.Listing(
+        kind=kinds.QUEUES,
+        what="queues",
+        headers=HEADERS + (WIDE_HEADERS if is_wide else ()),
+        row=cells,
+        is_wanted=lambda queue: selectors.matches(wanted, queue.metadata.labels),
+        has_namespace=False,
+        state="STATE",
+    )
 
 
 @app.command("get")
@@ -93,8 +117,10 @@ def get(
             output.show_objects(output_format, kinds.QUEUES, [raw])
             return
         queue, numbers = client.decode(kinds.QUEUES, raw), counts(client)
-    _show([queue], numbers, output_format)
-    output.show_lines(shares(queue))
+    is_wide = output_format is output.Format.WIDE
+    cells = row(queue, of_queue(numbers, queue)) + (wide(queue) if is_wide else ())
+    output.show_table(HEADERS + (WIDE_HEADERS if is_wide else ()), [cells])
+    output.show_lines([*shares(queue), *wrong(queue)])
 
 
 app.command("operate")(queue_changes.operate)
@@ -104,27 +130,46 @@ app.command("update")(queue_changes.update)
 @app.command("delete")
 def delete(
     names: options.QueueNames,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also while work is in it, which then has no queue.")
+    ] = False,
     server: options.Server = None,
 ) -> None:
-    """Delete queues."""
+    """Delete queues that no work is in."""
     with options.client(server) as client:
+        numbers = None if force else counts(client)
 
         def remove(name: str) -> str:
+            if numbers is not None:
+                refuse_with_work(name, numbers)
             client.delete_queue(name)
             return f"{output.title(kinds.QUEUES, name)} deleted"
 
         options.for_each(names, remove)
 
 
-def row(queue: scheduling.Queue, counts: Counts) -> tuple[str, ...]:
-    """A queue as a row under ``HEADERS``."""
-    name = queue.metadata.name
+def refuse_with_work(name: str, numbers: Counts) -> None:
+    """Raises CommandError for a queue with PodGroups that have not ended: nothing of them would be
+    placed any more, and what runs of them would be counted in no queue."""
+    phases = {phase: numbers[name, phase] for phase in UNFINISHED if numbers[name, phase]}
+    if phases:
+        listed = ", ".join(f"{count} {phase}" for phase, count in phases.items())
+        raise CommandError(
+            f"queue {name}",
+            f"not deleted: work is in it ({listed}), which would have no queue",
+            f"close it and let that end: strom queue operate {name} --action close; "
+            "or delete it all the same with --force",
+        )
+
+
+def row(queue: scheduling.Queue, counted: Sequence[int]) -> tuple[str, ...]:
+    """A queue as a row under ``HEADERS``; ``counted``: its PodGroups in each of ``PHASES``."""
     return (
-        name,
+        queue.metadata.name,
         queue.status.state or "Open",
         str(queue.spec.weight),
         queue.spec.parent,
-        *(str(counts[name, phase]) for phase in PHASES),
+        *map(str, counted),
     )
 
 
@@ -148,16 +193,25 @@ def shares(queue: scheduling.Queue) -> Sequence[str]:
     ]
 
 
+def wrong(queue: scheduling.Queue) -> Sequence[str]:
+    """What admission would refuse in the queue as it stands, if it came past it."""
+    found = queue.metadata.annotation(keys.VIOLATIONS)
+    return [f"{'wrong':<11} {found}"] if found else []
+
+
 def _amounts(amounts: Mapping[str, object] | None, comma: str, equals: str = "=") -> str:
     return comma.join(f"{name}{equals}{amount}" for name, amount in (amounts or {}).items())
 
 
-def _show(queues: Sequence[scheduling.Queue], counts: Counts, wanted: output.Format) -> None:
-    is_wide = wanted is output.Format.WIDE
-    headers = HEADERS + (WIDE_HEADERS if is_wide else ())
-    output.show_table(
-        headers, [row(queue, counts) + (wide(queue) if is_wide else ()) for queue in queues]
-    )
+def of_queue(counts: Counts, queue: scheduling.Queue) -> Sequence[int]:
+    """How many of its PodGroups are in each of ``PHASES``."""
+    return [counts[queue.metadata.name, phase] for phase in PHASES]
+
+
+def told(queue: scheduling.Queue) -> Sequence[int]:
+    """The same, as the controller last counted."""
+    status = queue.status
+    return (status.inqueue, status.pending, status.running, status.unknown, status.completed)
 
 
 def counts(client: "Client") -> Counts:

@@ -121,9 +121,11 @@ def _tried(before: Iterable[TaskAttempt], job: str, of_job: Sequence[Event]) -> 
                     for event in of_job
                     if event.at is not None and _second(event.at) == _second(at) and event.at <= at
                 )
-                yield Entry(
-                    at, who, f"{what}, attempt {attempt.attempt}", (max(behind, default=0), rank)
-                )
+                yield Entry(at, who, what + _nth(attempt.attempt), (max(behind, default=0), rank))
+
+
+def _nth(attempt: int) -> str:
+    return f", attempt {attempt}" if attempt > 1 else ""
 
 
 def _behind(beginnings: Mapping[datetime, int], of_pods: Iterable[Entry]) -> Iterator[Entry]:
@@ -167,7 +169,13 @@ def _of_job(job: batch.Job, told_otherwise: frozenset[str]) -> Iterator[Entry]:
 
 
 def _of_pod(pod: pod_status.Pod, job: str) -> Iterator[Entry]:
-    who = log_lines.short_name(pod, job)
+    said = pod.metadata.annotation(keys.ATTEMPT) or ""
+    nth = _nth(int(said) if said.isdecimal() else 1)
+    for entry in _of_run(pod, log_lines.short_name(pod, job)):
+        yield msgspec.structs.replace(entry, what=entry.what + nth)
+
+
+def _of_run(pod: pod_status.Pod, who: str) -> Iterator[Entry]:
     if pod.metadata.creation_timestamp is not None:
         yield Entry(pod.metadata.creation_timestamp, who, "made", (0, MADE))
     for condition in pod.status.conditions:

@@ -1,7 +1,9 @@
 """``strom top``: who uses how much, live."""
 
+import contextlib
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -41,15 +43,44 @@ def top(
     pause_s = options.duration_s(every, "--every") or 2.0
     with options.client(server) as client:
         if once or not sys.stdout.isatty():
-            line, headers, rows = look(client, what)
-            output.show_lines([line, ""])
+            facts, headers, rows = look(client, what)
+            width = output.columns() if sys.stdout.isatty() else None
+            output.show_lines([*headline(facts, width), ""])
             output.show_table(headers, rows)
             return
-        _live(client, what, pause_s)
+        # Ctrl-C is the way to end it, so nothing has gone wrong then.
+        with contextlib.suppress(KeyboardInterrupt):
+            _live(client, what, pause_s)
 
 
-def look(client: "Client", what: What) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
-    """A line about the whole, and the table below it with its headers. Raises CommandError."""
+def headline(facts: Sequence[str], width: int | None) -> list[str]:
+    """What is said of the whole, in one line if it has room; None has."""
+    line = output.GAP.join(facts)
+    return [line] if width is None or len(line) <= width else list(facts)
+
+
+def screen(
+    facts: Sequence[str],
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    height: int,
+) -> list[str]:
+    """What fits on a terminal, and how many rows do not."""
+    above = [*headline(facts, width), ""]
+    kept = list(rows)
+    while True:
+        lines = [*above, *output.table(headers, kept, width)] if kept else above
+        if len(kept) < len(rows):
+            lines.append(f"and {len(rows) - len(kept)} more: strom top --once")
+        if len(lines) <= height or not kept:
+            return lines
+        # As many rows as there are lines too many would go in a table; a block has several.
+        kept = kept[: len(kept) - max((len(lines) - height) // len(headers), 1)]
+
+
+def look(client: "Client", what: What) -> tuple[list[str], tuple[str, ...], list[tuple[str, ...]]]:
+    """Facts about the whole, and the table below it with its headers. Raises CommandError."""
     seen = usage.read(_input(client))
     if what is What.QUEUES:
         headers, rows = usage.queues(seen)
@@ -76,15 +107,13 @@ def _input(client: "Client") -> tuple[msgspec.Raw, ...]:
 
 
 def _live(client: "Client", what: What, pause_s: float) -> None:
-    from rich.console import Console, Group
+    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     with Live(console=Console(), screen=True, auto_refresh=False) as live:
         while True:
-            line, headers, rows = look(client, what)
-            fitting = rows[: max(live.console.height - 4, 1)]
-            live.update(
-                Group(Text(line), Text(""), output.rich_table(headers, fitting)), refresh=True
-            )
+            size = live.console.size
+            lines = screen(*look(client, what), size.width, size.height)
+            live.update(Text.from_ansi("\n".join(lines), no_wrap=True), refresh=True)
             time.sleep(pause_s)

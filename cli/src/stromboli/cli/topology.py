@@ -38,6 +38,10 @@ class Place(msgspec.Struct, rename="camel"):
         self.free = units.add(self.free, _left(has, held))
 
 
+WIDEST = 10_000
+"""Columns of the tree: a narrow terminal wraps its lines, so that a name can still be copied."""
+
+
 def topology(
     nodes: Annotated[bool, typer.Option("--nodes", help="Show each node, too.")] = False,
     output_format: options.Shape = output.Shape.TABLE,
@@ -53,7 +57,7 @@ def topology(
     if output_format is output.Shape.TABLE:
         from rich.console import Console
 
-        Console(width=output.WIDE, highlight=False).print(_drawn(root), soft_wrap=True)
+        Console(width=WIDEST, highlight=False).print(_drawn(root), soft_wrap=True)
     else:
         output.show_document(output_format, msgspec.to_builtins(root))
     for complaint in complaints:

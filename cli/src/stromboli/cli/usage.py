@@ -75,8 +75,8 @@ def request(pod: core.Pod) -> Amounts:
     return units.add(together, units.amounts(pod.spec.overhead or {}))
 
 
-def headline(seen: Seen) -> str:
-    """The whole cluster in a line."""
+def headline(seen: Seen) -> list[str]:
+    """The whole cluster, a fact each: what there is, and how full it is."""
     total: Amounts = {}
     for node in seen.nodes:
         total = units.add(total, units.amounts(node.status.allocatable or {}))
@@ -88,9 +88,7 @@ def headline(seen: Seen) -> str:
         for name in RESOURCES
         if total.get(name)
     ]
-    return "   ".join(
-        (f"{len(seen.nodes)} nodes, {use.running} pods run, {use.waiting} wait", *shown)
-    )
+    return [f"{len(seen.nodes)} nodes, {use.running} pods run, {use.waiting} wait", *shown]
 
 
 def queues(seen: Seen) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

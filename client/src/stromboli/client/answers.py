@@ -50,14 +50,16 @@ class Page(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
-    """Why a job waits. ``explained`` is None once nothing is in its way; ``in_front`` are the
-    PodGroups before it in its queue, the next one first; None if its place is not known."""
+    """Why a job waits. ``explained`` is what the scheduler says, None once nothing is in its way;
+    ``in_front`` are the PodGroups before it in its queue, the next one first; None if its place is
+    not known. ``held``: what keeps its pods from being made at all, as ``FailedCreate: ...``."""
 
     job: str
     phase: str
     pod_group: str
     explained: PodGroupExplained | None
     in_front: tuple[str, ...] | None = ()
+    held: str = ""
 
 
 class SchedulingInput(msgspec.Struct, frozen=True):

@@ -357,8 +357,7 @@ def readiness() -> Call[dict[str, dict[str, str]]]:
 
 def watch_jobs(namespace: str = "") -> Call[batch.Job]:
     """Changes of a namespace's jobs, or of all."""
-    path = f"/v1/watch{_jobs(namespace)[3:]}" if namespace else "/v1/watch/jobs"
-    return _watch(path, "jobs", kinds.JOBS.decode)
+    return _watch(_watched(kinds.JOBS, namespace), "jobs", kinds.JOBS.decode)
 
 
 def watch_job(namespace: str, name: str) -> Call[batch.Job]:
@@ -377,9 +376,24 @@ def watch_explanation(namespace: str, name: str) -> Call[Explanation]:
     return _watch_of_job(namespace, name, "/explanation", read)
 
 
+def watch_pods(namespace: str = "") -> Call[core.Pod]:
+    """Changes of a namespace's pods, or of all."""
+    return _watch(_watched(kinds.PODS, namespace), "pods", kinds.PODS.decode)
+
+
+def watch_makers(kind: Kind[Any], namespace: str = "") -> Call[Any]:
+    """Changes of a namespace's flows, templates or crons, or of all."""
+    return _watch(_watched(kind, namespace), f"{MAKERS[kind]}s", kind.decode)
+
+
 def watch_queues() -> Call[scheduling.Queue]:
     """Changes of queues."""
     return _watch("/v1/watch/queues", "queues", kinds.QUEUES.decode)
+
+
+def _watched(kind: Kind[Any], namespace: str) -> str:
+    inside = f"namespaces/{_part(namespace)}/" if namespace else ""
+    return f"/v1/watch/{inside}{kind.plural}"
 
 
 def _watch(path: str, what: str, read: Callable[[bytes], T]) -> Call[T]:

@@ -16,7 +16,7 @@ from stromboli.controller.core import history, pod_groups, pods, tasks, view
 from stromboli.local import scheduler_file
 from stromboli.scheduler import discovery
 from stromboli.scheduler.core import policy, session, state
-from stromboli.shared import envelope, quota
+from stromboli.shared import envelope, keys, quota, quota_scopes
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.messages import scheduling as messages
 
@@ -51,7 +51,11 @@ def tried(
         metadata=msgspec.structs.replace(job.metadata, uid=UID, creation_timestamp=now),
         status=batch.JobStatus(),
     )
-    made = _made(job, [each for each in found if isinstance(each, core.PriorityClass)], now)
+    classes = [each for each in found if isinstance(each, core.PriorityClass)]
+    alone = view.View([job.spec.scheduler_name], history.Published())
+    for one in classes:
+        alone.observe(kinds.PRIORITY_CLASSES, one)
+    made = _made(alone, job, classes, now)
     for offset, each in enumerate([*found, *made]):
         picture.apply(_record(each, offset, now))
     picture.wake(UID)
@@ -74,38 +78,44 @@ def tried(
         in_front=_in_front(order, group),
         configuration=loaded.origin,
         complaints=(*loaded.warnings, *first.complaints),
-        quotas=tuple(_short_of_quota(made, found)),
+        quotas=tuple(_short_of_quota(job, made, found, alone)),
     )
 
 
 def _short_of_quota(
-    made: Sequence[scheduling.PodGroup | core.Pod], found: Sequence[meta.Object]
+    job: batch.Job,
+    made: Sequence[scheduling.PodGroup | core.Pod],
+    found: Sequence[meta.Object],
+    picture: view.View,
 ) -> Iterator[str]:
-    """The quotas of its namespace that its minimum would pass. Which pods a quota is for is not
-    seen: it counts for all, as to the plugin resourcequota."""
-    group = made[0]
-    assert isinstance(group, scheduling.PodGroup)
-    least = group.spec.min_resources or {}
+    """The quotas of its namespace that its smallest gang would pass, as the API server counts."""
+    specs = {
+        pod.metadata.annotation(keys.TASK_SPEC): pod.spec
+        for pod in made
+        if isinstance(pod, core.Pod)
+    }
+    gang = [
+        (specs[task], count) for task, count in pod_groups.smallest(picture, job).items() if count
+    ]
     for each in found:
-        is_near = each.metadata.namespace == group.metadata.namespace
+        is_near = each.metadata.namespace == job.metadata.namespace
         if not isinstance(each, core.ResourceQuota) or not is_near:
             continue
-        used = each.status.used or {}
+        needs, used = quota_scopes.needs(each.spec, gang), each.status.used or {}
         for name, limit in sorted((each.spec.hard or {}).items()):
-            needs, held = quota.amount(name, least.get(name, 0)), used.get(name, 0)
-            if needs and quota.amount(name, held) + needs > quota.amount(name, limit):
+            needed, held = needs.get(name, 0), used.get(name, 0)
+            if needed and quota.amount(name, held) + needed > quota.amount(name, limit):
                 yield (
-                    f"quota {each.metadata.name}: {name}: needs {least[name]}, "
+                    f"quota {each.metadata.name}: {name}: needs {quota.text(name, needed)}, "
                     f"{held} of {limit} are used"
                 )
 
 
 def _made(
-    job: batch.Job, classes: Sequence[core.PriorityClass], now: datetime
+    alone: view.View, job: batch.Job, classes: Sequence[core.PriorityClass], now: datetime
 ) -> list[scheduling.PodGroup | core.Pod]:
     """The PodGroup and the pods as the controller makes them and the API server completes them."""
-    empty = view.View([job.spec.scheduler_name], history.Published())
-    group = kinds.POD_GROUPS.decode(pod_groups.create(empty, job).body)
+    group = kinds.POD_GROUPS.decode(pod_groups.create(alone, job).body)
     made: list[scheduling.PodGroup | core.Pod] = [_stored(group, now)]
     for member in tasks.members(job):
         pod = _stored(kinds.PODS.decode(pods.create(job, member).body), now)

@@ -20,6 +20,9 @@
 class OutsideError(Exception):
     """A call to the cluster or the log failed. ``what`` names the object and the verb."""
 
+    retry_after_s: float = 0.0
+    """Whoever calls again for ever does not do so sooner."""
+
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(f"{what}: {reason}")
         self.what = what

@@ -14,6 +14,10 @@ from litestar.types import ControllerRouterHandler
 
 from stromboli.shared import runtime
 
+HEAD_BYTES = 1024 * 1024
+"""The longest request line with headers: as much as an API server takes, so that what is too long
+in it is refused by name and not as unreadable."""
+
 
 def health_routes(healths: Sequence[runtime.Health]) -> list[ControllerRouterHandler]:
     """The three routes that operators know, over all services of this process: the probes, and
@@ -103,6 +107,7 @@ async def serving(
         access_log=False,
         lifespan="on",
         timeout_graceful_shutdown=3,
+        h11_max_incomplete_event_size=HEAD_BYTES,
         ssl_certfile=certificate_file or None,
         ssl_keyfile=key_file or None,
         ssl_context_factory=None if tls is None else (lambda _config, _default: tls),

@@ -18,6 +18,8 @@ ROOT_INDEX = 0
 NAMED = 3
 """Nodes that a complaint names; it counts the others."""
 
+LONGEST_PATTERN = 4096
+"""Characters: a pattern of megabytes takes seconds to compile, wherever it is read."""
 NO_TIER = "hard networkTopology names neither highestTierAllowed nor highestTierName"
 
 Labels = Mapping[str, str]
@@ -105,6 +107,8 @@ def selected(member: topology.Member, nodes: Mapping[str, Labels]) -> Collection
         name = selector.exact_match.name
         return (name,) if name in nodes else ()
     if selector.regex_match is not None:
+        if len(selector.regex_match.pattern) > LONGEST_PATTERN:
+            raise ValueError(f"a pattern has more than {LONGEST_PATTERN} characters")
         try:
             pattern = re.compile(selector.regex_match.pattern)
         except (re.error, RecursionError, OverflowError) as error:

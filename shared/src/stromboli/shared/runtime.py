@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from random import Random
@@ -107,20 +108,31 @@ class Health:
 
 
 class Backoff:
-    """Pauses that double up to a limit, spread by +-20 % so that clients do not march in step."""
+    """Pauses that double up to a limit, spread by +-20 % so that clients do not march in step.
 
-    def __init__(self, spread: Random | None = None) -> None:
+    What went well for as long as the longest pause is no part of the next trouble, whoever forgets
+    to say so: then they begin anew. ``now``: seconds of a clock that only goes forward.
+    """
+
+    def __init__(
+        self, spread: Random | None = None, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._spread = spread or Random()  # noqa: S311 - not for secrets
+        self._now = now
         self._pause_s = FIRST_PAUSE_S
+        self._over_at = math.inf
 
     def next_s(self, at_least_s: float = 0.0) -> float:
         """The next pause in seconds."""
-        pause = self._pause_s * self._spread.uniform(0.8, 1.2)
+        if self._now() > self._over_at:
+            self.reset()
+        pause = max(self._pause_s * self._spread.uniform(0.8, 1.2), at_least_s)
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-        return max(pause, at_least_s)
+        self._over_at = self._now() + pause + LONGEST_PAUSE_S
+        return pause
 
     def reset(self) -> None:
-        """Trouble is over."""
+        """Trouble is over: for whoever knows it sooner, by what was achieved."""
         self._pause_s = FIRST_PAUSE_S
 
 

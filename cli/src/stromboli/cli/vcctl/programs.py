@@ -34,7 +34,7 @@ def list_pods(
 ) -> None:
     """List pods of jobs."""
     with shell.client(master, kubeconfig) as client:
-        read = [one for one, _ in pods.read(client, None if all_namespaces else namespace)]
+        read = pods.read(client, None if all_namespaces else namespace)
     found = [one for one in read if pods.is_of(one, job or None, None if job else queue or None)]
     for one in found:
         if job and queue and one.metadata.label(keys.QUEUE_NAME) != queue:

@@ -37,6 +37,8 @@ class Keeper:
         for key, stored in self._state.all(kinds.RESOURCE_QUOTAS).items():
             self._ledger.open(key.namespace, key.name, stored.raw)
             self._suspect(key.namespace, [key.name])
+        for problem in self._ledger.problems():
+            _log.warning("quota cannot be kept", problem=problem)
 
     def _saw(self, event: Event) -> None:
         """Something was decided."""

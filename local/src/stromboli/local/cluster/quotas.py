@@ -3,7 +3,8 @@
 A quota counts the pods of its namespace that its scopes match and that have not ended. The ledger
 hears of every change as it is decided, so that pods made at the same time never pass a quota
 together; what stands in a quota's status follows. Only pods are counted: a quota of anything else
-is refused rather than not kept.
+is refused rather than not kept. What an older file holds and nobody can read allows nothing: while
+a quota or a pod is unreadable, no pod comes into a namespace whose quota could be passed by it.
 Source: ``plugin/pkg/admission/resourcequota`` and ``pkg/quota/v1/evaluator/core/pods.go`` of
 Kubernetes 1.34, whose words the refusals have.
 """
@@ -14,58 +15,36 @@ from typing import Any
 import msgspec
 
 from stromboli.local.cluster.state import Event
-from stromboli.shared import quota, units
+from stromboli.shared import quota, quota_scopes, units
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.meta import Part
 
 Document = dict[str, Any]
 
-_MUST_BE_SAID = ("cpu", "memory")
-"""What every container has to ask for where a quota limits it."""
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
-_BY_PRIORITY = "PriorityClass"
-
-
-class Requirement(Part, frozen=True, kw_only=True):
-    """Which pods are counted: those of a scope, or of priority classes."""
-
-    scope_name: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-class _Selector(Part, frozen=True, kw_only=True):
-    match_expressions: tuple[Requirement, ...] = ()
-
-
-class _Spec(Part, frozen=True, kw_only=True):
-    hard: dict[str, core.Quantity] | None = None
-    scopes: tuple[str, ...] = ()
-    scope_selector: _Selector | None = None
 
 
 class _Quota(Part, frozen=True, kw_only=True):
-    spec: _Spec = _Spec()
+    spec: core.ResourceQuotaSpec = core.ResourceQuotaSpec()
 
 
 class _Use(msgspec.Struct, frozen=True):
     """What a pod takes of quotas, and of which."""
 
     amounts: units.Amounts
-    scopes: frozenset[str]
-    priority_class: str
+    traits: quota_scopes.Traits
 
 
 class _Account(msgspec.Struct):
     """A quota with what is used of what it names."""
 
-    spec: _Spec
+    spec: core.ResourceQuotaSpec
     hard: units.Amounts
-    scopes: tuple[Requirement, ...]
+    scopes: tuple[core.ScopeRequirement, ...]
     used: units.Amounts
 
     def book(self, use: _Use, sign: int) -> None:
-        if all(_matches(each, use) for each in self.scopes):
+        if quota_scopes.counts(self.scopes, use.traits):
             taken = {name: sign * value for name, value in use.amounts.items() if name in self.hard}
             self.used = units.add(self.used, taken)
 
@@ -77,6 +56,14 @@ class Ledger:
         self._pods_of = pods_of
         self._accounts: dict[str, dict[str, _Account]] = {}
         self._uses: dict[str, dict[str, _Use]] = {}
+        self._unread: dict[str, dict[tuple[str, str], str]] = {}
+        """Namespace -> (resource, name) of what cannot be read -> why."""
+
+    def problems(self) -> Iterator[str]:
+        """What cannot be read, and what follows from it."""
+        for namespace in sorted(self._unread):
+            if reason := self._closed(namespace):
+                yield f"no pod comes into namespace {namespace}: {reason}"
 
     def saw(self, event: Event) -> list[str]:
         """A change was decided. Answers the names of its namespace's quotas whose status it may
@@ -92,22 +79,34 @@ class Ledger:
             return []
         uses = self._uses[key.namespace]
         before = uses.pop(key.name, None)
-        after = None if event.type == "DELETED" else _use_of(kinds.PODS.decode(event.stored.raw))
+        self._forgive(key.namespace, key.resource, key.name)
+        after = None
+        if event.type != "DELETED":
+            after = self._read_pod(key.namespace, key.name, event.stored.raw)
         if after is not None:
             uses[key.name] = after
         return [] if before == after else self._book(key.namespace, before, after)
 
     def open(self, namespace: str, name: str, raw: bytes) -> None:
         """Keep a quota that is there."""
-        spec = msgspec.json.decode(raw, type=_Quota).spec
+        try:
+            spec = msgspec.json.decode(raw, type=_Quota).spec
+            hard = {each: quota.amount(each, value) for each, value in (spec.hard or {}).items()}
+        except (ValueError, msgspec.DecodeError) as error:
+            self._close(namespace, name)
+            self._blame(namespace, kinds.RESOURCE_QUOTAS.plural, name, error)
+            return
+        self._forgive(namespace, kinds.RESOURCE_QUOTAS.plural, name)
         accounts = self._accounts.setdefault(namespace, {})
         if name in accounts and accounts[name].spec == spec:
             return
         if namespace not in self._uses:
-            pods = (kinds.PODS.decode(pod) for pod in self._pods_of(namespace))
-            self._uses[namespace] = {pod.metadata.name: _use_of(pod) for pod in pods}
-        hard = {each: quota.amount(each, value) for each, value in (spec.hard or {}).items()}
-        account = _Account(spec, hard, tuple(_scopes(spec)), dict.fromkeys(hard, 0))
+            uses = self._uses[namespace] = {}
+            for pod in self._pods_of(namespace):
+                called = kinds.metadata_of(pod).name
+                if (use := self._read_pod(namespace, called, pod)) is not None:
+                    uses[called] = use
+        account = _Account(spec, hard, tuple(quota_scopes.of(spec)), dict.fromkeys(hard, 0))
         for use in self._uses[namespace].values():
             account.book(use, 1)
         accounts[name] = account
@@ -123,13 +122,15 @@ class Ledger:
     def refusal(self, pod: Document) -> str | None:
         """Why a new pod may not be, in an API server's words."""
         metadata = pod["metadata"]
+        if reason := self._closed(metadata["namespace"]):
+            return f'pods "{metadata["name"]}" is forbidden: {reason}'
         accounts = self._accounts.get(metadata["namespace"], {})
         if not accounts:
             return None
         spec = msgspec.convert(pod["spec"], core.PodSpec)
         use = _use_of(core.Pod(spec=spec))
         for name, account in sorted(accounts.items()):
-            if not all(_matches(each, use) for each in account.scopes):
+            if not quota_scopes.counts(account.scopes, use.traits):
                 continue
             asked = {each: use.amounts.get(each, 0) for each in account.hard}
             unsaid = _unsaid(spec, account.hard)
@@ -151,11 +152,41 @@ class Ledger:
         return None
 
     def _close(self, namespace: str, name: str) -> None:
+        self._forgive(namespace, kinds.RESOURCE_QUOTAS.plural, name)
         accounts = self._accounts.get(namespace, {})
         accounts.pop(name, None)
         if not accounts:
             self._accounts.pop(namespace, None)
             self._uses.pop(namespace, None)
+            for resource, pod in list(self._unread.get(namespace, ())):
+                if resource == kinds.PODS.plural:  # no quota counts them any more
+                    self._forgive(namespace, resource, pod)
+
+    def _read_pod(self, namespace: str, name: str, raw: bytes) -> _Use | None:
+        """What a pod takes; None, and noted, if that cannot be read."""
+        try:
+            return _use_of(kinds.PODS.decode(raw))
+        except (ValueError, msgspec.DecodeError) as error:
+            self._blame(namespace, kinds.PODS.plural, name, error)
+            return None
+
+    def _blame(self, namespace: str, resource: str, name: str, error: Exception) -> None:
+        self._unread.setdefault(namespace, {})[resource, name] = str(error)
+
+    def _forgive(self, namespace: str, resource: str, name: str) -> None:
+        unread = self._unread.get(namespace, {})
+        unread.pop((resource, name), None)
+        if not unread:
+            self._unread.pop(namespace, None)
+
+    def _closed(self, namespace: str) -> str:
+        """Why no pod may come into a namespace whatever it asks for; empty if some may."""
+        unread = self._unread.get(namespace, {})
+        if not unread:
+            return ""
+        (resource, name), why = min(unread.items())
+        what = "pod" if resource == kinds.PODS.plural else "quota"
+        return f"{what} {name} cannot be read: {why}; correct or delete it"
 
     def _book(self, namespace: str, before: _Use | None, after: _Use | None) -> list[str]:
         changed = []
@@ -173,7 +204,7 @@ class Ledger:
 def faults(document: Document) -> Iterator[str]:
     """Why a quota whose types are right could not be kept."""
     try:
-        spec = msgspec.convert(document.get("spec") or {}, _Spec)
+        spec = msgspec.convert(document.get("spec") or {}, core.ResourceQuotaSpec)
     except msgspec.ValidationError as error:
         yield f"spec: {error}"
         return
@@ -189,17 +220,18 @@ def faults(document: Document) -> Iterator[str]:
                 "ephemeral-storage, hugepages-*, each also as requests.*, limits.cpu, "
                 "limits.memory, limits.ephemeral-storage and requests.<domain>/<device> are"
             )
-    for each in _scopes(spec):
+    for each in quota_scopes.of(spec):
         yield from _scope_faults(each)
 
 
-def _scope_faults(scope: Requirement) -> Iterator[str]:
+def _scope_faults(scope: core.ScopeRequirement) -> Iterator[str]:
     where = f"spec.scopeSelector: {scope.scope_name!r}"
-    if scope.scope_name not in _SCOPES and scope.scope_name != _BY_PRIORITY:
-        yield f"{where} is no scope of pods, supported: {', '.join((*_SCOPES, _BY_PRIORITY))}"
+    known = (*quota_scopes.SCOPES, quota_scopes.BY_PRIORITY)
+    if scope.scope_name not in known:
+        yield f"{where} is no scope of pods, supported: {', '.join(known)}"
     elif scope.operator not in _OPERATORS:
         yield f"{where}: operator {scope.operator!r}, supported: {', '.join(_OPERATORS)}"
-    elif scope.scope_name in _SCOPES and scope.operator != "Exists":
+    elif scope.scope_name in quota_scopes.SCOPES and scope.operator != "Exists":
         yield f"{where}: operator must be 'Exists', not {scope.operator!r}"
     elif scope.operator in ("In", "NotIn") and not scope.values:
         yield f"{where}: operator {scope.operator!r} needs values"
@@ -217,74 +249,18 @@ def _is_counted(name: str) -> bool:
     return is_device or resource.startswith("hugepages-")
 
 
-def _scopes(spec: _Spec) -> Iterator[Requirement]:
-    """Both ways of naming scopes as one."""
-    for scope in spec.scopes:
-        yield Requirement(scope_name=scope, operator="Exists")
-    if spec.scope_selector is not None:
-        yield from spec.scope_selector.match_expressions
-
-
-def _matches(scope: Requirement, use: _Use) -> bool:
-    if scope.scope_name != _BY_PRIORITY:
-        return scope.scope_name in use.scopes
-    if scope.operator in ("In", "NotIn"):
-        return (use.priority_class in scope.values) == (scope.operator == "In")
-    return bool(use.priority_class) == (scope.operator == "Exists")
-
-
 def _use_of(pod: core.Pod) -> _Use:
     """A pod that has ended takes nothing but its place among objects."""
     ended = pod.status.phase in ("Succeeded", "Failed")
-    return _Use(
-        {"count/pods": 1} if ended else quota.usage(pod.spec),
-        frozenset(name for name, holds in _SCOPES.items() if holds(pod.spec)),
-        pod.spec.priority_class_name,
-    )
-
-
-def _is_best_effort(spec: core.PodSpec) -> bool:
-    """Nobody in it asks for processors or memory."""
-    return not any(
-        units.amount(name, value)
-        for container in (*spec.containers, *spec.init_containers)
-        for stated in (container.resources.requests, container.resources.limits)
-        for name, value in (stated or {}).items()
-        if name in _MUST_BE_SAID
-    )
-
-
-def _looks_into_other_namespaces(spec: core.PodSpec) -> bool:
-    affinity = spec.affinity or core.Affinity()
-    sides = [side for side in (affinity.pod_affinity, affinity.pod_anti_affinity) if side]
-    terms = [
-        term
-        for side in sides
-        for term in (
-            *side.required_during_scheduling_ignored_during_execution,
-            *(
-                wish.pod_affinity_term
-                for wish in side.preferred_during_scheduling_ignored_during_execution
-            ),
-        )
-    ]
-    return any(term.namespaces or term.namespace_selector is not None for term in terms)
-
-
-_SCOPES: Mapping[str, Callable[[core.PodSpec], bool]] = {
-    "Terminating": lambda spec: spec.active_deadline_seconds is not None,
-    "NotTerminating": lambda spec: spec.active_deadline_seconds is None,
-    "BestEffort": _is_best_effort,
-    "NotBestEffort": lambda spec: not _is_best_effort(spec),
-    "CrossNamespacePodAffinity": _looks_into_other_namespaces,
-}
+    amounts = {"count/pods": 1} if ended else quota.usage(pod.spec)
+    return _Use(amounts, quota_scopes.traits(pod.spec))
 
 
 def _unsaid(spec: core.PodSpec, hard: Mapping[str, int]) -> str:
     """What containers have to ask for, as the quota limits it."""
     found = []
     for name in sorted(hard):
-        if quota.resource(name) not in _MUST_BE_SAID:
+        if quota.resource(name) not in quota_scopes.MUST_BE_SAID:
             continue
         silent = {
             container.name

@@ -21,7 +21,7 @@ LONGEST_REPEAT = 10
 
 
 class DisorderedBus:
-    """See the module. Writing passes through as it is."""
+    """See the module. An append may fail though it stands in the log, and readers are cut off."""
 
     def __init__(
         self,
@@ -48,13 +48,14 @@ class DisorderedBus:
         await self._bus.__aexit__(kind, error, trace)
 
     async def open_writer(self, service: topics.Service, instance: str) -> port.Writer:
-        """A writer of the log itself."""
-        return await self._bus.open_writer(service, instance)
+        """A writer whose appends fail now and then."""
+        what = f"open writer {service}"
+        inner = await self._dice.call(what, lambda: self._bus.open_writer(service, instance))
+        return _Writer(inner, self._dice)
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:
-        """The newest record, late."""
-        await self._dice.delay(self._dice.throw(f"last {topic.name}"))
-        return await self._bus.last(topic)
+        """The newest record, perhaps without an answer."""
+        return await self._dice.call(f"last {topic.name}", lambda: self._bus.last(topic))
 
     async def is_reachable(self) -> bool:
         """Whether the log itself is."""
@@ -76,6 +77,7 @@ class DisorderedBus:
                     held.add(pull.result())
                     pull = asyncio.ensure_future(anext(inner))
                 yield held.release()
+                self._dice.cut_off(chance, f"read {names}")
         finally:
             pull.cancel()
             await asyncio.gather(pull, return_exceptions=True)
@@ -101,6 +103,20 @@ class DisorderedBus:
         """Things to do once, given more often."""
         async with self._bus.work(topic, group) as inner:
             yield _Work(inner, self._dice, f"work {topic.name} {group}")
+
+
+class _Writer:
+    """See ``port.Writer``."""
+
+    def __init__(self, writer: port.Writer, dice: Dice) -> None:
+        self._writer = writer
+        self._dice = dice
+        self.epoch = writer.epoch
+
+    async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
+        """Append, perhaps without an answer."""
+        what = f"append to {drafts[0].topic.name}" if drafts else "append nothing"
+        return await self._dice.call(what, lambda: self._writer.append(*drafts), at_once=True)
 
 
 class _Held:
@@ -188,6 +204,7 @@ class _Work:
         self._work = work
         self._inner = aiter(work)
         self._dice = dice
+        self._what = what
         self._chance = dice.throw(what)
         self._given: deque[envelope.Record] = deque(maxlen=LONGEST_REPEAT)
         self._again: deque[envelope.Record] = deque()
@@ -199,6 +216,7 @@ class _Work:
     async def __anext__(self) -> envelope.Record:
         """The next record, or one that was given before."""
         await self._dice.delay(self._chance)
+        self._dice.cut_off(self._chance, self._what)
         if not self._again and self._given and self._chance.random() < self._dice.trouble.repeat:
             lately = list(self._given)
             self._again.extend(lately[-self._chance.randint(1, len(lately)) :])

@@ -6,15 +6,13 @@ whoever believed it would be right to.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self
 
 from stromboli.local.disorder.trouble import USUAL, Dice, Seed, Sleep, Trouble
 from stromboli.shared import errors
 from stromboli.shared.cluster import port
-
-T = TypeVar("T")
 
 
 class DisorderedCluster:
@@ -48,14 +46,14 @@ class DisorderedCluster:
     async def get(self, kind: port.AnyKind, namespace: str, name: str) -> bytes:
         """One object."""
         what = f"get {kind.kind} {namespace}/{name}"
-        return await self._call(what, lambda: self._cluster.get(kind, namespace, name))
+        return await self._dice.call(what, lambda: self._cluster.get(kind, namespace, name))
 
     async def list(
         self, kind: port.AnyKind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> port.Listing:
         """All objects."""
         what = f"list {kind.kind} {namespace}"
-        return await self._call(what, lambda: self._cluster.list(kind, namespace, labels))
+        return await self._dice.call(what, lambda: self._cluster.list(kind, namespace, labels))
 
     async def page(
         self,
@@ -68,7 +66,7 @@ class DisorderedCluster:
     ) -> port.Page:
         """A part of them."""
         what = f"list {kind.kind} {namespace}"
-        return await self._call(
+        return await self._dice.call(
             what, lambda: self._cluster.page(kind, namespace, labels, limit=limit, after=after)
         )
 
@@ -96,7 +94,7 @@ class DisorderedCluster:
     async def create(self, kind: port.AnyKind, namespace: str, body: bytes) -> bytes:
         """Create, perhaps without an answer."""
         what = f"create {kind.kind} {namespace}"
-        return await self._call(what, lambda: self._cluster.create(kind, namespace, body))
+        return await self._dice.call(what, lambda: self._cluster.create(kind, namespace, body))
 
     async def patch(
         self,
@@ -113,7 +111,7 @@ class DisorderedCluster:
         tests = b'"test"' in patch if patch_type == "json" else b'"resourceVersion"' in patch
         if tests and self._dice.throw(f"race {what}").random() < self._trouble.conflict:
             raise errors.ConflictError(what, "somebody was faster, says the dice")
-        return await self._call(
+        return await self._dice.call(
             what,
             lambda: self._cluster.patch(
                 kind, namespace, name, patch, patch_type=patch_type, subresource=subresource
@@ -131,7 +129,7 @@ class DisorderedCluster:
         propagation: Literal["", "Background", "Foreground", "Orphan"] = "",
     ) -> None:
         """Delete, perhaps without an answer."""
-        await self._call(
+        await self._dice.call(
             f"delete {kind.kind} {namespace}/{name}",
             lambda: self._cluster.delete(
                 kind,
@@ -147,7 +145,7 @@ class DisorderedCluster:
         self, namespace: str, pod: str, *, uid: str, node: str, annotations: Mapping[str, str]
     ) -> None:
         """Bind, perhaps without an answer."""
-        await self._call(
+        await self._dice.call(
             f"bind Pod {namespace}/{pod}",
             lambda: self._cluster.bind(namespace, pod, uid=uid, node=node, annotations=annotations),
         )
@@ -164,14 +162,3 @@ class DisorderedCluster:
     async def is_reachable(self) -> bool:
         """Whether the cluster itself is."""
         return await self._cluster.is_reachable()
-
-    async def _call(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
-        chance = self._dice.throw(what)
-        await self._dice.delay(chance)
-        if chance.random() < self._trouble.unavailable:
-            raise errors.UnavailableError(what, "nobody answered, says the dice")
-        result = await call()
-        await self._dice.delay(chance)
-        if chance.random() < self._trouble.lost:
-            raise errors.UnavailableError(what, "the answer was lost, says the dice")
-        return result

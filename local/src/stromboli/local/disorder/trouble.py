@@ -4,9 +4,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from random import Random
+from typing import TypeVar
 
 import msgspec
 
+from stromboli.shared import errors
+
+T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
 Seed = int | str
 
@@ -19,6 +23,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     ``closed``: a watch ends behind an event. ``expired``: a watch is refused when it begins.
     ``conflict``: a patch that tests something is refused before it took effect.
     ``unavailable``: a call fails before it took effect. ``lost``: it fails after it.
+    ``cut``: whoever reads the log is cut off, behind something read.
     """
 
     longest_delay_s: float = 0.01
@@ -28,6 +33,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     conflict: float = 0.05
     unavailable: float = 0.05
     lost: float = 0.05
+    cut: float = 0.02
 
 
 USUAL = Trouble()
@@ -50,6 +56,27 @@ class Dice:
         """The source of chance for the next time that this happens."""
         self._thrown[what] += 1
         return Random(f"{self._seed}/{what}/{self._thrown[what]}")  # noqa: S311 - not for secrets
+
+    def cut_off(self, chance: Random, what: str) -> None:
+        """Go on, or raise UnavailableError."""
+        if chance.random() < self.trouble.cut:
+            raise errors.UnavailableError(what, "cut off, says the dice")
+
+    async def call(
+        self, what: str, call: Callable[[], Awaitable[T]], *, at_once: bool = False
+    ) -> T:
+        """What the call returns, late, or UnavailableError: before it or after it. ``at_once``: it
+        takes its turn now."""
+        chance = self.throw(what)
+        if not at_once:
+            await self.delay(chance)
+        if chance.random() < self.trouble.unavailable:
+            raise errors.UnavailableError(what, "nobody answered, says the dice")
+        result = await call()
+        await self.delay(chance)
+        if chance.random() < self.trouble.lost:
+            raise errors.UnavailableError(what, "the answer was lost, says the dice")
+        return result
 
     async def delay(self, chance: Random) -> None:
         """Wait, or not."""

@@ -54,9 +54,8 @@ class _Source(abc.ABC):
                 except errors.OutsideError as error:
                     # With one at hand we go on: it is good for weeks.
                     (health.warn if first.is_set() else health.set)(_FACT, str(error))
-                    await asyncio.sleep(backoff.next_s())
+                    await asyncio.sleep(backoff.next_s(error.retry_after_s))
                 else:
-                    backoff.reset()
                     health.set(_FACT, None)
                     health.warn(_FACT, None)
                     first.set()

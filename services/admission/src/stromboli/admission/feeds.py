@@ -138,7 +138,7 @@ class Feed:
                 await asyncio.sleep(backoff.next_s())
             except errors.OutsideError as error:
                 telemetry.log.warning("watch", kind=self.kind.kind, error=str(error))
-                await asyncio.sleep(backoff.next_s())
+                await asyncio.sleep(backoff.next_s(error.retry_after_s))
 
     def behind(self, version: int) -> list[tuple[Told, meta.ObjectMeta]]:
         """The next changes behind a version, ``BATCH`` at most."""

@@ -8,6 +8,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 
+from stromboli.admission import queries
 from stromboli.admission.asking import MissingRightsError, UnknownAskerError
 from stromboli.admission.core import reviews
 from stromboli.admission.incoming import RefusedError
@@ -95,9 +96,10 @@ def _of_reused_key(_: Request[Any, Any, Any], __: KeyReusedError) -> Response[Pr
     return _answer(HTTPStatus.UNPROCESSABLE_ENTITY, why, (wrong,))
 
 
-def _of_http(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
+def _of_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
     extra = error.extra if isinstance(error.extra, list) else []
-    violations = tuple(_wrong(each) for each in extra if isinstance(each, dict))
+    handler = request.scope.get("route_handler")
+    violations = tuple(_wrong(each, handler) for each in extra if isinstance(each, dict))
     status = HTTPStatus(error.status_code)
     detail = error.detail
     if status is HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -106,12 +108,13 @@ def _of_http(_: Request[Any, Any, Any], error: HTTPException) -> Response[Proble
     return _answer(status, detail, violations)
 
 
-def _wrong(told: dict[str, Any]) -> Violation:
+def _wrong(told: dict[str, Any], handler: object) -> Violation:
     """What the framework says of a part of a request. Of a missing body it says its own name for
     it, quoted."""
     if told.get("message") == _NO_BODY:
         return Violation(path="data", reason="there is no body", expected="a JSON object")
-    return Violation(path=str(told.get("key", "")), reason=str(told.get("message", "")))
+    path = queries.spelled(handler, str(told.get("key", "")))
+    return Violation(path=path, reason=str(told.get("message", "")))
 
 
 def _of_unreadable_body(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:

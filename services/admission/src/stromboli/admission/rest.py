@@ -17,6 +17,7 @@ from stromboli.admission import (
     logs,
     openapi,
     problems,
+    queries,
     rest_history,
     rest_jobs,
     rest_makers,
@@ -173,7 +174,7 @@ def app(
     who asks, and asks for what the routes need."""
     return Litestar(
         handlers,
-        guards=[guard],
+        guards=[guard, queries.guard],
         exception_handlers=problems.HANDLERS,
         openapi_config=openapi.CONFIG,
         request_max_body_size=BODY_LIMIT_BYTES,

@@ -1,4 +1,4 @@
-"""REST for watching: server-sent events (WHATWG HTML, section 9.2) of jobs, queues, pods, reasons.
+"""REST for watching: server-sent events (WHATWG HTML, section 9.2) of lists and of reasons.
 
 A stream begins with everything that is, as ``added``, then says ``synced``. Events have an id that
 a client sends back as ``Last-Event-ID`` to go on from there; browsers do so by themselves. It is
@@ -15,7 +15,7 @@ from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
 
-from stromboli.admission import asking, explanations, once
+from stromboli.admission import asking, explanations, once, rest_makers
 from stromboli.admission.creating import Asked
 from stromboli.admission.door import Door
 from stromboli.admission.feeds import Selection, Told
@@ -29,7 +29,8 @@ LONGEST_S = 24 * 3600
 GONE = ".gone"
 """Ends the id of an explanation's last event."""
 SEEN = one("get", kinds.JOBS)
-FOLLOWED = needs(many("list", kinds.JOBS), many("watch", kinds.JOBS))
+LISTED: tuple[cluster_port.AnyKind, ...] = (kinds.JOBS, kinds.PODS, *rest_makers.KINDS)
+"""Kinds with namespaces whose lists can be followed."""
 LastSeen = Annotated[
     str | None,
     HeaderParameter(name="Last-Event-ID", description="Resume behind this event."),
@@ -65,36 +66,37 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         seen: str | None,
         lasts_s: float | None,
     ) -> Stream:
-        version = int(seen) if seen and seen.isdecimal() and len(seen) < 20 else 0
-        follow = door.feeds.follow(kind, chosen, version, lasts_s=_at_most(request, lasts_s))
-        return await _streamed(follow)
+        lasts_s = _at_most(request, lasts_s)
+        return await _streamed(door.feeds.follow(kind, chosen, _version(seen), lasts_s=lasts_s))
 
-    @get(
-        "/v1/watch/jobs",
-        media_type=EVENT_STREAM,
-        opt=FOLLOWED,
-        summary="Changes of all jobs, as events",
-    )
-    async def all_jobs(
-        request: Asked, last_seen: LastSeen = None, lasts_s: LastsS = None
-    ) -> Stream:
-        return await watched(request, kinds.JOBS, Selection(), last_seen, lasts_s)
-
-    @get(
-        "/v1/watch/namespaces/{namespace:str}/jobs",
-        media_type=EVENT_STREAM,
-        opt=FOLLOWED,
-        summary="Changes of a namespace's jobs, as events",
-    )
-    async def jobs(
-        request: Asked,
-        namespace: FromPath[str],
-        last_seen: LastSeen = None,
-        lasts_s: LastsS = None,
-    ) -> Stream:
-        return await watched(
-            request, kinds.JOBS, Selection(namespace=namespace), last_seen, lasts_s
+    def lists(kind: cluster_port.AnyKind) -> list[ControllerRouterHandler]:
+        @get(
+            f"/v1/watch/{kind.plural}",
+            media_type=EVENT_STREAM,
+            opt=needs(many("list", kind), many("watch", kind)),
+            summary=f"Changes of {kind.kind}s of all namespaces, as events",
         )
+        async def everywhere(
+            request: Asked, last_seen: LastSeen = None, lasts_s: LastsS = None
+        ) -> Stream:
+            return await watched(request, kind, Selection(), last_seen, lasts_s)
+
+        @get(
+            f"/v1/watch/namespaces/{{namespace:str}}/{kind.plural}",
+            media_type=EVENT_STREAM,
+            opt=needs(many("list", kind), many("watch", kind)),
+            summary=f"Changes of a namespace's {kind.kind}s, as events",
+        )
+        async def here(
+            request: Asked,
+            namespace: FromPath[str],
+            last_seen: LastSeen = None,
+            lasts_s: LastsS = None,
+        ) -> Stream:
+            chosen = Selection(namespace=namespace)
+            return await watched(request, kind, chosen, last_seen, lasts_s)
+
+        return [everywhere, here]
 
     @get(
         "/v1/watch/namespaces/{namespace:str}/jobs/{name:str}",
@@ -157,7 +159,16 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
     async def queues(request: Asked, last_seen: LastSeen = None, lasts_s: LastsS = None) -> Stream:
         return await watched(request, kinds.QUEUES, Selection(), last_seen, lasts_s)
 
-    return [all_jobs, jobs, job, pods, explanation, queues]
+    followed = [route for kind in LISTED for route in lists(kind)]
+    return [*followed, job, pods, explanation, queues]
+
+
+def _version(seen: str | None) -> int:
+    """The version that an id stands for, 0 without one. Behind an id that is none of ours nothing
+    is known, so it stands for one of long ago: the reader is told to begin anew."""
+    if not seen:
+        return 0
+    return int(seen) if seen.isdecimal() and len(seen) < 20 else -1
 
 
 def _at_most(request: Asked, lasts_s: float | None) -> float:

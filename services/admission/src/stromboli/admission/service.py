@@ -7,7 +7,6 @@ it says *ready* once its picture is whole and fresh, and nobody else acts under 
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import timedelta
 
 from stromboli.admission import submissions
@@ -15,6 +14,7 @@ from stromboli.admission.door import Door
 from stromboli.admission.settings import DoorSettings
 from stromboli.shared import envelope, errors, runtime, snapshot, telemetry, topics
 from stromboli.shared.api import kinds
+from stromboli.shared.bus import lasting
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.messages import cluster as messages
 
@@ -66,8 +66,8 @@ async def serve(
         desk = submissions.Desk(door, settings, door.askers, clock)
         group.create_task(desk.serve(bus, writer, health))
         # No problem of readiness: what is known answers still, and its age is watched.
-        trouble = functools.partial(health.warn, "picture")
-        async with contextlib.aclosing(_lasting(bus, FOLDED, trouble)) as batches:
+        fold = lasting.fold(bus, FOLDED, health.warn, "picture")
+        async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 for record in batch.records:
                     sync.apply(record)
@@ -82,8 +82,8 @@ async def serve(
 
 async def _read_history(door: Door, bus: bus_port.Bus, health: runtime.Health) -> None:
     """Follow what is told of tasks, beside all else: two weeks of it may take a while."""
-    trouble = functools.partial(health.warn, "history")
-    async with contextlib.aclosing(_lasting(bus, (topics.BATCH_EVENTS,), trouble)) as batches:
+    fold = lasting.fold(bus, (topics.BATCH_EVENTS,), health.warn, "history")
+    async with contextlib.aclosing(fold) as batches:
         async for batch in batches:
             for record in batch.records:
                 # The controller, whose topic it is, says what cannot be read of it.
@@ -91,26 +91,6 @@ async def _read_history(door: Door, bus: bus_port.Bus, health: runtime.Health) -
                     door.histories.fold(record)
             door.histories.is_complete |= batch.caught_up
             await asyncio.sleep(0)
-
-
-async def _lasting(
-    bus: bus_port.Bus, wanted: Sequence[topics.Topic], trouble: Callable[[str | None], object]
-) -> AsyncGenerator[bus_port.Batch, None]:
-    """A fold that goes on where it was when the log comes back; ``trouble`` is told why it is away,
-    and None when it is read."""
-    place = bus_port.START
-    backoff = runtime.Backoff()
-    while True:
-        try:
-            async with contextlib.aclosing(bus.fold(wanted, place)) as batches:
-                async for batch in batches:
-                    trouble(None)
-                    backoff.reset()
-                    yield batch
-                    place = batch.place
-        except errors.TransientError as error:
-            trouble(str(error))
-            await asyncio.sleep(backoff.next_s(error.retry_after_s))
 
 
 async def _record(door: Door, writer: bus_port.Writer, health: runtime.Health) -> None:

@@ -60,7 +60,6 @@ class Desk:
             try:
                 async with bus.work(topics.SUBMISSIONS, GROUP) as work:
                     health.warn(FACT, None)
-                    backoff.reset()
                     await self._work(work, writer, health)
             except* errors.TransientError as group:
                 (reason, *_) = group.exceptions

@@ -62,6 +62,7 @@ class Execution:
         self._ledger = decisions.Ledger(writer.epoch)
         self._stopping = asyncio.Event()
         self._patience = Patience()
+        self._backoff = runtime.Backoff()
         self._preparing = Preparing(cluster, slots, self._patience, preparation_s)
 
     def stop(self) -> None:
@@ -71,7 +72,6 @@ class Execution:
 
     async def run(self) -> None:
         """Execute decisions until stopped."""
-        backoff = runtime.Backoff()
         while not self._stopping.is_set():
             trouble = await self._work()
             if trouble is None or self._stopping.is_set():
@@ -79,7 +79,7 @@ class Execution:
             self._health.set("decisions", str(trouble))
             self._patience.begin_anew()
             with contextlib.suppress(StoppingError):
-                await self._patience.pause(backoff.next_s(trouble.retry_after_s))
+                await self._patience.pause(self._backoff.next_s(trouble.retry_after_s))
 
     async def _work(self) -> errors.TransientError | None:
         """One connection to the topic, until stopped (None) or until the log fails. Then decisions
@@ -96,8 +96,8 @@ class Execution:
                 async def read() -> None:
                     try:
                         async for record in work:
-                            await self._in_hand.acquire()
-                            tasks.create_task(self._handle(work, record))
+                            turn = await Turn.begun(self._in_hand)
+                            tasks.create_task(self._handle(work, record, turn))
                     except errors.TransientError as error:
                         failed.append(error)
 
@@ -111,9 +111,9 @@ class Execution:
             return error
         return failed[0] if failed else None
 
-    async def _handle(self, work: bus_port.Work, record: envelope.Record) -> None:
+    async def _handle(self, work: bus_port.Work, record: envelope.Record, turn: Turn) -> None:
         try:
-            answer = await self._answer(record)
+            answer = await self._answer(record, turn)
             if answer is not None:
                 await self._tell(work, record, answer)
         except StoppingError:
@@ -124,10 +124,13 @@ class Execution:
                 raise rest from None
             return
         finally:
-            self._in_hand.release()
+            turn.end()
         work.done(record)
+        self._backoff.reset()
 
-    async def _answer(self, record: envelope.Record) -> messages.DecisionAnswered | None:
+    async def _answer(
+        self, record: envelope.Record, turn: Turn
+    ) -> messages.DecisionAnswered | None:
         """What to answer, after doing it; None for a record that is no decision."""
         try:
             message = envelope.decode(record)
@@ -140,12 +143,11 @@ class Execution:
         if not isinstance(message, messages.StatementDecided):
             return None
         with telemetry.span("execute decision", record.traceparent, pod_group=message.pod_group):
-            return await self._execute(message, record.id)
+            return await self._execute(message, record.id, turn)
 
     async def _execute(
-        self, decided: messages.StatementDecided, decision: str
+        self, decided: messages.StatementDecided, decision: str, turn: Turn
     ) -> messages.DecisionAnswered:
-        turn = Turn(self._in_hand)
         async with asyncio.TaskGroup() as tasks:
             enqueued = (
                 tasks.create_task(self._enqueue(decided, decision)) if decided.enqueue else None

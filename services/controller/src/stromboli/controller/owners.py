@@ -59,8 +59,7 @@ class Owners:
                 await asyncio.sleep(backoff.next_s())
             except errors.OutsideError as error:
                 _log.warning("owners not followed", kind=kind.kind, reason=str(error))
-                asked_s = error.retry_after_s if isinstance(error, errors.TransientError) else 0.0
-                await asyncio.sleep(backoff.next_s(asked_s))
+                await asyncio.sleep(backoff.next_s(error.retry_after_s))
 
     async def _list(self, kind: kinds.Kind[Any]) -> str:
         """What all owners say now; the version from which on changes are to be watched."""

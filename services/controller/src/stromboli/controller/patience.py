@@ -4,7 +4,7 @@ of the process or of the connection that they came by."""
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from stromboli.shared import errors, runtime
 
@@ -19,21 +19,40 @@ class Turn:
     """One decision's place among those in hand, given up while all it does is wait for a time."""
 
     def __init__(self, in_hand: asyncio.Semaphore) -> None:
+        """Made by ``begun``."""
         self._in_hand = in_hand
         self._waiting = 0
+        self._has_place = True
+        self._coming_back = asyncio.Lock()
+
+    @classmethod
+    async def begun(cls, in_hand: asyncio.Semaphore) -> Self:
+        """A turn, once there is a place for it."""
+        await in_hand.acquire()
+        return cls(in_hand)
 
     @contextlib.asynccontextmanager
     async def given_up(self) -> AsyncIterator[None]:
-        """Others may have its place while inside."""
+        """Others may have its place while inside. Who is cancelled on the way out has none."""
         self._waiting += 1
         if self._waiting == 1:
-            self._in_hand.release()
+            self.end()
         try:
             yield
         finally:
             self._waiting -= 1
-            if not self._waiting:
-                await self._in_hand.acquire()
+            async with self._coming_back:
+                if not (self._waiting or self._has_place):
+                    await self._in_hand.acquire()
+                    self._has_place = True
+                if self._waiting:  # another part of the decision has begun to
+                    self.end()
+
+    def end(self) -> None:
+        """Give the place back, if there is one."""
+        if self._has_place:
+            self._has_place = False
+            self._in_hand.release()
 
 
 class Patience:

@@ -29,7 +29,6 @@ from stromboli.controller.settings import ControllerSettings
 from stromboli.controller.slots import Slots
 from stromboli.shared import (
     envelope,
-    errors,
     job_plugins,
     keys,
     leases,
@@ -38,6 +37,7 @@ from stromboli.shared import (
     topics,
 )
 from stromboli.shared.api import kinds
+from stromboli.shared.bus import lasting
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 
@@ -47,7 +47,7 @@ SHORTEST_SLEEP_S = 0.5
 LONGEST_SLEEP_S = 60.0
 """A timer is looked at again after this at the latest, should the wall clock be set anew."""
 CALM_S = 0.25
-CALM = frozenset({"podgroup", "flow", "template", "cron"})
+CALM = frozenset({"podgroup", "flow", "template", "cron", "queue rules"})
 """Items that are looked at so long after a change: what users look at is written together, and does
 not compete with the pods' own way to their nodes."""
 COUNTS_CALM_S = 1.0
@@ -105,26 +105,16 @@ class Told:
     """What controllers told ``batch.events``: followed while standing by, to its end when this one
     begins. Later records are our own."""
 
-    def __init__(self, bus: bus_port.Bus) -> None:
+    def __init__(self, bus: bus_port.Bus, health: runtime.Health) -> None:
         self.published = history.Published()
         self._bus = bus
+        self._health = health
         self._place = bus_port.START
 
-    async def follow(self) -> None:
-        """For ever."""
-        backoff = runtime.Backoff()
-        while True:
-            try:
-                await self._read(to_the_end=False)
-            except errors.TransientError as error:
-                await asyncio.sleep(backoff.next_s(error.retry_after_s))
-
-    async def finish(self) -> None:
-        """Up to the end as it is now. Raises TransientError."""
-        await self._read(to_the_end=True)
-
-    async def _read(self, *, to_the_end: bool) -> None:
-        fold = self._bus.fold((topics.BATCH_EVENTS,), self._place)
+    async def read(self, *, to_the_end: bool) -> None:
+        """Up to the end as it is now, or for ever."""
+        wanted = (topics.BATCH_EVENTS,)
+        fold = lasting.fold(self._bus, wanted, self._health.set, "history", self._place)
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 for record in batch.records:
@@ -153,7 +143,7 @@ class Controller:
         self._health = health
         self._clock = clock
         self._sync_max_age = timedelta(seconds=settings.sync_max_age_s)
-        self._told = Told(bus)
+        self._told = Told(bus, health)
         self._view = view.View(
             settings.scheduler_names,
             self._told.published,
@@ -176,7 +166,6 @@ class Controller:
     def stop(self) -> None:
         """Begin nothing more; ``run`` ends when what is begun is finished."""
         self._stopping.set()
-        self._may_act.set()
 
     async def run(self, lead: leases.Lead) -> None:
         """Fold to the barrier, then act, once this is the one that acts, until stopped."""
@@ -187,20 +176,11 @@ class Controller:
                 tasks.create_task(self._watch_sync()),
                 tasks.create_task(self._watch_network_file()),
             ]
-            following = tasks.create_task(self._told.follow())
-            stopped = asyncio.ensure_future(self._stopping.wait())
-            acquired = asyncio.ensure_future(lead.acquired())
-            try:
-                await asyncio.wait([acquired, stopped], return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                stopped.cancel()
-                acquired.cancel()
-                following.cancel()
-                await asyncio.wait([stopped, acquired, following])
-            self._stands_by = False
-            if not self._stopping.is_set():
-                await self._open()
-                await self._may_act.wait()
+            stopped = tasks.create_task(self._stopping.wait())
+            beginning = tasks.create_task(self._begin(lead))
+            await asyncio.wait([beginning, stopped], return_when=asyncio.FIRST_COMPLETED)
+            beginning.cancel()
+            await asyncio.wait([beginning])
             if not self._stopping.is_set():
                 self._health.set("start", None)
                 for item in self._view.items():
@@ -221,6 +201,16 @@ class Controller:
             for task in reading:
                 task.cancel()
 
+    async def _begin(self, lead: leases.Lead) -> None:
+        """Return once this is the one that acts, and may."""
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(self._told.read(to_the_end=False))
+            await lead.acquired()
+            following.cancel()
+        self._stands_by = False
+        await self._open()
+        await self._may_act.wait()
+
     async def _open(self) -> None:
         """Open the log: from here on what is written is ours."""
         self._health.set("start", "opening the log")
@@ -228,7 +218,7 @@ class Controller:
         writer = await runtime.persist(
             lambda: self._bus.open_writer("controller", settings.instance), "log", self._health
         )
-        await runtime.persist(self._told.finish, "log", self._health)
+        await self._told.read(to_the_end=True)
         slots = Slots(settings.writes_at_once)
         self._hands = Hands(self._view, self._cluster, writer, slots, self._touch, self._clock)
         self._execution = Execution(
@@ -250,22 +240,13 @@ class Controller:
     # Reading
 
     async def _fold(self) -> None:
-        place = bus_port.START
-        backoff = runtime.Backoff()
-        while True:
-            try:
-                async with contextlib.aclosing(self._bus.fold(view.FOLDED, place)) as batches:
-                    async for batch in batches:
-                        for record in batch.records:
-                            await self._take_in(record)
-                        place = batch.place
-                        self._caught_up = self._caught_up or batch.caught_up
-                        self._look_at_sync()
-                        self._health.set("log", None)
-                        backoff.reset()
-            except errors.TransientError as error:
-                self._health.set("log", str(error))
-                await asyncio.sleep(backoff.next_s(error.retry_after_s))
+        fold = lasting.fold(self._bus, view.FOLDED, self._health.set, "picture")
+        async with contextlib.aclosing(fold) as batches:
+            async for batch in batches:
+                for record in batch.records:
+                    await self._take_in(record)
+                self._caught_up = self._caught_up or batch.caught_up
+                self._look_at_sync()
 
     async def _take_in(self, record: envelope.Record) -> None:
         folded = self._view.apply(record)
@@ -389,8 +370,11 @@ class Controller:
         except RefusedError as error:
             _log.warning("refused", kind=item.kind, key=item.key, reason=str(error))
             said = failures.event(self._view, item, error.command, error.reason, self._clock())
-            if said is not None and not self._view.was_said(said):
-                await self._hands.carry_out((said,), item.key, cause)
+            if said is not None:
+                news = () if self._view.was_said(said) else (said,)
+                note = failures.note(self._view, item, error.command, said)
+                with contextlib.suppress(RefusedError):
+                    await self._hands.carry_out((*news, *note), item.key, cause)
             raise
 
     async def _freeze(self, item: view.Item, error: Exception) -> None:

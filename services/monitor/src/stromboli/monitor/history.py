@@ -16,9 +16,8 @@ import functools
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from stromboli.monitor.outbox import MOST_AT_ONCE
 from stromboli.shared import envelope, errors, runtime, topics
-from stromboli.shared.bus import port
+from stromboli.shared.bus import lasting, port
 from stromboli.shared.messages import cluster
 
 IMAGE_EVERY = timedelta(days=1)
@@ -71,13 +70,14 @@ class History:
         image_from = -1 if kept is None else kept.image_from
         imaged_at = self._clock() if kept is None else kept.imaged_at
         is_whole = kept is not None
-        async with contextlib.aclosing(self._bus.fold(WANTED, start)) as fold:
-            async for batch in fold:
+        # A warning only: nobody waits for the history.
+        fold = lasting.fold(self._bus, WANTED, self._health.warn, "history", start)
+        async with contextlib.aclosing(fold) as batches:
+            async for batch in batches:
                 is_whole = is_whole or batch.caught_up
                 drafts = [_copy(record, self._clock()) for record in batch.records]
                 if drafts and image_from < 0:
-                    image_from = await self._append(drafts[:MOST_AT_ONCE])
-                    drafts = drafts[MOST_AT_ONCE:]
+                    image_from, drafts = await self._append(drafts), []
                 if is_whole and batch.records:
                     kept = cluster.ChangesKept(
                         positions=dict(batch.positions),
@@ -86,8 +86,8 @@ class History:
                         imaged_at=imaged_at,
                     )
                     drafts.append(_draft(KEPT, kept, self._clock()))
-                for at in range(0, len(drafts), MOST_AT_ONCE):
-                    await self._append(drafts[at : at + MOST_AT_ONCE])
+                if drafts:
+                    await self._append(drafts)
                 if kept is not None and self._is_due(kept):
                     return
                 if is_whole and batch.records:

@@ -13,8 +13,8 @@ import structlog
 from stromboli.monitor.core.picture import Picture
 from stromboli.monitor.core.reports import Reports
 from stromboli.monitor.outbox import LogLostError
-from stromboli.shared import envelope, errors, leases, topics
-from stromboli.shared.bus import port
+from stromboli.shared import envelope, errors, leases, runtime, topics
+from stromboli.shared.bus import lasting, port
 from stromboli.shared.messages import cluster
 
 OWN: tuple[topics.Topic, ...] = (*topics.SNAPSHOTS.values(), topics.TOPOLOGY, topics.SYNC)
@@ -27,8 +27,15 @@ _log = structlog.get_logger(__name__)
 class OwnLog:
     """Folds into pictures and reports up to the barrier; behind it, follows."""
 
-    def __init__(self, bus: port.Bus, pictures: Iterable[Picture], reports: Reports) -> None:
+    def __init__(
+        self,
+        bus: port.Bus,
+        pictures: Iterable[Picture],
+        reports: Reports,
+        health: runtime.Health,
+    ) -> None:
         self._bus = bus
+        self._health = health
         self._epoch = -1
         self._by_plural = {picture.kind.plural: picture for picture in pictures}
         self._by_topic: dict[str, Picture | Reports] = {
@@ -42,7 +49,7 @@ class OwnLog:
     async def stand_by(self, caught_up: asyncio.Event) -> None:
         """Take in what there is, say so, and go on with what the active monitor says, for ever.
         Raises LogLostError."""
-        async with contextlib.aclosing(self._bus.fold(OWN, self._place)) as batches:
+        async with contextlib.aclosing(self._read()) as batches:
             async for batch in batches:
                 self._fold(batch)
                 if batch.caught_up:
@@ -53,7 +60,7 @@ class OwnLog:
         """While inside, ``follow`` may go on behind what stood there when this began, which has
         been taken in; topic name -> next offset. Raises ReplacedError, LogLostError."""
         self._epoch = epoch
-        async with contextlib.aclosing(self._bus.fold(OWN, self._place)) as self._batches:
+        async with contextlib.aclosing(self._read()) as self._batches:
             async for batch in self._batches:
                 for record in batch.records:
                     self._check(record)
@@ -76,6 +83,9 @@ class OwnLog:
         """Return when everything before ``position`` of a topic has been looked at."""
         async with self._moved:
             await self._moved.wait_for(lambda: self._place.positions[topic.name] >= position)
+
+    def _read(self) -> AsyncGenerator[port.Batch, None]:
+        return lasting.fold(self._bus, OWN, self._health.set, "picture", self._place)
 
     def _fold(self, batch: port.Batch) -> None:
         for record, is_heard in self._news(batch):

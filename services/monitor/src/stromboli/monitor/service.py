@@ -68,7 +68,7 @@ async def _term(
         health.set(kind.plural, "starting")
     pictures = [Picture(kind) for kind in kinds.WATCHED]
     reports = Reports(timedelta(seconds=settings.agents_silence_s))
-    own_log = OwnLog(bus, pictures, reports)
+    own_log = OwnLog(bus, pictures, reports, health)
     await _stand_by(own_log, health, lead)
     writer = await runtime.persist(
         lambda: bus.open_writer("monitor", settings.instance), "log", health

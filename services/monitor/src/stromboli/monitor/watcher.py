@@ -75,7 +75,7 @@ class Watcher:
         """A missing right or definition is no reason to stop either: it may be given, and other
         kinds go on."""
         self._health.set(self._fact, str(error))
-        await asyncio.sleep(self._backoff.next_s(_asked_pause_s(error)))
+        await asyncio.sleep(self._backoff.next_s(error.retry_after_s))
 
     async def _do_without(self, error: errors.NotFoundError) -> None:
         """The API server does not serve this kind: there are no objects of it, and that is what is
@@ -183,7 +183,3 @@ class Watcher:
         draft = self._picture.synced(mark, position)
         async with self._saying:  # a repeated "synced" may not come behind a later "listing"
             await runtime.persist(lambda: self._writer.append(draft), "log", self._health)
-
-
-def _asked_pause_s(error: errors.OutsideError) -> float:
-    return error.retry_after_s if isinstance(error, errors.TransientError) else 0.0

@@ -20,8 +20,8 @@ from stromboli.scheduler import configured, discovery, engine, extenders, measur
 from stromboli.scheduler.core import plugins
 from stromboli.scheduler.core.framework import cluster
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import envelope, errors, leases, runtime, telemetry
-from stromboli.shared.bus import port
+from stromboli.shared import envelope, leases, runtime, telemetry
+from stromboli.shared.bus import lasting, port
 from stromboli.shared.leases import on_log
 
 BATCHES_AHEAD = 8
@@ -63,7 +63,7 @@ async def serve(
         alone = leases.Alone(health)
         await leases.serve_in_terms(alone, lambda lead: _term(everything, lead, opened), health)
         return
-    async with on_log.LogPlace(bus, settings.instance, clock) as place:
+    async with on_log.LogPlace(bus, settings.instance, clock, health) as place:
 
         async def taken() -> port.Writer:
             return place.writer
@@ -241,20 +241,11 @@ class Scheduler:
             tasks.create_task(self._decide())
 
     async def _read(self) -> None:
-        place = self._start
-        backoff = runtime.Backoff()
-        while True:
-            try:
-                fold = self._bus.fold(engine.FOLDED, place)
-                async with contextlib.aclosing(fold) as batches:
-                    async for batch in batches:
-                        await self._inbox.put(batch)
-                        place = batch.place
-                        self._health.set("log", None)
-                        backoff.reset()
-            except errors.TransientError as error:
-                self._health.set("log", str(error))
-                await asyncio.sleep(backoff.next_s(error.retry_after_s))
+        tell = self._health.set
+        fold = lasting.fold(self._bus, engine.FOLDED, tell, "picture", self._start)
+        async with contextlib.aclosing(fold) as batches:
+            async for batch in batches:
+                await self._inbox.put(batch)
 
     async def _decide(self) -> None:
         loop = asyncio.get_running_loop()

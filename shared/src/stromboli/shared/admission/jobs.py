@@ -276,12 +276,13 @@ def _of_dependencies(tasks: tuple[batch.TaskSpec, ...]) -> Iterator[Violation]:
     names = {task.name for task in tasks}
     known = sorted(names)
     for index, task in enumerate(tasks):
+        others = naming.listed(known, task.name)
         for wanted in needs.get(task.name, ()):
             if wanted not in names:
                 yield Violation(
                     path=f"spec.tasks[{index}].dependsOn.name",
                     reason=f"there is no task {wanted!r}",
-                    expected=f"one of {naming.listed(known, task.name) or 'none'}",
+                    expected=f"one of {others}" if others else "none: the job has no other task",
                 )
     waiting = dependencies.in_a_cycle(needs)
     if waiting:

@@ -1,19 +1,24 @@
-"""What is wrong with a queue. Behaviour: admission reference 6."""
+"""What is wrong with a queue: at the door, and as it stands. Behaviour: admission reference 6.
 
-from collections.abc import Iterator, Mapping
+The door judges a change by the one who makes it, so it speaks of the whole family there. Of what
+stands, however it came to, each fault is told of one queue: a sum of its children of the parent,
+everything else of the queue that says it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
 
 from stromboli.shared import keys, units
-from stromboli.shared.admission import naming
+from stromboli.shared.admission import naming, queue_tree
+from stromboli.shared.admission.queue_tree import ROOT, Tree
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.messages.admission import Violation
 
-ROOT = "root"
 PROTECTED = (ROOT, "default")
 MAX_DEPTH = 5
 """Levels of queues below the root, unless settings say otherwise: Volcano's limit, and a guard
 against cycles."""
 Queues = Mapping[str, Queue]
-Quantities = Mapping[str, str | int | float]
+_SHARES: tuple[queue_tree.Field, ...] = ("capability", "deserved", "guarantee")
 
 
 def created(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
@@ -24,16 +29,21 @@ def created(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]
             reason=f"{queue.metadata.name!r} is not a queue's name",
             expected=naming.SUBDOMAIN_EXPECTED,
         )
-    yield from _of_itself(queue, queues)
+    tree = Tree((*queues.values(), queue))
+    yield from _of_itself(queue, tree)
     if queue.metadata.name != ROOT:
-        yield from _of_place(queue, queues, max_depth, moves=True)
+        yield from _of_place(queue, tree, max_depth, moves=True)
 
 
 def updated(queue: Queue, before: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
-    """Everything wrong with a change of a queue."""
-    yield from _of_itself(queue, queues, before)
+    """Everything wrong with a change of a queue. A change of nothing that is judged is right, also
+    of a queue that is wrong: its labels, its weight and our own marks may change."""
+    if judged(queue) == judged(before):
+        return
+    tree = Tree((*queues.values(), queue))
+    yield from _of_itself(queue, tree, before)
     if queue.metadata.name == ROOT:
-        for name in ("capability", "deserved", "guarantee"):
+        for name in _SHARES:
             if getattr(queue.spec, name) != getattr(before.spec, name):
                 yield Violation(
                     path=f"spec.{name}",
@@ -41,19 +51,33 @@ def updated(queue: Queue, before: Queue, queues: Queues, max_depth: int) -> Iter
                     expected="set them on queues below the root",
                 )
         return
-    same_place = queue.spec.parent == before.spec.parent
-    same_amounts = all(
-        getattr(queue.spec, name) == getattr(before.spec, name)
-        for name in ("capability", "deserved", "guarantee")
-    )
+    same_place = queue_tree.parent_of(queue) == queue_tree.parent_of(before)
+    same_amounts = all(getattr(queue.spec, name) == getattr(before.spec, name) for name in _SHARES)
     if not (same_place and same_amounts):
-        yield from _of_place(queue, queues, max_depth, moves=not same_place)
+        yield from _of_place(queue, tree, max_depth, moves=not same_place)
+
+
+def standing(queue: Queue, tree: Tree, max_depth: int) -> Iterator[Violation]:
+    """Everything wrong with a queue of the tree as it is. O(depth + children)."""
+    yield from _of_itself(queue, tree, before=queue)
+    if queue.metadata.name == ROOT:
+        return
+    fault = _misplaced(queue, tree) or _adrift(queue, tree)
+    if fault is None:
+        fault = _too_deep(queue, tree, max_depth, brings=0)
+    if fault is not None:
+        yield fault
+    for name, wanted in tree.amounts(queue.metadata.name, "capability").items():
+        yield from _more_than_above(queue, name, wanted, queue.metadata.name, tree)
+    children = tree.children(queue.metadata.name)
+    if children:
+        yield from _sums(children, queue, tree, "of its children")
 
 
 def deleted(name: str, queues: Queues, *, with_pods: bool = True) -> Iterator[Violation]:
     """What keeps a queue from being deleted; ``with_pods``: it may go while pods run in it."""
     if not with_pods and name in queues:
-        pods = _amounts(queues[name].status.allocated).get("pods", 0)
+        pods = queue_tree.readable(queues[name].status.allocated).get("pods", 0)
         if pods:
             yield Violation(
                 path="metadata.name",
@@ -101,18 +125,16 @@ def takes_work(name: str, queues: Queues) -> Iterator[Violation]:
         )
 
 
-def _amounts(quantities: Quantities | None) -> units.Amounts:
-    """The readable amounts; unreadable ones are said by ``_of_itself``."""
-    result = {}
-    for name, text in (quantities or {}).items():
-        try:
-            result[name] = units.amount(name, text)
-        except ValueError:
-            continue
-    return result
+def judged(queue: Queue) -> tuple[object, ...]:
+    """What rules look at in a queue."""
+    said = (getattr(queue.spec, name) for name in _SHARES)
+    annotations = (
+        queue.metadata.annotation(key) for key in (keys.HIERARCHY, keys.HIERARCHY_WEIGHTS)
+    )
+    return (queue_tree.parent_of(queue), queue.status.state, *said, *annotations)
 
 
-def _of_itself(queue: Queue, queues: Queues, before: Queue | None = None) -> Iterator[Violation]:
+def _of_itself(queue: Queue, tree: Tree, before: Queue | None = None) -> Iterator[Violation]:
     spec = queue.spec
     listed = (
         ("spec.capability", spec.capability),
@@ -134,8 +156,9 @@ def _of_itself(queue: Queue, queues: Queues, before: Queue | None = None) -> Ite
                 yield Violation(
                     path=f"{path}.{name}", reason=f"{text} is not whole", expected="a whole number"
                 )
-    capability, deserved = _amounts(spec.capability), _amounts(spec.deserved)
-    for name, guaranteed in _amounts(spec.guarantee.resource).items():
+    called = queue.metadata.name
+    capability, deserved = tree.amounts(called, "capability"), tree.amounts(called, "deserved")
+    for name, guaranteed in tree.amounts(called, "guarantee").items():
         if deserved.get(name, -1) < guaranteed:
             yield Violation(
                 path=f"spec.deserved.{name}",
@@ -156,10 +179,10 @@ def _of_itself(queue: Queue, queues: Queues, before: Queue | None = None) -> Ite
             reason=f"{queue.status.state!r} cannot be asked for",
             expected="Open or Closed",
         )
-    yield from _of_hierarchy(queue, queues)
+    yield from _of_hierarchy(queue, tree)
 
 
-def _of_hierarchy(queue: Queue, queues: Queues) -> Iterator[Violation]:
+def _of_hierarchy(queue: Queue, tree: Tree) -> Iterator[Violation]:
     hierarchy = queue.metadata.annotation(keys.HIERARCHY)
     weights = queue.metadata.annotation(keys.HIERARCHY_WEIGHTS)
     if not hierarchy and not weights:
@@ -175,12 +198,13 @@ def _of_hierarchy(queue: Queue, queues: Queues) -> Iterator[Violation]:
     for part in parts:
         if not _is_positive(part):
             yield Violation(path=path, reason=f"{part!r} is no weight", expected="numbers above 0")
-    for other in queues.values():
-        theirs = other.metadata.annotation(keys.HIERARCHY) or ""
-        if other.metadata.name != queue.metadata.name and theirs.startswith(f"{hierarchy}/"):
+    for name in tree.under(hierarchy or ""):
+        other = tree.get(name)
+        if other is not None and name != queue.metadata.name:
+            theirs = queue_tree.hierarchy_of(other)
             yield Violation(
                 path=f"metadata.annotations[{keys.HIERARCHY}]",
-                reason=f"{hierarchy!r} lies above the queue {other.metadata.name!r} ({theirs})",
+                reason=f"{hierarchy!r} lies above the queue {name!r} ({theirs})",
                 expected="a path that no other queue lies below",
             )
 
@@ -192,165 +216,172 @@ def _is_positive(text: str) -> bool:
         return False
 
 
-def _of_place(queue: Queue, queues: Queues, max_depth: int, *, moves: bool) -> Iterator[Violation]:
+def _of_place(queue: Queue, tree: Tree, max_depth: int, *, moves: bool) -> Iterator[Violation]:
     name, parent = queue.metadata.name, queue.spec.parent
     if parent not in ("", ROOT):
-        if parent == name:
-            yield Violation(path="spec.parent", reason="is the queue itself", expected="another")
-            return
-        if parent not in queues:
-            yield Violation(
-                path="spec.parent",
-                reason=f"queue {parent!r} does not exist",
-                expected=f"create it first: strom queue create {parent}",
-            )
-            return
-        if _lies_below(parent, name, queues):
-            yield Violation(
-                path="spec.parent",
-                reason=f"queue {parent!r} lies below {name!r} itself",
-                expected="a queue that does not",
-            )
-            return
-        if moves and (fault := _too_deep(name, parent, queues, max_depth)):
+        fault = _misplaced(queue, tree)
+        if fault is None and moves:
+            fault = _too_deep(queue, tree, max_depth, brings=_height(name, tree))
+        if fault is not None:
             yield fault
             return
-        yield from _becomes_parent(queues[parent], queues, without=name)
-        yield from _below(queue, queues, max_depth)
-    yield from _above(queue, queues)
+        if moves:
+            yield from _becomes_parent(parent, tree, without=name)
+        yield from _below(queue, tree, moves=moves)
+    yield from _above(queue, tree)
 
 
-def _too_deep(name: str, parent: str, queues: Queues, max_depth: int) -> Violation | None:
-    """Whether the queue, or what hangs on it, would be deeper than queues may be."""
-    above, below = _depth(parent, queues, max_depth), _height(name, queues, max_depth)
-    if above + 1 + below <= max_depth:
+def _misplaced(queue: Queue, tree: Tree) -> Violation | None:
+    """Whether the parent is the queue itself, is not there, or lies below it."""
+    name, parent = queue.metadata.name, queue_tree.parent_of(queue)
+    if parent == ROOT:
         return None
-    brings = f" with the {below} levels below it" if below else ""
+    if parent == name:
+        return Violation(path="spec.parent", reason="is the queue itself", expected="another")
+    if tree.get(parent) is None:
+        return Violation(
+            path="spec.parent",
+            reason=f"queue {parent!r} does not exist",
+            expected=f"create it first: strom queue create {parent}",
+        )
+    if tree.is_in_a_circle(name):
+        return Violation(
+            path="spec.parent",
+            reason=f"queue {parent!r} lies below {name!r} itself",
+            expected="a queue that does not",
+        )
+    return None
+
+
+def _adrift(queue: Queue, tree: Tree) -> Violation | None:
+    """Whether the way up to the root ends at a queue above."""
+    broken = tree.broken_at(queue.metadata.name)
+    if broken is None:
+        return None
     return Violation(
         path="spec.parent",
-        reason=f"below {parent!r} the queue{brings} would be deeper than {max_depth}",
+        reason=f"there is no way up from {queue.spec.parent!r} to the root",
+        expected=f"a queue that has one, or another spec.parent of queue {broken!r}",
+    )
+
+
+def _too_deep(queue: Queue, tree: Tree, max_depth: int, *, brings: int) -> Violation | None:
+    """Whether the queue, or what it ``brings`` in levels below it, is deeper than queues may be."""
+    name, parent = queue.metadata.name, queue_tree.parent_of(queue)
+    depth = sum(each != ROOT for each in tree.above(name))
+    if depth + brings <= max_depth and not tree.is_endless(parent):
+        return None
+    all_of_it = f" with the {brings} levels below it" if brings else ""
+    return Violation(
+        path="spec.parent",
+        reason=f"below {parent!r} the queue{all_of_it} is deeper than {max_depth}",
         expected=f"at most {max_depth} levels, without a cycle",
     )
 
 
-def _becomes_parent(parent: Queue, queues: Queues, *, without: str) -> Iterator[Violation]:
+def _becomes_parent(parent: str, tree: Tree, *, without: str) -> Iterator[Violation]:
     """A queue that runs pods of its own cannot become one that only divides."""
-    pods = _amounts(parent.status.allocated).get("pods", 0)
-    if pods and not _children(parent.metadata.name, queues, without=without):
+    found = tree.get(parent)
+    held = queue_tree.readable(found.status.allocated if found else None)
+    pods = held.get("pods", 0)
+    if pods and set(tree.children(parent)) <= {without}:
         yield Violation(
             path="spec.parent",
-            reason=f"queue {parent.metadata.name!r} has {pods} pods of its own",
+            reason=f"queue {parent!r} has {pods} pods of its own",
             expected="a parent without pods: let them finish, or choose another queue",
         )
 
 
-def _lies_below(name: str, above: str, queues: Queues) -> bool:
-    """Whether ``above`` is among the ancestors of ``name``; it need not be in ``queues``."""
-    seen: set[str] = set()
-    while name in queues and name not in seen:
-        seen.add(name)
-        name = queues[name].spec.parent
-        if name == above:
-            return True
-    return False
-
-
-def _depth(name: str, queues: Queues, limit: int) -> int:
-    """Levels from the root's children (1) down to ``name``; stops beyond ``limit`` (a cycle)."""
-    depth = 1
-    while (parent := queues[name].spec.parent) not in ("", ROOT) and parent in queues:
-        name, depth = parent, depth + 1
-        if depth > limit:
-            break
-    return depth
-
-
-def _height(name: str, queues: Queues, limit: int) -> int:
-    """Levels below a queue, 0 without children; stops at ``limit`` (a cycle)."""
-    height, level = 0, {name}
-    while height < limit:
-        level = {each.metadata.name for each in queues.values() if each.spec.parent in level}
-        if not level:
-            break
-        height += 1
+def _height(name: str, tree: Tree) -> int:
+    """Levels below a queue that is in no circle, 0 without children."""
+    height, level = -1, {name}
+    while level:
+        height, level = height + 1, {child for each in level for child in tree.children(each)}
     return height
 
 
-def _below(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
-    """What the ancestors allow."""
-    for name, wanted in _amounts(queue.spec.capability).items():
-        ancestor = queues.get(queue.spec.parent)
-        for _ in range(max_depth):
-            if ancestor is None or ancestor.metadata.name == ROOT:
-                break
-            allowed = _amounts(ancestor.spec.capability).get(name, 0)
-            if allowed > 0:
-                if wanted > allowed:
-                    yield Violation(
-                        path=f"spec.capability.{name}",
-                        reason=f"{units.text(name, wanted)} is more than queue "
-                        f"{ancestor.metadata.name!r} may use",
-                        expected=f"at most {units.text(name, allowed)}",
-                    )
-                break
-            ancestor = queues.get(ancestor.spec.parent)
-    parent = queues[queue.spec.parent]
-    family = [*_children(queue.spec.parent, queues, without=queue.metadata.name), queue]
-    yield from _sums(family, parent, "of all children of the parent")
+def _below(queue: Queue, tree: Tree, *, moves: bool) -> Iterator[Violation]:
+    """What the ancestors allow the queue, and what it brings along."""
+    name = queue.metadata.name
+    coming = tree.below(name) if moves else (name,)
+    for resource in sorted({each for it in coming for each in tree.amounts(it, "capability")}):
+        wanted, whose = _highest_below(name, resource, tree)
+        if moves or whose == name:
+            yield from _more_than_above(queue, resource, wanted, whose, tree)
+    parent = tree.get(queue.spec.parent)
+    if parent is not None:
+        family = tree.children(queue.spec.parent)
+        yield from _sums(family, parent, tree, "of all children of the parent")
 
 
-def _above(queue: Queue, queues: Queues) -> Iterator[Violation]:
+def _more_than_above(
+    queue: Queue, resource: str, wanted: int, whose: str, tree: Tree
+) -> Iterator[Violation]:
+    """Whether ``wanted`` by the queue, or by ``whose`` below it, is more than the nearest queue
+    above that limits it may use."""
+    name = queue.metadata.name
+    for above in tree.above(name):
+        if above in (name, ROOT) or tree.get(above) is None:
+            continue
+        allowed = tree.amounts(above, "capability").get(resource, 0)
+        if allowed > 0:
+            if wanted > allowed:
+                which = f" of queue {whose!r} below" if whose != name else ""
+                yield Violation(
+                    path=f"spec.capability.{resource}",
+                    reason=f"{units.text(resource, wanted)}{which} is more than queue {above!r} "
+                    "may use",
+                    expected=f"at most {units.text(resource, allowed)}",
+                )
+            return
+
+
+def _above(queue: Queue, tree: Tree) -> Iterator[Violation]:
     """What the queue's own children have already."""
-    children = _children(queue.metadata.name, queues, without="")
-    for name, allowed in _amounts(queue.spec.capability).items():
-        highest = max((_highest_below(child, name, queues) for child in children), default=0)
+    name = queue.metadata.name
+    children = tree.children(name)
+    for resource, allowed in tree.amounts(name, "capability").items():
+        highest, whose = max(
+            (_highest_below(child, resource, tree) for child in children), default=(0, "")
+        )
         if highest > allowed:
             yield Violation(
-                path=f"spec.capability.{name}",
-                reason=f"a queue below may use {units.text(name, highest)}",
-                expected=f"at least {units.text(name, highest)}",
+                path=f"spec.capability.{resource}",
+                reason=f"queue {whose!r} below may use {units.text(resource, highest)}",
+                expected=f"at least {units.text(resource, highest)}",
             )
     if children:
-        yield from _sums(children, queue, "of its children")
+        yield from _sums(children, queue, tree, "of its children")
 
 
-def _sums(children: list[Queue], parent: Queue, whose: str) -> Iterator[Violation]:
-    for field, amounts_of in (("guarantee.resource", _guarantee), ("deserved", _deserved)):
+def _sums(children: Collection[str], parent: Queue, tree: Tree, whose: str) -> Iterator[Violation]:
+    fields: tuple[tuple[str, queue_tree.Field], ...] = (
+        ("guarantee.resource", "guarantee"),
+        ("deserved", "deserved"),
+    )
+    for path, field in fields:
         total: units.Amounts = {}
         for child in children:
-            total = units.add(total, amounts_of(child))
-        available = amounts_of(parent)
+            for name, value in tree.amounts(child, field).items():
+                total[name] = total.get(name, 0) + value
+        available = tree.amounts(parent.metadata.name, field)
         for name, wanted in total.items():
             if wanted > available.get(name, 0):
                 yield Violation(
-                    path=f"spec.{field}.{name}",
+                    path=f"spec.{path}.{name}",
                     reason=f"the sum {whose} is {units.text(name, wanted)}, more than queue "
                     f"{parent.metadata.name!r} has",
                     expected=f"in all at most {units.text(name, available.get(name, 0))}",
                 )
 
 
-def _guarantee(queue: Queue) -> units.Amounts:
-    return _amounts(queue.spec.guarantee.resource)
-
-
-def _deserved(queue: Queue) -> units.Amounts:
-    return _amounts(queue.spec.deserved)
-
-
-def _children(name: str, queues: Queues, *, without: str) -> list[Queue]:
-    return [q for q in queues.values() if q.spec.parent == name and q.metadata.name != without]
-
-
-def _highest_below(queue: Queue, resource: str, queues: Queues) -> int:
-    """The highest capability in this subtree; a queue's own value hides what is below it."""
-    own = _amounts(queue.spec.capability).get(resource, 0)
+def _highest_below(name: str, resource: str, tree: Tree) -> tuple[int, str]:
+    """The highest capability in this subtree, which is in no circle, and whose it is; a queue's own
+    value hides what is below it."""
+    own = tree.amounts(name, "capability").get(resource, 0)
     if own:
-        return own
+        return own, name
     return max(
-        (
-            _highest_below(child, resource, queues)
-            for child in _children(queue.metadata.name, queues, without=queue.metadata.name)
-        ),
-        default=0,
+        (_highest_below(child, resource, tree) for child in tree.children(name)),
+        default=(0, name),
     )

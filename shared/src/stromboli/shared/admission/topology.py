@@ -12,8 +12,6 @@ from stromboli.shared.api.topology import HyperNode
 from stromboli.shared.messages.admission import Violation
 
 HARD = "hard"
-LONGEST_PATTERN = 4096
-"""Characters: a pattern of megabytes takes seconds to compile, wherever it is read."""
 
 
 def violations(wanted: NetworkTopology | None, path: str) -> Iterator[Violation]:
@@ -61,11 +59,11 @@ def of_hyper_node(made: HyperNode) -> Iterator[Violation]:
         if matched is None:
             continue
         path = f"spec.members[{index}].selector.regexMatch.pattern"
-        if len(matched.pattern) > LONGEST_PATTERN:
+        if len(matched.pattern) > network.LONGEST_PATTERN:
             yield Violation(
                 path=path,
                 reason=f"has {len(matched.pattern)} characters",
-                expected=f"at most {LONGEST_PATTERN}: names of nodes have 253",
+                expected=f"at most {network.LONGEST_PATTERN}: names of nodes have 253",
             )
             continue
         try:

@@ -5,7 +5,7 @@ No webhook of the reference looks at these; one that nobody obeys would just lie
 
 from collections.abc import Iterator
 
-from stromboli.shared.admission import policies, queues
+from stromboli.shared.admission import policies, queue_tree, queues
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Command
 from stromboli.shared.messages.admission import Violation
@@ -48,14 +48,14 @@ def violations(made: Command, known_queues: queues.Queues) -> Iterator[Violation
 
 def _for_queue(action: str, name: str, known: queues.Queues) -> Iterator[Violation]:
     """What a queue would not obey: the controller could say so later only, in an Event."""
-    if action == "CloseQueue" and name == queues.ROOT:
+    if action == "CloseQueue" and name == queue_tree.ROOT:
         yield Violation(
             path="target.name",
             reason="the root is never closed",
             expected="close the queues below it",
         )
     above = known.get(known[name].spec.parent) if name in known else None
-    if action == "OpenQueue" and above is not None and above.metadata.name != queues.ROOT:
+    if action == "OpenQueue" and above is not None and above.metadata.name != queue_tree.ROOT:
         parent, state = above.metadata.name, above.status.state
         if state in ("Closed", "Closing"):
             yield Violation(

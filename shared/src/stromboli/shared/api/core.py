@@ -302,10 +302,26 @@ class Namespace(Object, frozen=True, kw_only=True):
     """Where objects of users stand; its annotations say what holds for all of them."""
 
 
+class ScopeRequirement(Part, frozen=True, kw_only=True):
+    """Which pods a quota counts: those of a scope, or of priority classes."""
+
+    scope_name: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class ScopeSelector(Part, frozen=True, kw_only=True):
+    """All of these have to hold."""
+
+    match_expressions: tuple[ScopeRequirement, ...] = ()
+
+
 class ResourceQuotaSpec(Part, frozen=True, kw_only=True):
-    """What a namespace may hold at most."""
+    """What a namespace may hold at most; with scopes, of the pods in all of them."""
 
     hard: dict[str, Quantity] | None = None
+    scopes: tuple[str, ...] = ()
+    scope_selector: ScopeSelector | None = None
 
 
 class ResourceQuotaStatus(Part, frozen=True, kw_only=True):

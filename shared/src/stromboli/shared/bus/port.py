@@ -76,9 +76,9 @@ class Writer(Protocol):
     async def append(self, *drafts: envelope.Draft) -> tuple[Appended, ...]:
         """Append in order; returns when all are acknowledged.
 
-        Raises TransientError when the log does not take them now: some may stand there all the
-        same, so repeating is at least once. Raises TooLargeError, and appends none, if one draft
-        is over ``topics.RECORD_BYTES``; ValueError for another service's topic.
+        Raises TransientError when the log does not take them now, or was left: some may stand there
+        all the same, so repeating is at least once. Raises TooLargeError, and appends none, if one
+        draft is over ``topics.RECORD_BYTES``; ValueError for another service's topic.
         """
 
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from stromboli.shared import envelope, errors, runtime, topics
-from stromboli.shared.bus import port
+from stromboli.shared.bus import lasting, port
 from stromboli.shared.leases import core
 from stromboli.shared.messages import scheduling
 
@@ -24,10 +24,13 @@ class LogPlace:
 
     writer: port.Writer
 
-    def __init__(self, bus: port.Bus, instance: str, clock: runtime.Clock) -> None:
+    def __init__(
+        self, bus: port.Bus, instance: str, clock: runtime.Clock, health: runtime.Health
+    ) -> None:
         self._bus = bus
         self._instance = instance
         self._clock = clock
+        self._health = health
         self._epoch = -1
         self._seen = core.Seen()
         self._caught_up = asyncio.Event()
@@ -86,17 +89,13 @@ class LogPlace:
         return appended.id
 
     async def _follow(self) -> None:
-        backoff = runtime.Backoff()
-        while True:
-            with contextlib.suppress(errors.TransientError):
-                async with contextlib.aclosing(self._bus.fold((topics.LEASE,))) as batches:
-                    async for batch in batches:
-                        for record in batch.records:
-                            self._take_in(record)
-                        if batch.caught_up:
-                            self._caught_up.set()
-                        backoff.reset()
-            await asyncio.sleep(backoff.next_s())
+        fold = lasting.fold(self._bus, (topics.LEASE,), self._health.set, "lease log")
+        async with contextlib.aclosing(fold) as batches:
+            async for batch in batches:
+                for record in batch.records:
+                    self._take_in(record)
+                if batch.caught_up:
+                    self._caught_up.set()
 
     def _take_in(self, record: envelope.Record) -> None:
         """What cannot be read is a holder, too: one of a later version, who renews all the same."""

@@ -89,7 +89,7 @@ def _policy(plural: str, scheduler_names: Sequence[str]) -> Document:
         {
             "failurePolicy": "Ignore" if kind == kinds.PODS else "Fail",
             "matchConstraints": {"resourceRules": [_rule(plural, operations)]},
-            "matchConditions": ours(kind, scheduler_names),
+            "matchConditions": [*ours(kind, scheduler_names), *_changed(plural)],
             "variables": variables,
             "validations": [
                 {
@@ -117,6 +117,12 @@ def _queues_that_stay() -> Document:
             ],
         },
     )
+
+
+def _changed(plural: str) -> list[Document]:
+    """The match condition under which a change is one of what is judged."""
+    condition = rules.CONDITIONS.get(plural)
+    return [{"name": "changed", "expression": condition}] if condition else []
 
 
 def ours(kind: Kind[Any], scheduler_names: Sequence[str]) -> list[Document]:

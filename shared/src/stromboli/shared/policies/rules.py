@@ -87,6 +87,8 @@ def _of_jobs() -> Rules:
     tasks = "variables.tasks"
     path = "'spec.tasks[' + t.?name.orValue('') + ']"
     replicas = "t.?replicas.orValue(0)"
+    # Which indexes an array names is not read here: at least one digit long is every one.
+    highest = f"({replicas} > 0 && !has(object.spec.array) ? {replicas} - 1 : 0)"
     partition = "has(t.partitionPolicy)"
     whole = "t.partitionPolicy.totalPartitions * t.partitionPolicy.partitionSize"
     least = "t.partitionPolicy.?minPartitions.orValue(0) * t.partitionPolicy.partitionSize"
@@ -114,7 +116,7 @@ def _of_jobs() -> Rules:
         f"{tasks}.filter(o, o.?name.orValue('') == t.?name.orValue('')).size() > 1)"
         f".map(t, {path}.name: stands twice')",
         "podNames": f"{tasks}.filter(t, (object.metadata.name + '-' + t.?name.orValue('') + '-' + "
-        f"string({replicas})).size() > 63).map(t, {path}.name: names of pods would be too long')",
+        f"string({highest})).size() > 63).map(t, {path}.name: names of pods would be too long')",
         "minAvailable": _when(
             f"object.spec.?minAvailable.orValue(0) > {tasks}.map(t, {replicas}).sum()",
             "'spec.minAvailable: above the sum of all replicas'",
@@ -143,7 +145,8 @@ def _of_jobs() -> Rules:
         "mounts": "variables.volumes.filter(v, variables.volumes"
         ".filter(o, o.mountPath == v.mountPath).size() > 1)"
         ".map(v, 'spec.volumes: ' + v.mountPath + ' is mounted twice')",
-        "claims": "variables.volumes.filter(v, has(v.volumeClaim) =="
+        # Later the controller writes the name of the claim that it made beside it.
+        "claims": "!variables.isNew ? [] : variables.volumes.filter(v, has(v.volumeClaim) =="
         " (v.?volumeClaimName.orValue('') != ''))"
         ".map(v, 'spec.volumes: ' + v.mountPath + ' needs volumeClaim or volumeClaimName,"
         " exactly one')",
@@ -325,6 +328,17 @@ VARIABLES: dict[str, Rules] = {
     kinds.CRON_JOBS.plural: {"schedule": "object.?spec.?schedule.orValue('')"},
 }
 """What rules of a kind share; evaluated once, when it is asked for."""
+
+_QUEUE_SAYS = [
+    *(f"?spec.?{name}" for name in ("parent", "capability", "deserved", "guarantee")),
+    *(f"metadata.?annotations[?'{key}']" for key in (keys.HIERARCHY, keys.HIERARCHY_WEIGHTS)),
+]
+CONDITIONS: dict[str, str] = {
+    kinds.QUEUES.plural: "oldObject == null || "
+    + " || ".join(f"object.{it} != oldObject.{it}" for it in _QUEUE_SAYS)
+}
+"""Plural of a kind -> when its rules are asked at all. A queue that is wrong already may be marked,
+and its labels may change."""
 
 RULES: dict[str, Rules] = {
     kinds.JOBS.plural: _of_jobs(),

@@ -1,8 +1,8 @@
 """Every rule of admission as a case that passes and one that does not, for every way in.
 
 A case is an object, what it changes if it is an update, and the path that is refused ("" passes).
-``WORLD`` are the queues around it, ``RACK`` the only HyperNode. The same cases are asked of the
-rules, the webhook, REST and the policies in CEL.
+``WORLD`` are the queues around it, ``admission_others.RACK`` the only HyperNode. The same cases are
+asked of the rules, the webhook, REST and the policies in CEL.
 """
 
 import copy
@@ -15,25 +15,15 @@ from stromboli.shared import keys
 from stromboli.shared.admission.review import Operation
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
-from stromboli.testkit import admission_changes
+from stromboli.testkit import admission_changes, admission_others
 from stromboli.testkit.admission_documents import (
     Document,
-    command,
-    cron,
-    flow,
-    hyper_node,
+    annotated,
     job,
-    made,
-    member,
-    pod,
-    pod_group,
     queue,
     task,
     template,
 )
-
-JDB_MIN = keys.JDB_MIN_AVAILABLE
-JDB_MAX = keys.JDB_MAX_UNAVAILABLE
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,28 +44,36 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind.plural}-{self.name}"
 
 
-WORLD: tuple[tuple[Document, str], ...] = (
-    (queue("root"), "Open"),
-    (queue("default"), "Open"),
-    (queue("closed"), "Closed"),
-    (queue("shut"), "Closed"),
-    (queue("below-shut", parent="shut"), "Closed"),
-    (queue("parent", capability={"cpu": 8}, deserved={"cpu": 4}), "Open"),
-    (queue("child", parent="parent", deserved={"cpu": 2}), "Open"),
-    (queue("level2", parent="parent"), "Open"),
-    (queue("level3", parent="level2"), "Open"),
-    (queue("level4", parent="level3"), "Open"),
-    (queue("level5", parent="level4"), "Open"),
-    (queue("below", annotations={keys.HIERARCHY: "root/a/b"}), "Open"),
+def _stands(document: Document, state: str = "Open", **allocated: str) -> Document:
+    """The queue as it stands there."""
+    return {**document, "status": {"state": state, "allocated": allocated}}
+
+
+WORLD: tuple[Document, ...] = (
+    _stands(queue("root")),
+    _stands(queue("default")),
+    _stands(queue("closed"), "Closed"),
+    _stands(queue("shut"), "Closed"),
+    _stands(queue("below-shut", parent="shut"), "Closed"),
+    _stands(queue("parent", capability={"cpu": 8}, deserved={"cpu": 4})),
+    _stands(queue("child", parent="parent", capability={"cpu": 6}, deserved={"cpu": 2})),
+    _stands(queue("level2", parent="parent")),
+    _stands(queue("level3", parent="level2")),
+    _stands(queue("level4", parent="level3")),
+    _stands(queue("level5", parent="level4")),
+    _stands(
+        queue("below", annotations={keys.HIERARCHY: "root/a/b", keys.HIERARCHY_WEIGHTS: "1/1/1"})
+    ),
+    _stands(queue("busy"), cpu="2", pods="2"),
+    _stands(queue("divides"), cpu="1", pods="1"),
+    _stands(queue("divided", parent="divides"), cpu="1", pods="1"),
 )
 """Queues with their states."""
 
 
 def job_after(text: str) -> Document:
     """The job, which waits for others."""
-    document = job()
-    document["metadata"]["annotations"] = {keys.AFTER: text}
-    return document
+    return annotated(job(), keys.AFTER, text)
 
 
 def _tasks(*tasks: Document, **spec: Any) -> Document:
@@ -83,12 +81,13 @@ def _tasks(*tasks: Document, **spec: Any) -> Document:
 
 
 PARTITIONS = {"totalPartitions": 2, "partitionSize": 2}
-BOTH_TIERS = {"highestTierAllowed": 1, "highestTierName": "rack"}
 RESTART = {"action": "RestartJob"}
 ABORT = {"action": "AbortJob"}
 
 JOBS_RIGHT: dict[str, Document] = {
+    "with-a-tool": annotated(job(), keys.TOOLS, '[{"tool": "terminal", "task": "work"}]'),
     "plain": job(),
+    "in-a-queue-of-ones-own": job(queue="child"),
     "everything-it-may-have": job(
         policies=[{**RESTART, "event": "PodFailed"}, {**ABORT, "exitCode": 3}],
         plugins={"env": [], "svc": []},
@@ -101,6 +100,10 @@ JOBS_RIGHT: dict[str, Document] = {
         task(name="a"), task(name="b", dependsOn={"name": ["a"]})
     ),
     "whole-partitions": _tasks(task(replicas=4, minAvailable=4, partitionPolicy=PARTITIONS)),
+    "a-part-of-its-partitions-at-least": _tasks(
+        task(replicas=4, minAvailable=2, partitionPolicy={**PARTITIONS, "minPartitions": 1})
+    ),
+    "a-task-that-the-gang-can-do-without": _tasks(task(minAvailable=0)),
     "one-event-for-the-job-and-for-a-task": _tasks(
         task(policies=[{**ABORT, "event": "PodFailed"}]),
         policies=[{**RESTART, "event": "PodFailed"}],
@@ -109,6 +112,10 @@ JOBS_RIGHT: dict[str, Document] = {
         policies=[{**ABORT, "event": "PodFailed", "events": ["PodFailed", "PodEvicted"]}]
     ),
     "whole-cpus-for-numa": _tasks(task(topologyPolicy="restricted")),
+    "names-as-long-as-pods-may-have": _tasks(task(name="t" * 55, replicas=10)),
+    "names-as-long-in-an-array": job(
+        array={"indexes": "0-9"}, minAvailable=1, tasks=[task(name="t" * 55, replicas=11)]
+    ),
     "as-many-pods-as-a-job-may-have": _tasks(task(replicas=100_000)),
     "a-tier-by-number": job(networkTopology={"mode": "hard", "highestTierAllowed": 1}),
 }
@@ -118,7 +125,15 @@ JOBS_WRONG: dict[str, tuple[str, Document]] = {
     "two-tasks-of-one-name": ("spec.tasks[1].name", _tasks(task(), task())),
     "a-bad-task-name": ("spec.tasks[0].name", _tasks(task(name="a.b"))),
     "names-too-long-for-pods": ("spec.tasks[0].name", _tasks(task(name="t" * 60))),
+    "a-letter-too-long-for-the-last-pod": (
+        "spec.tasks[0].name",
+        _tasks(task(name="t" * 55, replicas=11)),
+    ),
     "more-at-least-than-at-all": ("spec.minAvailable", job(minAvailable=3)),
+    "a-gang-of-none": (
+        "spec.minAvailable",
+        _tasks(task(replicas=0, minAvailable=0), minAvailable=1),
+    ),
     "more-of-a-task-than-it-has": (
         "spec.tasks[0].minAvailable",
         _tasks(task(minAvailable=3), minAvailable=2),
@@ -131,7 +146,7 @@ JOBS_WRONG: dict[str, tuple[str, Document]] = {
         "spec.tasks",
         _tasks(task(name="a", replicas=100_000), task(name="b", replicas=1, minAvailable=1)),
     ),
-    "both-tiers": ("spec.networkTopology", job(networkTopology=BOTH_TIERS)),
+    "both-tiers": ("spec.networkTopology", job(networkTopology=admission_others.BOTH_TIERS)),
     "a-hard-wish-without-a-tier": ("spec.networkTopology", job(networkTopology={"mode": "hard"})),
     "a-part-with-a-hard-wish-without-a-tier": (
         "spec.tasks[0].partitionPolicy.networkTopology",
@@ -149,7 +164,7 @@ JOBS_WRONG: dict[str, tuple[str, Document]] = {
             task(
                 replicas=4,
                 minAvailable=4,
-                partitionPolicy={**PARTITIONS, "networkTopology": BOTH_TIERS},
+                partitionPolicy={**PARTITIONS, "networkTopology": admission_others.BOTH_TIERS},
             )
         ),
     ),
@@ -208,6 +223,10 @@ JOBS_WRONG_AROUND: dict[str, tuple[str, Document]] = {
     "waiting-in-words-that-are-none": (
         f"metadata.annotations[{keys.AFTER}]",
         job_after("later:other"),
+    ),
+    "a-tool-that-nobody-knows": (
+        f"metadata.annotations[{keys.TOOLS}]",
+        annotated(job(), keys.TOOLS, '[{"tool": "hammer"}]'),
     ),
     "waiting-for-itself": (f"metadata.annotations[{keys.AFTER}]", job_after("afterok:train")),
     "a-tier-name-that-no-hypernode-has": (
@@ -283,7 +302,14 @@ QUEUES_RIGHT: dict[str, Document] = {
     "with-amounts": queue(
         "team", capability={"cpu": 4}, deserved={"cpu": 2}, guarantee={"resource": {"cpu": "1500m"}}
     ),
+    "that-deserves-no-more-than-it-must-nor-less-than-it-may": queue(
+        "team",
+        capability={"cpu": 2, "memory": 0, "nvidia.com/gpu": "2"},
+        deserved={"cpu": 2},
+        guarantee={"resource": {"cpu": 2}},
+    ),
     "below-a-parent": queue("team", parent="parent", capability={"cpu": 8}, deserved={"cpu": 2}),
+    "below-one-whose-pods-are-its-childrens": queue("team", parent="divides"),
 }
 QUEUES_WRONG: dict[str, tuple[str, Document]] = {
     "a-negative-capability": ("spec.capability.cpu", queue("team", capability={"cpu": "-1"})),
@@ -303,6 +329,14 @@ QUEUES_WRONG: dict[str, tuple[str, Document]] = {
         f"metadata.annotations[{keys.HIERARCHY_WEIGHTS}]",
         queue("team", annotations={keys.HIERARCHY: "root/x", keys.HIERARCHY_WEIGHTS: "1"}),
     ),
+    "parts-without-weights": (
+        f"metadata.annotations[{keys.HIERARCHY_WEIGHTS}]",
+        queue("team", annotations={keys.HIERARCHY: "root/x"}),
+    ),
+    "weights-without-parts": (
+        f"metadata.annotations[{keys.HIERARCHY_WEIGHTS}]",
+        queue("team", annotations={keys.HIERARCHY_WEIGHTS: "1/2"}),
+    ),
     "a-weight-that-is-none": (
         f"metadata.annotations[{keys.HIERARCHY_WEIGHTS}]",
         queue("team", annotations={keys.HIERARCHY: "root/x", keys.HIERARCHY_WEIGHTS: "1/0"}),
@@ -310,11 +344,21 @@ QUEUES_WRONG: dict[str, tuple[str, Document]] = {
     "its-own-parent": ("spec.parent", queue("team", parent="team")),
 }
 QUEUES_WRONG_AROUND: dict[str, tuple[str, Document]] = {
+    "a-bad-name": ("metadata.name", queue("a_b")),
     "no-such-parent": ("spec.parent", queue("team", parent="nowhere")),
+    "below-one-that-runs-pods": ("spec.parent", queue("team", parent="busy")),
     "too-deep": ("spec.parent", queue("team", parent="level5")),
     "more-than-its-parent-may-have": (
         "spec.capability.cpu",
         queue("team", parent="parent", capability={"cpu": 9}),
+    ),
+    "more-than-one-further-above-may-have": (
+        "spec.capability.cpu",
+        queue("team", parent="level3", capability={"cpu": 9}),
+    ),
+    "guaranteed-what-its-parent-is-not": (
+        "spec.guarantee.resource.cpu",
+        queue("team", parent="parent", deserved={"cpu": 1}, guarantee={"resource": {"cpu": 1}}),
     ),
     "more-than-its-parent-has-left": (
         "spec.deserved.cpu",
@@ -324,112 +368,6 @@ QUEUES_WRONG_AROUND: dict[str, tuple[str, Document]] = {
         f"metadata.annotations[{keys.HIERARCHY}]",
         queue("team", annotations={keys.HIERARCHY: "root/a", keys.HIERARCHY_WEIGHTS: "1/1"}),
     ),
-}
-
-
-RACK = hyper_node(member(exactMatch={"name": "n1"}), name="rack-0", tierName="rack")
-OTHERS: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
-    kinds.POD_GROUPS: {
-        "plain": ("", pod_group(queue="default")),
-        "a-tier-by-name": ("", pod_group(networkTopology={"highestTierName": "rack"})),
-        "both-tiers": ("spec.networkTopology", pod_group(networkTopology=BOTH_TIERS)),
-        "a-hard-wish-without-a-tier": (
-            "spec.networkTopology",
-            pod_group(networkTopology={"mode": "hard"}),
-        ),
-        "a-soft-wish-without-a-tier": ("", pod_group(networkTopology={"mode": "soft"})),
-        "both-tiers-of-a-part": (
-            "spec.subGroupPolicy[0].networkTopology",
-            pod_group(subGroupPolicy=[{"name": "a", "networkTopology": BOTH_TIERS}]),
-        ),
-    },
-    kinds.PODS: {
-        "plain": ("", pod()),
-        "a-number": ("", pod(**{JDB_MIN: "2"})),
-        "a-share": ("", pod(**{JDB_MAX: "30%"})),
-        "of-another-scheduler": ("", pod("default-scheduler", **{JDB_MIN: "none"})),
-        "no-number": (f"metadata.annotations[{JDB_MIN}]", pod(**{JDB_MIN: "some"})),
-        "none-at-all": (f"metadata.annotations[{JDB_MIN}]", pod(**{JDB_MIN: "0"})),
-        "all-of-them": (f"metadata.annotations[{JDB_MAX}]", pod(**{JDB_MAX: "100%"})),
-        "both": ("metadata.annotations", pod(**{JDB_MIN: "1", JDB_MAX: "1"})),
-    },
-    kinds.JOB_FLOWS: {
-        "in-order": ("", flow(a=[], b=["a"])),
-        "empty": ("", flow()),
-        "an-unknown-target": ("spec.flows[0].dependsOn.targets[0]", flow(a=["b"])),
-        "waiting-for-itself": ("spec.flows", flow(a=["a"])),
-    },
-    kinds.CRON_JOBS: {
-        "every-five-minutes": ("", cron()),
-        "a-descriptor": ("", cron("@daily")),
-        "an-interval": ("", cron("@every 1h30m")),
-        "names-and-steps": ("", cron("0 8-18/2 1,15 jan-mar mon")),
-        "a-time-zone": ("", cron(timeZone="Europe/Berlin")),
-        "of-another-scheduler": (
-            "",
-            cron("* * * *", jobTemplate={"spec": job(schedulerName="other")["spec"]}),
-        ),
-        "no-schedule": ("spec.schedule", cron("")),
-        "four-fields": ("spec.schedule", cron("* * * *")),
-        "an-unknown-descriptor": ("spec.schedule", cron("@sometimes")),
-        "a-time-zone-in-the-schedule": ("spec.schedule", cron("TZ=UTC * * * * *")),
-        "a-time-zone-without-a-name": ("spec.timeZone", cron(timeZone="")),
-        "the-local-time-zone": ("spec.timeZone", cron(timeZone="Local")),
-        "a-path-as-a-time-zone": ("spec.timeZone", cron(timeZone="../etc/passwd")),
-        "a-name-too-long": ("metadata.name", cron(name="n" * 53)),
-    },
-    kinds.HYPER_NODES: {
-        "by-name": ("", hyper_node(member(exactMatch={"name": "n1"}))),
-        "by-pattern": ("", hyper_node(member(regexMatch={"pattern": "^n[0-9]+$"}))),
-        "no-members": ("spec.members", made(kinds.HYPER_NODES, "rack-1", spec={"tier": 1})),
-    },
-    kinds.COMMANDS: {
-        "for-a-job": ("", command("AbortJob")),
-        "for-a-queue": ("", command("CloseQueue", kinds.QUEUES)),
-        "open-what-is-closed": ("", command("OpenQueue", kinds.QUEUES, "closed")),
-        "for-nobody": ("target", made(kinds.COMMANDS, "wish", action="AbortJob")),
-        "for-a-node": ("target.kind", command("AbortJob", kinds.NODES)),
-        "for-a-podgroup": ("target.kind", command("AbortJob", kinds.POD_GROUPS)),
-        "for-a-job-of-kubernetes": (
-            "target.apiVersion",
-            command("AbortJob", kinds.KUBERNETES_JOBS),
-        ),
-        "an-unknown-action": ("action", command("Explode")),
-        "a-part-that-it-cannot-name": ("action", command("RestartPod")),
-    },
-}
-OTHERS_AROUND: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
-    kinds.POD_GROUPS: {
-        "an-unknown-tier-name": (
-            "spec.networkTopology",
-            pod_group(networkTopology={"mode": "hard", "highestTierName": "rock"}),
-        ),
-        "an-unknown-queue": ("spec.queue", pod_group(queue="nowhere")),
-        "a-closed-queue": ("spec.queue", pod_group(queue="closed")),
-    },
-    kinds.COMMANDS: {
-        "close-the-root": ("target.name", command("CloseQueue", kinds.QUEUES, "root")),
-        "open-below-a-closed-one": (
-            "target.name",
-            command("OpenQueue", kinds.QUEUES, "below-shut"),
-        ),
-    },
-    kinds.JOB_FLOWS: {"in-a-circle": ("spec.flows", flow(a=["b"], b=["a"]))},
-    kinds.HYPER_NODES: {
-        "a-pattern-that-is-none": (
-            "spec.members[0].selector.regexMatch.pattern",
-            hyper_node(member(regexMatch={"pattern": "n["})),
-        ),
-        "a-pattern-of-a-page": (
-            "spec.members[0].selector.regexMatch.pattern",
-            hyper_node(member(regexMatch={"pattern": "n" * 5000})),
-        ),
-    },
-    kinds.CRON_JOBS: {
-        "a-bad-name": ("metadata.name", cron(name="a_b")),
-        "a-minute-that-is-none": ("spec.schedule", cron("60 * * * *")),
-        "a-time-zone-that-nobody-has": ("spec.timeZone", cron(timeZone="Mars/Base")),
-    },
 }
 
 
@@ -485,7 +423,7 @@ def cases() -> Iterator[Case]:
             operation="DELETE",
             in_cel=name != "parent",
         )
-    for in_cel, table in ((True, OTHERS), (False, OTHERS_AROUND)):
+    for in_cel, table in ((True, admission_others.OTHERS), (False, admission_others.OTHERS_AROUND)):
         for kind, found in table.items():
             for name, (path, document) in found.items():
                 yield Case(name=name, kind=kind, document=document, refused=path, in_cel=in_cel)

@@ -5,10 +5,12 @@ What stands under a name of ``admission_cases.WORLD`` is before as it is there.
 
 from typing import Any
 
+from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
 from stromboli.testkit.admission_documents import (
     Document,
+    annotated,
     cron,
     flow,
     hyper_node,
@@ -25,6 +27,8 @@ def _tasks(*tasks: Document, **spec: Any) -> Document:
 
 JOB_CHANGES: dict[str, tuple[str, Document]] = {
     "scaled": ("", _tasks(task(replicas=5, minAvailable=1), minAvailable=1)),
+    "a-gang-of-any-size": ("", job(minAvailable=0)),
+    "more-pods-than-a-job-may-have": ("spec.tasks", _tasks(task(replicas=100_001))),
     "another-priority": ("", job(priorityClassName="high")),
     "another-queue": ("spec.queue", job(queue="child")),
     "anothers-job": ("spec.schedulerName", job(schedulerName="default-scheduler")),
@@ -43,7 +47,19 @@ JOB_CHANGES: dict[str, tuple[str, Document]] = {
     ),
 }
 """Of the plain job."""
+
+
+def _with_volume(**volume: Any) -> Document:
+    return job(volumes=[{"mountPath": "/data", **volume}])
+
+
 CHANGES: dict[str, tuple[str, Kind[Any], Document, Document]] = {
+    "to-the-name-of-the-claim-that-was-made-for-it": (
+        "",
+        kinds.JOBS,
+        _with_volume(volumeClaim={}),
+        _with_volume(volumeClaim={}, volumeClaimName="train-pvc"),
+    ),
     "a-job-in-a-closed-queue": (
         "",
         kinds.JOBS,
@@ -91,11 +107,42 @@ CHANGES: dict[str, tuple[str, Kind[Any], Document, Document]] = {
     ),
 }
 CHANGES_AROUND: dict[str, tuple[str, Kind[Any], Document, Document]] = {
+    "to-another-claim": (
+        "spec.volumes",
+        kinds.JOBS,
+        _with_volume(volumeClaimName="a"),
+        _with_volume(volumeClaimName="b"),
+    ),
+    **{
+        f"to-{name}": (
+            f"metadata.annotations[{key}]",
+            kinds.JOBS,
+            job(),
+            annotated(job(), key, value),
+        )
+        for name, key, value in (
+            ("an-unknown-tool", keys.TOOLS, '[{"tool": "hammer"}]'),
+            ("waiting-for-itself", keys.AFTER, "afterok:train"),
+            ("anothers-name", keys.USER, "somebody-else"),
+        )
+    },
+    "to-one-with-a-tool": (
+        "",
+        kinds.JOBS,
+        job(),
+        annotated(job(), keys.TOOLS, '[{"tool": "terminal"}]'),
+    ),
     "to-less-than-its-children-deserve": (
         "spec.deserved.cpu",
         kinds.QUEUES,
         queue("parent", capability={"cpu": 8}, deserved={"cpu": 4}),
         queue("parent", capability={"cpu": 8}, deserved={"cpu": 1}),
+    ),
+    "to-less-than-a-queue-below-may-use": (
+        "spec.capability.cpu",
+        kinds.QUEUES,
+        queue("parent", capability={"cpu": 8}, deserved={"cpu": 4}),
+        queue("parent", capability={"cpu": 5}, deserved={"cpu": 4}),
     ),
     "to-a-place-too-deep-for-those-below-it": (
         "spec.parent",

@@ -46,6 +46,12 @@ def job(*, name: str = "train", **spec: Any) -> Document:
     return made(kinds.JOBS, name, spec={**whole, **spec})
 
 
+def annotated(document: Document, key: str, value: str) -> Document:
+    """The object with one more annotation."""
+    document["metadata"].setdefault("annotations", {})[key] = value
+    return document
+
+
 def pod_group(**spec: Any) -> Document:
     """A PodGroup of its own."""
     return made(kinds.POD_GROUPS, "gang", spec={"minMember": 1, **spec})

@@ -15,7 +15,7 @@ T = TypeVar("T")
 class BreakingBus:
     """Passes everything through to a log that somebody else has entered. Inside ``cut`` folds fail
     as soon as they wait for records, and so does each that begins anew; while ``works_cut`` is set
-    those who work do likewise."""
+    those who work do likewise, and while ``writes_cut`` is so nothing is taken."""
 
     def __init__(self, bus: port.Bus) -> None:
         self._bus = bus
@@ -23,6 +23,7 @@ class BreakingBus:
         self._failed = asyncio.Condition()
         self._failures = 0
         self.works_cut = asyncio.Event()
+        self.writes_cut = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def cut(self, folds: int) -> AsyncGenerator[None, None]:
@@ -46,7 +47,8 @@ class BreakingBus:
         return None
 
     async def open_writer(self, service: topics.Service, instance: str) -> port.Writer:
-        return await self._bus.open_writer(service, instance)
+        _check(self.writes_cut)
+        return _Writer(await self._bus.open_writer(service, instance), self.writes_cut)
 
     async def fold(
         self, wanted: Sequence[topics.Topic], start: port.Place = port.START
@@ -72,6 +74,24 @@ class BreakingBus:
 
     async def is_reachable(self) -> bool:
         return not self._cut.is_set()
+
+
+class _Writer:
+    """See ``port.Writer``."""
+
+    def __init__(self, writer: port.Writer, cut: asyncio.Event) -> None:
+        self._writer = writer
+        self._cut = cut
+        self.epoch = writer.epoch
+
+    async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
+        _check(self._cut)
+        return await self._writer.append(*drafts)
+
+
+def _check(cut: asyncio.Event) -> None:
+    if cut.is_set():
+        raise errors.UnavailableError("write the log", "cut off")
 
 
 class _Work:

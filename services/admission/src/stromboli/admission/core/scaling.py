@@ -11,7 +11,8 @@ def scaled(
     """What is to be changed of a job so that a task has so many replicas.
 
     ``task`` may be empty if there is one alone. Without a ``minimum`` a gang that was whole stays
-    whole. The version read goes along, so that another's change in between is not undone.
+    whole, and an elastic one keeps the least it needs: fewer than that is refused. The version read
+    goes along, so that another's change in between is not undone.
     """
     tasks: list[dict[str, Any]] = job["spec"]["tasks"]
     names = [each.get("name", "") for each in tasks]
@@ -26,12 +27,17 @@ def scaled(
     was = tasks[at].get("replicas", 0)
     changed = {**tasks[at], "replicas": replicas}
     needed = changed.get("minAvailable")
+    if minimum is None and needed is not None and replicas < needed < was:
+        return _too_few(replicas, needed, f"task {names[at]}")
     if needed is not None:
         changed["minAvailable"] = replicas if needed == was else min(needed, replicas)
     total = sum(each.get("replicas", 0) for each in tasks)
     least = job["spec"].get("minAvailable", total)
+    left = total - was + replicas
+    if minimum is None and left < least < total:
+        return _too_few(left, least, "the job")
     if minimum is None:
-        minimum = total - was + replicas if least == total else min(least, total - was + replicas)
+        minimum = left if least == total else least
     metadata = job["metadata"]
     return {
         "apiVersion": job["apiVersion"],
@@ -39,3 +45,12 @@ def scaled(
         "metadata": {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion")},
         "spec": {"minAvailable": minimum, "tasks": [*tasks[:at], changed, *tasks[at + 1 :]]},
     }
+
+
+def _too_few(left: int, needed: int, who: str) -> Violation:
+    return Violation(
+        path="replicas",
+        reason=f"that leaves {left} pods, and {who} needs {needed} (minAvailable)",
+        expected=f"enough for {needed}, or say minAvailable too, with --min, to need fewer; "
+        "suspend the job to stop all of it",
+    )

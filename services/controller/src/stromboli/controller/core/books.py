@@ -5,19 +5,20 @@ moment it has a node until it has ended or is gone, also while it is going and w
 read: nobody else can have them before.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
 
-from stromboli.shared import quota, snapshot, units
+from stromboli.shared import keys, quota, snapshot, units
+from stromboli.shared.admission import queue_tree, queues
 from stromboli.shared.api import core, kinds, scheduling
 
-ROOT = "root"
+ROOT = queue_tree.ROOT
 """The queue above all others."""
 ENDED = ("Succeeded", "Failed")
-Touched = tuple[Literal["queue", "queue counts"], str]
-"""A queue that needs a look: for its state, or for its numbers."""
+Touched = tuple[Literal["queue", "queue counts", "queue rules"], str]
+"""A queue that needs a look: for its state, for its numbers, or for what is wrong with it."""
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -33,7 +34,8 @@ class Books:
     def __init__(self, max_depth: int) -> None:
         self.max_depth = max_depth
         """Levels of queues that there may be below the root."""
-        self._parents: dict[str, str] = {}
+        self.tree = queue_tree.Tree()
+        """All queues that could ever be read, each as it was read last."""
         self._groups: dict[str, dict[str, str]] = {}
         self._queue_of: dict[str, str] = {}
         self._pods: dict[str, _Held] = {}
@@ -47,37 +49,14 @@ class Books:
         """The PodGroup's queue, empty if there is no such PodGroup."""
         return self._queue_of.get(group, "")
 
-    def held(self, queues: Iterable[str]) -> units.Amounts:
+    def held(self, within: Iterable[str]) -> units.Amounts:
         """What the pods in these queues hold. O(PodGroups)."""
         total: units.Amounts = {}
-        for queue in queues:
+        for queue in within:
             for group in self._groups.get(queue, ()):
                 for name, value in self._held.get(group, {}).items():
                     total[name] = total.get(name, 0) + value
         return {name: value for name, value in total.items() if value}
-
-    def below(self, queue: str) -> Collection[str]:
-        """A queue and all below it; whoever made a circle of them gets each once."""
-        found = {queue: None}
-        waiting = [queue]
-        while waiting:
-            parent = waiting.pop()
-            children = [name for name in self._children(parent) if name not in found]
-            found |= dict.fromkeys(children)
-            waiting += children
-        return found
-
-    def above(self, queue: str) -> Collection[str]:
-        """A queue and all above it, up to the root."""
-        found = dict[str, None]()
-        while queue and queue not in found:
-            found[queue] = None
-            queue = self._parents.get(queue, "")
-        return found
-
-    def depth(self, queue: str) -> int:
-        """Levels below the root, 1 for its children; in a circle, how many are in it."""
-        return sum(name != ROOT for name in self.above(queue))
 
     def follow(self, change: snapshot.Change, group: str | None) -> Iterator[Touched]:
         """Take in any change; queues of which something changed. ``group``: the PodGroup that a
@@ -92,17 +71,23 @@ class Books:
         elif change.kind is kinds.POD_GROUPS:
             yield from self._follow_group(key, change.before, after)
         elif change.kind is kinds.QUEUES and not isinstance(after, snapshot.Unknown):
+            now = after if isinstance(after, scheduling.Queue) else None
+            yield from self._follow_queue(key, change.before, now)
+
+    def _follow_queue(
+        self, key: str, before: snapshot.State, after: scheduling.Queue | None
+    ) -> Iterator[Touched]:
+        was = before if isinstance(before, scheduling.Queue) else None
+        if was is None or after is None or queue_tree.parent_of(was) != queue_tree.parent_of(after):
             yield from self._counts(key)
-            parent = self._parents.get(key)
-            if isinstance(after, scheduling.Queue):
-                self._parents[key] = parent_of(after)
-            else:
-                self._parents.pop(key, None)
-            yield from self._counts(key)
-            # Queues below follow its state, and are as deep as it lies.
-            has_moved = self._parents.get(key) != parent
-            below = self.below(key) if has_moved else self._children(key)
-            yield from (("queue", name) for name in below)
+        if after is None:
+            self.tree.remove(key)
+        else:
+            self.tree.put(after)
+        yield from self._counts(key)
+        if _state(was) != _state(after):
+            yield from (("queue", name) for name in self.tree.children(key))
+        yield from (("queue rules", name) for name in _concerned(self.tree, key, was, after))
 
     def _follow_group(
         self, key: str, before: snapshot.State, after: snapshot.State
@@ -116,13 +101,11 @@ class Books:
                 yield ("queue", name)
         if isinstance(before, snapshot.Unknown):
             # It may have been the last one that nobody could read.
-            yield from (("queue", name) for name in self._parents)
+            yield from (("queue", name) for name in self.tree.names())
 
     def _counts(self, queue: str) -> Iterator[Touched]:
-        yield from (("queue counts", name) for name in self.above(queue))
-
-    def _children(self, queue: str) -> list[str]:
-        return [name for name, parent in self._parents.items() if parent == queue]
+        if queue:
+            yield from (("queue counts", name) for name in self.tree.above(queue))
 
     def put_group(self, key: str, group: scheduling.PodGroup | None) -> None:
         """The PodGroup as it is now; None if it is gone."""
@@ -161,9 +144,32 @@ class Books:
             self._held.pop(held.group, None)
 
 
-def parent_of(queue: scheduling.Queue) -> str:
-    """The queue that it is part of, empty for the root."""
-    return "" if queue.metadata.name == ROOT else queue.spec.parent or ROOT
+def _state(queue: scheduling.Queue | None) -> str | None:
+    return None if queue is None else queue.status.state
+
+
+def _concerned(
+    tree: queue_tree.Tree, name: str, was: scheduling.Queue | None, now: scheduling.Queue | None
+) -> Iterator[str]:
+    """Queues that may be wrong or right since one of them ``was`` so and is ``now``, as the tree
+    has it; None: it was or is not there. O(those that are yielded)."""
+    if was is not None and now is not None and queues.judged(was) == queues.judged(now):
+        if was.metadata.annotation(keys.VIOLATIONS) != now.metadata.annotation(keys.VIOLATIONS):
+            yield name
+        return
+    yield name
+    for queue in (was, now):
+        if queue is not None:
+            yield queue_tree.parent_of(queue) or name
+            for path in queue_tree.paths_above(queue_tree.hierarchy_of(queue)):
+                yield from tree.at(path)
+    if _bounds(was) != _bounds(now):
+        yield from tree.below(name)
+
+
+def _bounds(queue: scheduling.Queue | None) -> tuple[object, ...]:
+    """What matters to those below."""
+    return () if queue is None else (queue_tree.parent_of(queue), queue.spec.capability)
 
 
 def _amounts(spec: core.PodSpec) -> units.Amounts:

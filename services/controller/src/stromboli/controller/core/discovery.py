@@ -77,21 +77,11 @@ def _create(wish: sources.Wanted, source: str) -> commands.Create:
 
 def _patch(found: topology.HyperNode, wish: sources.Wanted) -> commands.Patch:
     changes = {
-        "metadata": {"resourceVersion": found.metadata.resource_version},
-        "spec": {
-            "tier": wish.tier,
-            "tierName": wish.tier_name or None,
-            "members": wish.spec().members,
-        },
+        "tier": wish.tier,
+        "tierName": wish.tier_name or None,
+        "members": wish.spec().members,
     }
-    return commands.Patch(
-        kind=kinds.HYPER_NODES,
-        namespace="",
-        name=found.metadata.name,
-        uid=found.metadata.uid,
-        patch=manifest.encode(changes),
-        patch_type="merge",
-    )
+    return manifest.merge(kinds.HYPER_NODES, found, spec=changes)
 
 
 def _delete(found: topology.HyperNode) -> commands.Delete:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from stromboli.controller.core import commands, view
+from stromboli.controller.core import commands, held, view
 from stromboli.shared.api import kinds
 
 MAKERS: Mapping[str, kinds.Kind[Any]] = {
@@ -44,6 +44,17 @@ def event(
         said = ("PodGroupError", f"{_what(command)}: {why}", now)
         return commands.event_about(kinds.POD_GROUPS, group, "Warning", *said)
     return None
+
+
+def note(
+    picture: view.View, item: view.Item, command: commands.Command, said: commands.RecordEvent
+) -> commands.Stage:
+    """The same on the job, where it lasts. That a note is refused is not noted."""
+    job = picture.job(item.key) if item.kind == "job" else None
+    is_note = isinstance(command, commands.Patch) and command.kind is kinds.JOBS
+    if job is None or is_note:
+        return ()
+    return held.noted(job, held.reasons([(said.reason, said.message)]))
 
 
 def _reason(command: commands.Command) -> str:

@@ -13,7 +13,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.controller.core import commands, manifest, tasks, view
+from stromboli.controller.core import (
+    commands,
+    explanations,
+    manifest,
+    missing_groups,
+    tasks,
+    view,
+)
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.scheduling import PodGroup, PodGroupCondition, PodGroupStatus
 
@@ -33,7 +40,9 @@ READY = "tasks in gang are ready to be scheduled"
 def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
     """Bring a PodGroup's status, its pods' conditions and its Events up to date."""
     group = picture.pod_group(key)
-    if group is None or picture.is_going(group) or picture.is_enqueuing(group):
+    if group is None:
+        return missing_groups.told(picture, key, now)
+    if picture.is_going(group) or picture.is_enqueuing(group):
         return ()
     members = picture.members(key)
     if not _is_ours(picture, group, members):
@@ -52,11 +61,12 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
 def due(picture: view.View, key: str, now: datetime) -> datetime | None:
     """When a condition's new text may be written that is held back now, or told on the pods."""
     group = picture.pod_group(key)
-    told = None if group is None else _told_on_pods(group)
+    if group is None:
+        return missing_groups.due(picture, key, now)
+    told = _told_on_pods(group)
     if told is not None and now < told:
         return told
-    explained = None if group is None else picture.explained(group)
-    found = None if group is None else _condition(group.status, UNSCHEDULABLE)
+    explained, found = picture.explained(group), _condition(group.status, UNSCHEDULABLE)
     if explained is None or found is None or found.last_transition_time is None:
         return None
     if found.message == explained.message.message:
@@ -102,7 +112,11 @@ def next_status(
 
 
 def _conditions(
-    status: PodGroupStatus, explained: view.Explained | None, *, is_ready: bool, now: datetime
+    status: PodGroupStatus,
+    explained: explanations.Explained | None,
+    *,
+    is_ready: bool,
+    now: datetime,
 ) -> tuple[PodGroupCondition, ...]:
     if is_ready:
         holds, other, reason, message, id_ = SCHEDULED, UNSCHEDULABLE, READY, "", ""

@@ -59,20 +59,8 @@ def _conditions(
 
 
 def _patch(found: topology.HyperNode, status: topology.HyperNodeStatus) -> commands.Patch:
-    return commands.Patch(
-        kind=kinds.HYPER_NODES,
-        namespace="",
-        name=found.metadata.name,
-        uid=found.metadata.uid,
-        patch=manifest.encode(
-            {
-                "metadata": {"resourceVersion": found.metadata.resource_version},
-                "status": {
-                    "nodeCount": status.node_count,
-                    "conditions": msgspec.to_builtins(status.conditions),
-                },
-            }
-        ),
-        patch_type="merge",
-        subresource="status",
-    )
+    changes = {
+        "nodeCount": status.node_count,
+        "conditions": msgspec.to_builtins(status.conditions),
+    }
+    return manifest.merge(kinds.HYPER_NODES, found, subresource="status", status=changes)

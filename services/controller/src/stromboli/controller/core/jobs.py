@@ -20,6 +20,7 @@ from stromboli.controller.core import (
     commands,
     facts,
     happenings,
+    held,
     history,
     job_waits,
     lifecycle,
@@ -47,6 +48,7 @@ MOST_PODS = 200
 larger job takes its next step at once."""
 _RULED = ("Pending", "Running", "Restarting")
 """Phases in which policies and the job's time are looked at."""
+_NO_PODS = "its tasks ask for no pods: it stays as it is until it is scaled or deleted"
 _CLEARED = lifecycle.FINISHED | {"Aborted"}
 """Phases without the plugins' objects. They stay over a restart: names and keys stay true."""
 
@@ -186,6 +188,7 @@ def _effects(
 ) -> commands.Plan:
     stage: list[commands.Command] = []
     phase, controlled = job.status.state.phase, job.status.controlled_resources
+    why = ""
     if phase in lifecycle.STOPPING:
         stage += _delete_pods(seen.doomed)
         if not restarts.is_partial(job):
@@ -198,6 +201,7 @@ def _effects(
     else:
         obstacles = list(_obstacles(picture, job))
         stage += [_about(job, it.type, it.reason, it.message, now) for it in obstacles]
+        why = held.reasons((it.reason, it.message) for it in obstacles)
         stage += [
             _about(job, "Warning", it.reason, it.message, now)
             for it in pods.warnings(job, picture.plugins)
@@ -212,17 +216,27 @@ def _effects(
             controlled = _controlled(picture, job)
             if controlled != job.status.controlled_resources:
                 stage += _owned_objects(picture, job)
-            stage += _pod_commands(picture, job, seen, now)
+            of_pods = list(_pod_commands(picture, job, seen, now))
+            stage += of_pods
+            said = [it for it in of_pods if isinstance(it, commands.RecordEvent)]
+            why = held.reasons((it.reason, it.message) for it in said)
             stage += side_tools.carried_out(picture, job, seen.pods)
+    if why:
+        stage += held.noted(job, why)
     stage += told
+    if phase not in lifecycle.STOPPING and not any(task.replicas for task in job.spec.tasks):
+        stage.append(_about(job, "Normal", "NoPods", _NO_PODS, now))
+    # That nothing holds it up is known once all of this was done, as nobody may refuse it.
+    cleared = () if why else held.noted(job, "")
     counted = tasks.status_with(job.status, seen.counts, tasks.min_available(job))
     final = msgspec.structs.replace(counted, controlled_resources=controlled)
-    if final == job.status:
-        return (tuple(stage),) if stage else ()
+    stages: commands.Plan = (tuple(stage),)
     if final.controlled_resources != job.status.controlled_resources:
         # What the status says is there or gone has to be so first.
-        return (tuple(stage), (_write(job, final),))
-    return ((*stage, _write(job, final)),)
+        stages = (*stages, (_write(job, final),))
+    elif final != job.status:
+        stages = ((*stage, _write(job, final)),)
+    return tuple(it for it in (*stages, cleared) if it)
 
 
 def _pod_commands(

@@ -13,6 +13,7 @@ ItemKind = Literal[
     "podgroup",
     "queue",
     "queue counts",
+    "queue rules",
     "stray pods",
     "command",
     "flow",

@@ -82,13 +82,26 @@ def annotated(kind: kinds.Kind[Any], of: Object, annotation: str, value: str) ->
     carry or which is written meanwhile: it is merged then, into the version that was seen."""
     if not of.metadata.annotations:
         return merge(kind, of, metadata={"annotations": {annotation: value}})
-    path = f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"
+    return _json_patch(kind, of, put(_path(annotation), value))
+
+
+def unannotated(kind: kinds.Kind[Any], of: Object, annotation: str) -> commands.Patch:
+    """Take an annotation away, as long as it says what was seen."""
+    seen = test(_path(annotation), of.metadata.annotation(annotation))
+    return _json_patch(kind, of, seen, {"op": "remove", "path": _path(annotation)})
+
+
+def _path(annotation: str) -> str:
+    return f"/metadata/annotations/{annotation.replace('~', '~0').replace('/', '~1')}"
+
+
+def _json_patch(kind: kinds.Kind[Any], of: Object, *operations: dict[str, Any]) -> commands.Patch:
     return commands.Patch(
         kind=kind,
         namespace=of.metadata.namespace,
         name=of.metadata.name,
         uid=of.metadata.uid,
-        patch=encode([test("/metadata/uid", of.metadata.uid), put(path, value)]),
+        patch=encode([test("/metadata/uid", of.metadata.uid), *operations]),
     )
 
 

@@ -12,8 +12,12 @@ import msgspec
 
 from stromboli.controller.core import commands, dependencies, manifest, pods, tasks, view
 from stromboli.shared import keys, quota
-from stromboli.shared.api import kinds, scheduling
+from stromboli.shared.api import core, kinds, scheduling
 from stromboli.shared.api.batch import Job, NetworkTopology, TaskSpec
+
+ENTRIES_NOTED = 16
+"""Decisions by which a PodGroup entered its queue that it bears. It was sent back between any two;
+one from before all of them that comes again lets it in once more, as a new one would."""
 
 
 def desired_spec(picture: view.View, job: Job) -> scheduling.PodGroupSpec:
@@ -22,12 +26,13 @@ def desired_spec(picture: view.View, job: Job) -> scheduling.PodGroupSpec:
     released = _released(picture, job)
     specs = [task for task in tasks.specs(job) if task.name in released]
     least = dependencies.gang(job, released)
+    gang = [(spec, count) for _, spec, count in _smallest(picture, specs, least)]
     return scheduling.PodGroupSpec(
         min_member=least,
         min_task_member={task.name: tasks.least(task) for task in specs},
         queue=job.spec.queue,
         priority_class_name=job.spec.priority_class_name,
-        min_resources=dict(_min_resources(picture, specs, least)),
+        min_resources=dict(quota.total(gang)),
     )
 
 
@@ -112,18 +117,33 @@ def _patch(group: scheduling.PodGroup, operations: list[dict[str, Any]]) -> comm
 def was_let_in(group: scheduling.PodGroup, decision: str) -> bool:
     """Whether the group entered its queue by this very decision: then it is carried out, also if
     the group waits outside again."""
-    return group.metadata.annotation(keys.DECISION) == decision
+    return decision in _entries(group)
+
+
+def _entries(group: scheduling.PodGroup) -> list[str]:
+    return (group.metadata.annotation(keys.DECISION) or "").split()
 
 
 def enqueue(group: scheduling.PodGroup, decision: str) -> commands.Patch:
     """The phase that lets the pods be made, with the decision's id in the same write. Nothing else
     is touched, and only the version that was looked at: a newer one may bear the note already."""
-    noted = {"annotations": {keys.DECISION: decision}}
+    entries = [*_entries(group), decision][-ENTRIES_NOTED:]
+    noted = {"annotations": {keys.DECISION: " ".join(entries)}}
     return manifest.merge(kinds.POD_GROUPS, group, metadata=noted, status={"phase": "Inqueue"})
 
 
-def _min_resources(picture: view.View, specs: list[TaskSpec], least: int) -> dict[str, str]:
-    """What the smallest gang takes, tasks of high priority first."""
+def smallest(picture: view.View, job: Job) -> dict[str, int]:
+    """Task -> how many of its pods are in the smallest gang of the tasks that may run now."""
+    released = _released(picture, job)
+    specs = [task for task in tasks.specs(job) if task.name in released]
+    counted = _smallest(picture, specs, dependencies.gang(job, released))
+    return {task.name: count for task, _, count in counted}
+
+
+def _smallest(
+    picture: view.View, specs: list[TaskSpec], least: int
+) -> list[tuple[TaskSpec, core.PodSpec, int]]:
+    """How many pods of each task the smallest gang has, tasks of high priority first."""
     priorities = {it.metadata.name: it.value for it in picture.objects(kinds.PRIORITY_CLASSES)}
     ordered = sorted(
         ((task, pods.template_of(task)) for task in specs),
@@ -141,7 +161,7 @@ def _min_resources(picture: view.View, specs: list[TaskSpec], least: int) -> dic
             taken = min(left, max(0, limit - counts[position]))
             counts[position] += taken
             left -= taken
-    return quota.total([(spec, count) for (_, spec), count in zip(ordered, counts, strict=True)])
+    return [(task, spec, count) for (task, spec), count in zip(ordered, counts, strict=True)]
 
 
 def _sub_groups(job: Job) -> Iterator[dict[str, Any]]:

@@ -75,6 +75,7 @@ def rule(
         return Ruling(None, ())
     found = list(happenings.of(picture, job, pods, group, now))
     waiting = {_key(it): it for it in _still_waiting(picture, job, found, listed)}
+    standing = set()
     due = []
     for happening in found:
         matched = _first_match(job, happening, listed)
@@ -93,10 +94,15 @@ def rule(
             if happening.since + delay(policy) <= now:
                 due.append((matched, happening))
         elif noted.at <= now:
+            standing.add(_key(noted))
             due.append((matched, happening))
         elif len(waiting) < MOST_DELAYED:
             waiting[_key(noted)] = noted
-    due += [(it.policy, _again(job, it)) for it in waiting.values() if it.at <= now]
+    due += [
+        (it.policy, _again(job, it))
+        for key, it in waiting.items()
+        if it.at <= now and key not in standing
+    ]
     order = _order(job, due, listed)
     return Ruling(order, tuple(it for it in waiting.values() if _may_come(job, it, listed, now)))
 
@@ -142,10 +148,16 @@ def delay(policy: LifecyclePolicy) -> timedelta:
 
 
 def after(status: batch.JobStatus, order: Order) -> tuple[DelayedAction, ...]:
-    """What still waits once an order is carried out: nothing of what it restarts."""
-    return tuple(
-        it for it in status.delayed if order.part and it.task and it.task not in order.part
-    )
+    """What still waits once an order is carried out: nothing of what it restarts. What happened to
+    another pod is remembered here alone, once it was told."""
+    return tuple(it for it in status.delayed if order.part and not _restarts(order.part, it))
+
+
+def _restarts(part: restarts.Part, noted: DelayedAction) -> bool:
+    if noted.task not in part:
+        return False
+    index = manifest.number(noted.pod.rpartition("-")[2])
+    return not noted.pod or index in part[noted.task]
 
 
 def _listed(job: Job) -> Iterator[tuple[str, LifecyclePolicy]]:

@@ -24,7 +24,7 @@ def reconcile(picture: view.View, name: str, now: datetime) -> commands.Plan:
         return ()
     phases = Counter(phase.lower() for phase in picture.books.phases(name))
     counts = {field: phases[field] for field in COUNTED}
-    held = picture.books.held(picture.books.below(name))
+    held = picture.books.held(picture.books.tree.below(name))
     stands = queue.status.allocated or {}
     is_told = all(getattr(queue.status, field) == count for field, count in counts.items())
     shown = {resource: units.text(resource, value) for resource, value in held.items()}
@@ -34,20 +34,7 @@ def reconcile(picture: view.View, name: str, now: datetime) -> commands.Plan:
     # A merge keeps what it does not name.
     gone = {resource: None for resource in stands if resource not in held}
     changes = {**counts, "allocated": {**gone, **shown}}
-    patch = commands.Patch(
-        kind=kinds.QUEUES,
-        namespace="",
-        name=name,
-        uid=queue.metadata.uid,
-        patch=manifest.encode(
-            {
-                "metadata": {"resourceVersion": queue.metadata.resource_version},
-                "status": changes,
-            }
-        ),
-        patch_type="merge",
-        subresource="status",
-    )
+    patch = manifest.merge(kinds.QUEUES, queue, subresource="status", status=changes)
     return ((patch,),)
 
 

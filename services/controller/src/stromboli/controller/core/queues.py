@@ -10,12 +10,12 @@ one level a step.
 Source: spec/jobs.md 7.2, spec/scheduling.md 2 (``root`` and ``default`` are made if missing).
 """
 
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal
 
 from stromboli.controller.core import books, commands, manifest, queue_states, view
 from stromboli.shared import keys, snapshot
+from stromboli.shared.admission import queue_tree
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Command
 from stromboli.shared.api.scheduling import Queue
@@ -40,21 +40,8 @@ def reconcile(picture: view.View, name: str, now: datetime) -> commands.Plan:
     wishes = picture.orders(view.Item("queue", name))
     if wishes:
         return _obey(picture, queue, wishes[0], now)
-    told = tuple(_complaints(picture, queue, now))
     write = _follow_parent(picture, queue) or _settle(picture, queue) or _name_parent(queue)
-    return tuple(stage for stage in (told, () if write is None else (write,)) if stage)
-
-
-def _complaints(picture: view.View, queue: Queue, now: datetime) -> Iterator[commands.RecordEvent]:
-    """What admission would have refused, had it been asked. The queue works all the same: jobs
-    that are in it are not to suffer for it."""
-    depth, most = picture.books.depth(queue.metadata.name), picture.books.max_depth
-    if depth > most:
-        why = (
-            f"spec.parent: below {queue.spec.parent!r} the queue is {depth} levels below the root; "
-            f"at most {most} are meant to be: move it, or a queue above it, further up"
-        )
-        yield commands.event_about(kinds.QUEUES, queue, "Warning", "TooDeep", why, now)
+    return () if write is None else ((write,),)
 
 
 def is_empty(picture: view.View, name: str) -> bool:
@@ -139,19 +126,19 @@ def _settle(
     state = queue_states.after(queue_states.read(found), action, is_empty=empty)
     if state == found or (found and state == "Unknown"):
         return None
-    return _patch(queue, {"status": {"state": state}}, "status")
+    return manifest.merge(kinds.QUEUES, queue, subresource="status", status={"state": state})
 
 
 def _name_parent(queue: Queue) -> commands.Patch | None:
     """A queue without a parent is below the root."""
     if queue.spec.parent or queue.metadata.name == books.ROOT:
         return None
-    return _patch(queue, {"spec": {"parent": books.ROOT}})
+    return manifest.merge(kinds.QUEUES, queue, spec={"parent": books.ROOT})
 
 
 def _state_above(picture: view.View, queue: Queue) -> queue_states.State | None:
     """The state of the queue that it is part of, None if that is not known; the root is open."""
-    name = books.parent_of(queue)
+    name = queue_tree.parent_of(queue)
     if name in ("", books.ROOT):
         return "Open" if name else None
     parent = picture.queue(name)
@@ -169,25 +156,8 @@ def _mark(queue: Queue, *, closed_by_parent: bool) -> commands.Patch | None:
     if _is_marked(queue) == closed_by_parent:
         return None
     value = "true" if closed_by_parent else "false"
-    return _patch(queue, {"metadata": {"annotations": {keys.CLOSED_BY_PARENT: value}}})
-
-
-def _patch(
-    queue: Queue, changes: dict[str, Any], subresource: Literal["", "status"] = ""
-) -> commands.Patch:
-    metadata = {
-        **changes.get("metadata", {}),
-        "resourceVersion": queue.metadata.resource_version,
-    }
-    return commands.Patch(
-        kind=kinds.QUEUES,
-        namespace="",
-        name=queue.metadata.name,
-        uid=queue.metadata.uid,
-        patch=manifest.encode({**changes, "metadata": metadata}),
-        patch_type="merge",
-        subresource=subresource,
-    )
+    annotations = {keys.CLOSED_BY_PARENT: value}
+    return manifest.merge(kinds.QUEUES, queue, metadata={"annotations": annotations})
 
 
 def _create(name: str) -> commands.Create:

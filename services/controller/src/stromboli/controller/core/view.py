@@ -14,6 +14,7 @@ import msgspec
 from stromboli.controller.core import (
     books,
     commands,
+    explanations,
     hardware,
     history,
     links,
@@ -21,11 +22,10 @@ from stromboli.controller.core import (
     sources,
     strays,
 )
-from stromboli.shared import envelope, errors, job_plugins, keys, snapshot, topics
+from stromboli.shared import envelope, job_plugins, keys, snapshot, topics
 from stromboli.shared.admission import queues as rules
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.messages import base, cluster
-from stromboli.shared.messages import scheduling as messages
 
 NEEDED: tuple[kinds.Kind[Any], ...] = (
     kinds.PRIORITY_CLASSES,
@@ -64,13 +64,6 @@ class Folded(msgspec.Struct, frozen=True):
     undecodable: str = ""
 
 
-class Explained(msgspec.Struct, frozen=True):
-    """Why a PodGroup waits, and the id of the record that says so."""
-
-    message: messages.PodGroupExplained
-    id: str
-
-
 class Answer(msgspec.Struct, frozen=True):
     """What a pod answered to a question, and when."""
 
@@ -97,7 +90,7 @@ class View:
         self.published = published
         self.sync = snapshot.Sync()
         self._objects = snapshot.Snapshot()
-        self._explained: dict[str, Explained] = {}
+        self._explanations = explanations.Explanations()
         self._pods_of: dict[str, set[str]] = {}
         self._members: dict[str, set[str]] = {}
         self._orders: dict[Item, set[str]] = {}
@@ -191,12 +184,9 @@ class View:
         waiting = [it for it in found if it is not None and not self.is_going(it)]
         return sorted(waiting, key=lambda it: (it.metadata.version, it.metadata.name))
 
-    def explained(self, pod_group: scheduling.PodGroup) -> Explained | None:
+    def explained(self, pod_group: scheduling.PodGroup) -> explanations.Explained | None:
         """Why this very PodGroup waits, None if it does not."""
-        found = self._explained.get(pod_group.metadata.key)
-        if found is None or found.message.pod_group_uid != pod_group.metadata.uid:
-            return None
-        return found
+        return self._explanations.of(pod_group)
 
     def is_ours(self, job: batch.Job) -> bool:
         """Whether we act on the job: it names one of our schedulers."""
@@ -229,13 +219,13 @@ class View:
         for queue in self.objects(kinds.QUEUES):
             yield Item("queue", queue.metadata.name)
             yield Item("queue counts", queue.metadata.name)
+            yield Item("queue rules", queue.metadata.name)
         yield from (Item("job", job.metadata.key) for job in self.jobs())
         yield from (
             Item("job", key) for key in self.published.jobs if self.state(kinds.JOBS, key) is None
         )
-        yield from (
-            Item("podgroup", group.metadata.key) for group in self.objects(kinds.POD_GROUPS)
-        )
+        groups = {group.metadata.key for group in self.objects(kinds.POD_GROUPS)}
+        yield from (Item("podgroup", key) for key in sorted(groups | self._members.keys()))
         yield from (Item("stray pods", key) for key in sorted(self.strays.groups()))
         yield from (Item("command", it.metadata.key) for it in self.objects(kinds.COMMANDS))
         for kind, item in links.MAKERS.items():
@@ -249,7 +239,8 @@ class View:
     def apply(self, record: envelope.Record) -> Folded:
         """Fold a record of one of the ``FOLDED`` topics."""
         if record.topic == topics.EXPLANATIONS:
-            return self._apply_explanation(record)
+            is_any, undecodable = self._explanations.apply(record)
+            return Folded((Item("podgroup", record.key),) if is_any else (), undecodable)
         if record.topic == topics.TOPOLOGY:
             return Folded(*self.hardware.apply(record))
         if record.topic == topics.SYNC:
@@ -320,18 +311,6 @@ class View:
         return tuple(Item("stray pods", it) for it in self.strays.note_owner(namespace, uid, read))
 
     # How the indexes follow
-
-    def _apply_explanation(self, record: envelope.Record) -> Folded:
-        try:
-            message = envelope.decode(record)
-        except errors.UndecodableError as error:
-            self._explained.pop(record.key, None)
-            return Folded((Item("podgroup", record.key),), error.reason)
-        if isinstance(message, messages.PodGroupExplained):
-            self._explained[record.key] = Explained(message, record.id)
-        elif self._explained.pop(record.key, None) is None:
-            return Folded()
-        return Folded((Item("podgroup", record.key),))
 
     def _follow(self, change: snapshot.Change) -> tuple[Item, ...]:
         before, after = change.before, change.after

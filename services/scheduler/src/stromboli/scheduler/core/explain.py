@@ -104,13 +104,14 @@ def _why(picture: state.State, closed: session.Session, job: model.Job) -> Why |
     if job.is_going:
         return None
     if job.frozen:
-        return Why("unknown", job.frozen)
+        return Why("unknown", f": {job.frozen}")
     queue = closed.queues.get(job.queue)
     if queue is None:
         problem = picture.world.problems.get(("queue", job.queue))
         if problem:
-            return Why("unknown", f"its queue cannot be read: {problem}")
-        return Why("queue-closed", f"queue {job.queue} does not exist")
+            return Why("unknown", f": its queue cannot be read: {problem}")
+        why = f"queue {job.queue} does not exist: create it, or submit to another queue"
+        return Why("queue-closed", why)
     pending = job.count(*_WAIT)
     if not (pending or job.problems or job.is_pending) and job.is_ready and job.roles_ready:
         return None
@@ -205,7 +206,8 @@ def _explanation(
     if tier == "resources" and shortages and all(each.needed <= each.free for each in shortages):
         tier = "fragmentation"
     waits = job.count(*_WAIT)
-    message = why.reason if tier == "enqueue" else _message(job, why.reason, tried)
+    is_outside = tier in ("enqueue", "queue-closed")
+    message = why.reason if is_outside else _message(job, why.reason, tried)
     return messages.PodGroupExplained(
         pod_group=job.key,
         pod_group_uid=job.pod_group.metadata.uid,

@@ -85,6 +85,7 @@ class KafkaWriter:
         self._order = asyncio.Lock()
         self._producer: aiokafka.AIOKafkaProducer | None = None
         self._is_sound = False
+        self._is_closed = False
         self._unacknowledged: deque[_Sealed] = deque()
 
     @property
@@ -123,6 +124,7 @@ class KafkaWriter:
 
     async def close(self) -> None:
         """Deliver what is under way if the broker takes it soon."""
+        self._is_closed, self._is_sound = True, False
         producer, self._producer = self._producer, None
         if producer is not None:
             await clients.discarded(producer, self._given.close_timeout_s)
@@ -151,7 +153,7 @@ class KafkaWriter:
                 async with self._order:
                     await self._leftovers_gone()
                     if not self._is_sound:
-                        await self._rebuild()
+                        await self._rebuild(what)
                     await self._send(entries)
                 return await self._offsets(entries, what)
         except TimeoutError:
@@ -214,13 +216,16 @@ class KafkaWriter:
             async with self._order:
                 # Unless another append has repeated them meanwhile, with its own.
                 if any(entry.is_failed for entry in entries):
-                    await self._rebuild()
+                    await self._rebuild(what)
 
-    async def _rebuild(self) -> None:
+    async def _rebuild(self, what: str) -> None:
         """A new producer that first repeats what nobody has acknowledged and somebody awaits.
 
-        Called with the order held; may be cancelled anywhere and called again.
+        Called with the order held; may be cancelled anywhere and called again. Raises
+        UnavailableError once the log was left.
         """
+        if self._is_closed:
+            raise errors.UnavailableError(what, "the log was left")
         self._is_sound = False
         if self._producer is not None:
             failed = next((e.error for e in self._unacknowledged if e.error is not None), None)

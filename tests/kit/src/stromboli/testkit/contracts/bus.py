@@ -273,6 +273,15 @@ class BusContract(bus_epochs.EpochContract, abc.ABC):
             read, _ = await records.read(after, topics.NODES)
         assert records.keys(read) == [draft.key for draft in (*NODES, *LATER)]
 
+    async def test_who_appends_to_a_log_that_was_left_is_told(
+        self, bus_factory: BusFactory
+    ) -> None:
+        """A request may outlive the log when a service ends; it is no failure of ours."""
+        async with bus_factory() as bus:
+            writer = await bus.open_writer("monitor", "m1")
+        with pytest.raises(errors.UnavailableError):
+            await writer.append(*NODES)
+
     async def test_cells_share_no_topic(self, bus_factory: BusFactory) -> None:
         async with bus_factory("a") as here, bus_factory("b") as there:
             writer = await here.open_writer("monitor", "m1")

@@ -1,13 +1,14 @@
 """The plugin ``resourcequota``: a job waits outside until its namespace's quota has room.
 
 Names must agree literally: minimum resources of ``cpu`` are not held against a quota of
-``requests.cpu`` (spec/plugins 16). Scopes of quotas are not looked at.
+``requests.cpu`` (spec/plugins 16). A quota with scopes is left to the API server: which pods it
+counts is not known before there are any, and a job that it does not count must not wait for it.
 """
 
 from collections.abc import Mapping
 
 from stromboli.scheduler.core.framework import configuration, model, points, session
-from stromboli.shared import units
+from stromboli.shared import quota_scopes, units
 from stromboli.shared.api import core
 
 
@@ -29,7 +30,8 @@ class Plugin:
         }
         within.complaints.extend(self._unread.values())
         for quota in sorted(within.cluster.resource_quotas, key=lambda each: each.metadata.key):
-            self._quotas.setdefault(quota.metadata.namespace, []).append(_read(within, quota))
+            if not any(quota_scopes.of(quota.spec)):
+                self._quotas.setdefault(quota.metadata.namespace, []).append(_read(within, quota))
         within.add_job_enqueueable(self._vote)
         within.add_job_enqueued(self._note)
 

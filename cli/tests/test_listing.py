@@ -1,0 +1,197 @@
+"""Rules of lists that go on (``--watch``)."""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stromboli.cli import listing
+from stromboli.client.events import Change, ChangeType
+from stromboli.shared import keys
+from stromboli.shared.api import batch, kinds
+from stromboli.testkit import builders
+
+AT_ONCE_S = 120
+"""Longer than anything takes that comes at all."""
+
+
+def change(type_: ChangeType, name: str = "", version: int = 1, phase: str = "") -> Change[bytes]:
+    if not name:
+        return Change(type_)
+    job = {
+        "metadata": {"name": name, "namespace": "default", "resourceVersion": str(version)},
+        "status": {"state": {"phase": phase}},
+    }
+    return Change(type_, msgspec.json.encode(job))
+
+
+def told(*changes: Change[bytes], phase: str = "") -> list[list[str] | None]:
+    """What a list of jobs (of this phase) tells after each change."""
+
+    def is_wanted(job: batch.Job) -> bool:
+        return phase in ("", job.status.state.phase)
+
+    followed = listing.Followed(kinds.JOBS.decode, is_wanted)
+    fed = [followed.feed(each) for each in changes]
+    return [
+        None if some is None else [f"{one.type} {one.object.metadata.name}" for one in some]
+        for some in fed
+    ]
+
+
+def test_at_first_everything_is_told_together_by_name_and_then_each_change() -> None:
+    assert told(
+        change("added", "b"),
+        change("added", "a"),
+        change("synced"),
+        change("modified", "a", 2),
+        change("added", "c", 3),
+        change("deleted", "b", 4),
+    ) == [None, None, ["ADDED a", "ADDED b"], ["MODIFIED a"], ["ADDED c"], ["DELETED b"]]
+
+
+def test_after_a_break_only_what_has_changed_is_told() -> None:
+    assert told(
+        change("added", "a"),
+        change("added", "b"),
+        change("added", "c"),
+        change("synced"),
+        change("reset"),
+        change("added", "a"),
+        change("added", "b", 2),
+        change("added", "d", 3),
+        change("synced"),
+    )[-1] == ["MODIFIED b", "DELETED c", "ADDED d"]
+
+
+def test_what_is_no_longer_wanted_is_told_once_more_and_others_never() -> None:
+    assert told(
+        change("added", "a", phase="Running"),
+        change("added", "b", phase="Pending"),
+        change("synced"),
+        change("modified", "b", 2, "Completed"),
+        change("modified", "a", 3, "Completed"),
+        change("deleted", "a", 4, "Completed"),
+        phase="Running",
+    )[2:] == [["ADDED a"], [], ["DELETED a"], []]
+
+
+@pytest.fixture
+def watch(house: Any, tmp_path: Path) -> Iterator[Any]:
+    """Starts ``strom ... --watch`` with its output in a pipe. Ctrl-C ends it also where we run in
+    the background of a shell, which has what it starts there ignore it."""
+    started: list[subprocess.Popen[bytes]] = []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def start(*arguments: str) -> "Watch":
+        strom = Path(sys.executable).with_name("strom")
+        process = subprocess.Popen(
+            (strom, *arguments, "--watch"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            env={**os.environ, "STROM_SERVER": house.url},
+        )
+        started.append(process)
+        return Watch(process)
+
+    yield start
+    signal.signal(signal.SIGINT, before)
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+class Watch:
+    """A list that goes on."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+        self._rest = b""
+
+    def line(self) -> str:
+        """The next line, as soon as it is there."""
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as ready:
+            ready.register(self.process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._rest:
+                assert ready.select(AT_ONCE_S), "nothing came"
+                found = os.read(self.process.stdout.fileno(), 65536)
+                assert found, "it ended"
+                self._rest += found
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode()
+
+    def words(self) -> list[str]:
+        return self.line().split()
+
+
+def test_a_list_of_jobs_shows_a_row_for_each_change_until_ctrl_c(
+    house: Any, strom: Any, watch: Any
+) -> None:
+    """Rows in which nothing has changed do not come, and a job that is gone says so."""
+    strom("job", "run", "a", "--dry-run")
+    strom("job", "run", "a")
+    watched = watch("job", "list")
+    assert watched.words()[:3] == ["NAME", "QUEUE", "PHASE"]
+    assert watched.words()[:3] == ["a", "default", "Pending"]
+    house.label("a", team="x")
+    house.set_status("a", "Running", running=1)
+    assert watched.words()[2:7] == ["Running", "1", "1", "0", "1"]
+    strom("job", "run", "b", "-q", "default")
+    assert watched.words()[:3] == ["b", "default", "Pending"]
+    strom("job", "delete", "a")
+    assert watched.words()[:3] == ["a", "default", "Deleted"]
+    watched.process.send_signal(signal.SIGINT)
+    out, err = watched.process.communicate(timeout=AT_ONCE_S)
+    assert (watched.process.returncode, out, err) == (0, b"", b"")
+
+
+def test_a_list_for_programs_is_a_line_of_json_for_each_change(
+    house: Any, strom: Any, watch: Any
+) -> None:
+    strom("job", "run", "a")
+    watched = watch("job", "list", "-o", "json")
+    first = json.loads(watched.line())
+    assert (first["type"], first["object"]["kind"]) == ("ADDED", "Job")
+    house.set_status("a", "Running")
+    second = json.loads(watched.line())
+    assert (second["type"], second["object"]["status"]["state"]["phase"]) == ("MODIFIED", "Running")
+
+
+def test_an_empty_list_says_so_and_goes_on(strom: Any, watch: Any) -> None:
+    watched = watch("job", "list")
+    assert watched.process.stderr is not None
+    assert watched.process.stderr.readline() == b"No jobs found in namespace default.\n"
+    strom("job", "run", "a")
+    assert [watched.words()[0], watched.words()[0]] == ["NAME", "a"]
+
+
+def test_pods_queues_flows_and_crons_are_followed_alike(house: Any, strom: Any, watch: Any) -> None:
+    labels = {keys.JOB_NAME: "a"}
+    house.create(kinds.PODS, builders.make_pod("a-w-0", labels=labels, task="w"))
+    pods, queues, crons = watch("pod", "list"), watch("queue", "list"), watch("cron", "list", "-A")
+    assert [pods.words()[0], pods.words()[0]] == ["NAME", "a-w-0"]
+    assert [queues.words()[0], queues.words()[0], queues.words()[0]] == ["NAME", "default", "root"]
+    strom("queue", "create", "new")
+    assert queues.words()[:2] == ["new", "Open"]
+    assert crons.process.stderr is not None
+    assert crons.process.stderr.readline() == b"No crons found.\n"
+    cron = {
+        "metadata": {"name": "nightly", "namespace": "default"},
+        "spec": {
+            "schedule": "0 3 * * *",
+            "jobTemplate": {"spec": {"tasks": [{"name": "w", "replicas": 1, "template": {"spec": {
+                "containers": [{"name": "c", "image": "i"}]}}}]}},
+        },
+    }  # fmt: skip
+    house.create(kinds.CRON_JOBS, cron)
+    assert [crons.words()[0], crons.words()[:2]] == ["NAMESPACE", ["default", "nightly"]]

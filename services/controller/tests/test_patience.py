@@ -1,0 +1,103 @@
+"""A decision's place among those in hand is given back once, whatever happens to it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from stromboli.controller.patience import Turn
+
+PLACES = 2
+
+
+@pytest.fixture
+async def in_hand() -> AsyncIterator[asyncio.Semaphore]:
+    """As many places are free afterwards as were before."""
+    places = asyncio.Semaphore(PLACES)
+    yield places
+    for _ in range(PLACES):
+        assert not places.locked(), "a place was lost"
+        await places.acquire()
+    assert places.locked(), "there is a place too many"
+
+
+async def waits(turn: Turn, until: asyncio.Event) -> None:
+    async with turn.given_up():
+        await until.wait()
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def crossing(
+    in_hand: asyncio.Semaphore,
+) -> tuple[Turn, asyncio.Event, list[asyncio.Task[None]], list[Turn]]:
+    """A turn of which one part has done waiting while others have all places, and another waits
+    until the event; with both parts, and the others."""
+    turn, over, later = await Turn.begun(in_hand), asyncio.Event(), asyncio.Event()
+    first = asyncio.create_task(waits(turn, over))
+    await settled()
+    others = [await Turn.begun(in_hand) for _ in range(PLACES)]
+    over.set()
+    await settled()
+    second = asyncio.create_task(waits(turn, later))
+    await settled()
+    return turn, later, [first, second], others
+
+
+async def test_others_have_the_place_while_a_decision_waits(in_hand: asyncio.Semaphore) -> None:
+    turn, over = await Turn.begun(in_hand), asyncio.Event()
+    waiting = [asyncio.create_task(waits(turn, over)) for _ in range(3)]
+    await settled()
+    others = [await Turn.begun(in_hand) for _ in range(PLACES)]
+    over.set()
+    await settled()
+    assert not waiting[-1].done(), "its place is taken"
+    for other in others:
+        other.end()
+    await asyncio.wait(waiting)
+    turn.end()
+
+
+async def test_one_that_is_cancelled_while_its_place_is_taken_gives_none_back(
+    in_hand: asyncio.Semaphore,
+) -> None:
+    """As when the log goes while all places are taken: none may come of it, outage by outage."""
+    turn, over = await Turn.begun(in_hand), asyncio.Event()
+    waiting = asyncio.create_task(waits(turn, over))
+    await settled()
+    others = [await Turn.begun(in_hand) for _ in range(PLACES)]
+    over.set()
+    await settled()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    turn.end()
+    for other in others:
+        other.end()
+
+
+async def test_two_that_come_back_to_it_at_once_take_it_once(in_hand: asyncio.Semaphore) -> None:
+    """The one has done waiting when the other begins to. A second place may never be free."""
+    turn, later, (first, second), (one, other) = await crossing(in_hand)
+    later.set()
+    await settled()
+    one.end()
+    await asyncio.wait([first, second])
+    turn.end()
+    other.end()
+
+
+async def test_who_comes_back_while_another_part_waits_leaves_the_place_to_others(
+    in_hand: asyncio.Semaphore,
+) -> None:
+    turn, later, (first, second), (one, other) = await crossing(in_hand)
+    one.end()
+    await asyncio.wait([first])
+    third = await Turn.begun(in_hand)
+    for each in (third, other):
+        each.end()
+    later.set()
+    await asyncio.wait([second])
+    turn.end()
