@@ -1,13 +1,14 @@
 """The monitor over a log and a cluster: what it says, and when it says that it is ready."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncGenerator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
 from services.monitor.tests import shell
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import envelope, errors, keys, snapshot, topics
+from stromboli.shared import envelope, errors, keys, runtime, snapshot, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
@@ -69,6 +70,43 @@ async def test_a_kind_that_is_not_served_has_no_objects(bus: bus_port.Bus, tmp_p
                 sync.apply(record)
     assert sync.missing(kinds.WATCHED, builders.NOON, timedelta(seconds=1)) == ()
     assert (await shell.said(bus, topics.DEVICE_CLASSES))[-1].value is None
+
+
+class Expired(EmbeddedCluster):
+    """An API server that keeps no version of queues for long enough to watch them, four times."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.listed_at: list[float] = []
+
+    async def list(
+        self,
+        kind: cluster_port.AnyKind,
+        namespace: str = "",
+        labels: Mapping[str, str] | None = None,
+    ) -> cluster_port.Listing:
+        if kind is kinds.QUEUES:
+            self.listed_at.append(asyncio.get_running_loop().time())
+        return await super().list(kind, namespace, labels)
+
+    async def watch(
+        self, kind: cluster_port.AnyKind, resource_version: str
+    ) -> AsyncGenerator[cluster_port.WatchEvent, None]:
+        if kind is kinds.QUEUES and len(self.listed_at) < 5:
+            raise errors.ExpiredError("watch queues", "too old resource version")
+        async for event in super().watch(kind, resource_version):
+            yield event
+
+
+async def test_each_watch_that_is_expired_at_once_costs_a_longer_pause(
+    bus: bus_port.Bus, tmp_path: Path
+) -> None:
+    """A list costs the API server most: that one succeeds does not end the trouble."""
+    async with Expired(tmp_path / "cluster.db") as cluster, shell.monitoring(bus, cluster):
+        pass
+    pauses = [after - before for before, after in itertools.pairwise(cluster.listed_at)]
+    least = [0.8 * 2**number * runtime.FIRST_PAUSE_S for number in range(4)]
+    assert all(pause >= short for pause, short in zip(pauses, least, strict=True))
 
 
 async def test_each_change_is_said_and_an_end_is_a_tombstone(

@@ -42,6 +42,6 @@ async def follow(
                             yield event
                         backoff.reset()
         except errors.ExpiredError:
-            continue
+            await asyncio.sleep(backoff.next_s())
         except errors.TransientError as error:
             await asyncio.sleep(backoff.next_s(error.retry_after_s))

@@ -63,6 +63,7 @@ class Watcher:
             except errors.ExpiredError as error:
                 _log.info("watch expired", kind=self._fact, reason=error.reason)
                 self._picture.expired()
+                await asyncio.sleep(self._backoff.next_s())  # a list alone is no sign of its end
             except errors.NotFoundError as error:
                 if self._picture.kind in kinds.OPTIONAL:
                     await self._do_without(error)
@@ -108,7 +109,6 @@ class Watcher:
             self._put(self._picture.see(raw, self._clock()))
         for draft in self._picture.list_ends(listing.resource_version, self._clock()):
             self._put(draft)
-        self._backoff.reset()
         _log.info("listed", kind=self._fact, objects=len(listing.items))
         self.due.set()
 
