@@ -175,16 +175,19 @@ def test_an_empty_list_says_so_and_goes_on(strom: Any, watch: Any) -> None:
     assert [watched.words()[0], watched.words()[0]] == ["NAME", "a"]
 
 
-def test_pods_queues_flows_and_crons_are_followed_alike(house: Any, strom: Any, watch: Any) -> None:
+def test_pods_gangs_queues_and_crons_are_followed_alike(house: Any, strom: Any, watch: Any) -> None:
     labels = {keys.JOB_NAME: "a"}
     house.create(kinds.PODS, builders.make_pod("a-w-0", labels=labels, task="w"))
     pods, queues, crons = watch("pod", "list"), watch("queue", "list"), watch("cron", "list", "-A")
+    gangs = watch("podgroup", "list", "-o", "name")
     assert [pods.words()[0], pods.words()[0]] == ["NAME", "a-w-0"]
     assert [queues.words()[0], queues.words()[0], queues.words()[0]] == ["NAME", "default", "root"]
     strom("queue", "create", "new")
     assert queues.words()[:2] == ["new", "Open"]
     assert crons.process.stderr is not None
     assert crons.process.stderr.readline() == b"No crons found.\n"
+    house.create(kinds.POD_GROUPS, builders.make_pod_group("g"))
+    assert gangs.words() == ["podgroup.scheduling.volcano.sh/g"]
     cron = {
         "metadata": {"name": "nightly", "namespace": "default"},
         "spec": {

@@ -62,7 +62,25 @@ def test_flows_templates_and_crons_are_made_read_and_deleted_typed(url: str) -> 
                 client.delete_maker(kind, name)
 
 
-async def test_the_async_client_has_flows_queues_and_scaling_too(url: str) -> None:
+GANG = scheduling.PodGroup(
+    metadata=meta.ObjectMeta(name="typed-gang", namespace="default"),
+    spec=scheduling.PodGroupSpec(min_member=3),
+)
+
+
+async def test_gangs_are_read_typed(url: str) -> None:
+    async with AsyncClient(url) as client:
+        await client.apply([GANG])
+        assert (await client.pod_group("typed-gang")).spec.min_member == 3
+        assert "typed-gang" in [each.metadata.name for each in await client.pod_groups("default")]
+    with Client(url) as blocking:
+        assert blocking.pod_group("typed-gang").spec.min_member == 3
+        assert blocking.pod_groups("elsewhere") == []
+        with pytest.raises(errors.NotFoundError):
+            blocking.pod_group("none")
+
+
+async def test_the_async_blockinghas_flows_queues_and_scaling_too(url: str) -> None:
     async with AsyncClient(url) as client:
         await client.apply(flow_of("awaited-flow"))
         names = [each.metadata.name async for each in client.makers(kinds.JOB_TEMPLATES, "default")]
@@ -100,7 +118,7 @@ def test_a_job_goes_in_typed_and_comes_back_complete(url: str) -> None:
             client.job("typed")
 
 
-async def test_the_async_client_does_the_same(url: str) -> None:
+async def test_the_async_blockingdoes_the_same(url: str) -> None:
     async with AsyncClient(url) as client:
         stored = await client.submit(job("awaited", image="busybox"))
         assert stored.metadata.uid == (await client.job("awaited")).metadata.uid

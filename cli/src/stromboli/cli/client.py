@@ -189,9 +189,9 @@ class Client:
         """Delete a queue. Raises NotFoundError; CommandError while it is in use."""
         self.send(calls.delete_queue(name))
 
-    def pod_groups(self) -> tuple[msgspec.Raw, ...]:
-        """The PodGroups of all namespaces."""
-        return self.send(calls.pod_groups()).items
+    def pod_groups(self, namespace: str | None = None) -> tuple[msgspec.Raw, ...]:
+        """The PodGroups of a namespace, or all."""
+        return self.send(calls.pod_groups(namespace or "")).items
 
     def nodes(self) -> tuple[msgspec.Raw, ...]:
         """All nodes."""

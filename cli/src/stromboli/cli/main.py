@@ -23,6 +23,7 @@ from stromboli.cli import (
     options,
     others,
     output,
+    pod_groups,
     pods,
     queues,
     top,
@@ -128,6 +129,7 @@ app = typer.Typer(
 app.add_typer(jobs.app, name="job")
 app.add_typer(queues.app, name="queue")
 app.add_typer(pods.app, name="pod")
+app.add_typer(pod_groups.app, name="podgroup")
 app.add_typer(nodes.app, name="node")
 app.add_typer(makers.flows, name="flow")
 app.add_typer(makers.templates, name="template")

@@ -102,7 +102,7 @@ def next_time(found: flow.CronJob, now: datetime) -> datetime | None:
 
 def flow_facts(found: flow.JobFlow, now: datetime) -> list[str]:
     """How the flow stands, a fact a line."""
-    return _facts(
+    return output.facts(
         ("flow", found.metadata.key),
         ("phase", flow_phase(found)),
         ("jobs", found.spec.job_retain_policy or "retain"),
@@ -134,7 +134,7 @@ def flow_jobs(found: flow.JobFlow, now: datetime) -> list[tuple[str, ...]]:
 def template_facts(found: flow.JobTemplate, now: datetime) -> list[str]:
     """What the template makes, and what was made from it."""
     _, queue, tasks, pods, _, _ = template_row(found, now)
-    return _facts(
+    return output.facts(
         ("template", found.metadata.key),
         ("queue", queue),
         ("pods", f"{pods} in {tasks} tasks"),
@@ -148,7 +148,7 @@ def cron_facts(found: flow.CronJob, now: datetime) -> list[str]:
     spec, status = found.spec, found.status
     deadline = spec.starting_deadline_seconds
     coming = "suspended" if spec.suspend else _time(next_time(found, now))
-    return _facts(
+    return output.facts(
         ("cron", found.metadata.key),
         ("schedule", f"{spec.schedule} ({spec.time_zone or 'UTC'})"),
         ("next", coming),
@@ -178,11 +178,6 @@ def event_rows(raws: Iterable[bytes | msgspec.Raw], now: datetime) -> list[tuple
 def _spec(raw: msgspec.Raw) -> dict[str, Any]:
     spec = msgspec.json.decode(raw)
     return spec if isinstance(spec, dict) else {}
-
-
-def _facts(*facts: tuple[str, str]) -> list[str]:
-    width = max(len(label) for label, _ in facts)
-    return [f"{label:<{width}} {text}" for label, text in facts]
 
 
 def _time(moment: datetime | None) -> str:

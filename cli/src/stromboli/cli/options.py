@@ -39,6 +39,12 @@ def queue_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return names(ctx, incomplete, lambda client: client.queues())
 
 
+def pod_group_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of PodGroups that begin so, for the shell."""
+    namespace = ctx.params.get("namespace") or DEFAULT_NAMESPACE
+    return names(ctx, incomplete, lambda client: client.pod_groups(namespace))
+
+
 def maker_names(kind: "kinds.Kind[Any]") -> Callable[[typer.Context, str], list[str]]:
     """Names of flows, templates or crons that begin so, for the shell."""
 

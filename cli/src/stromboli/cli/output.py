@@ -73,6 +73,12 @@ def show_lines(lines: Iterable[str]) -> None:
         typer.echo(line)
 
 
+def facts(*found: tuple[str, str]) -> list[str]:
+    """Labels with what they say, a fact a line."""
+    width = max(len(label) for label, _ in found)
+    return [f"{label:<{width}} {text}" for label, text in found]
+
+
 def show_note(line: str) -> None:
     """A line for people on stderr, where it is in no program's way."""
     typer.echo(line, err=True)

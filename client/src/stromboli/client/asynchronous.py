@@ -203,7 +203,7 @@ class AsyncClient:
         """Delete one with all that is its own. Raises NotFoundError."""
         await self.send(calls.delete_maker(kind, namespace, name))
 
-    # --- queues ----------------------------------------------------------------------------
+    # --- queues and gangs -------------------------------------------------------------------
 
     async def create_queue(self, queue: scheduling.Queue | calls.Document) -> scheduling.Queue:
         """A new queue as stored. Raises RefusedError, ConflictError if the name is taken."""
@@ -220,6 +220,15 @@ class AsyncClient:
     async def queue(self, name: str) -> scheduling.Queue:
         """One queue. Raises NotFoundError."""
         return kinds.QUEUES.decode(await self.send(calls.queue(name)))
+
+    async def pod_groups(self, namespace: str = "") -> list[scheduling.PodGroup]:
+        """Gangs of a namespace, or all."""
+        page = await self.send(calls.pod_groups(namespace))
+        return [kinds.POD_GROUPS.decode(item) for item in page.items]
+
+    async def pod_group(self, name: str, namespace: str = "default") -> scheduling.PodGroup:
+        """One gang. Raises NotFoundError."""
+        return kinds.POD_GROUPS.decode(await self.send(calls.pod_group(namespace, name)))
 
     # --- watching --------------------------------------------------------------------------
 

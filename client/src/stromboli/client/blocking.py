@@ -202,7 +202,7 @@ class Client:
         """Delete one with all that is its own. Raises NotFoundError."""
         self.send(calls.delete_maker(kind, namespace, name))
 
-    # --- queues ----------------------------------------------------------------------------
+    # --- queues and gangs -------------------------------------------------------------------
 
     def create_queue(self, queue: scheduling.Queue | calls.Document) -> scheduling.Queue:
         """A new queue as stored. Raises RefusedError, ConflictError if the name is taken."""
@@ -219,6 +219,15 @@ class Client:
     def queue(self, name: str) -> scheduling.Queue:
         """One queue. Raises NotFoundError."""
         return kinds.QUEUES.decode(self.send(calls.queue(name)))
+
+    def pod_groups(self, namespace: str = "") -> list[scheduling.PodGroup]:
+        """Gangs of a namespace, or all."""
+        page = self.send(calls.pod_groups(namespace))
+        return [kinds.POD_GROUPS.decode(item) for item in page.items]
+
+    def pod_group(self, name: str, namespace: str = "default") -> scheduling.PodGroup:
+        """One gang. Raises NotFoundError."""
+        return kinds.POD_GROUPS.decode(self.send(calls.pod_group(namespace, name)))
 
     # --- watching --------------------------------------------------------------------------
 

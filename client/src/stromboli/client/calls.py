@@ -326,6 +326,16 @@ def pod_groups(namespace: str = "") -> Call[Page]:
     return _in("/v1/podgroups", "pod groups", namespace)
 
 
+def pod_group(namespace: str, name: str) -> Call[bytes]:
+    """One PodGroup."""
+    return Call(
+        method="GET",
+        path=f"/v1/namespaces/{_part(namespace)}/podgroups/{_part(name)}",
+        what=f"podgroup {namespace}/{name}",
+        read=bytes,
+    )
+
+
 def pods(namespace: str = "") -> Call[Page]:
     """The pods of a namespace, or all."""
     return _in("/v1/pods", "pods", namespace)
@@ -379,6 +389,12 @@ def watch_explanation(namespace: str, name: str) -> Call[Explanation]:
 def watch_pods(namespace: str = "") -> Call[core.Pod]:
     """Changes of a namespace's pods, or of all."""
     return _watch(_watched(kinds.PODS, namespace), "pods", kinds.PODS.decode)
+
+
+def watch_pod_groups(namespace: str = "") -> Call[scheduling.PodGroup]:
+    """Changes of a namespace's PodGroups, or of all."""
+    path = _watched(kinds.POD_GROUPS, namespace)
+    return _watch(path, "pod groups", kinds.POD_GROUPS.decode)
 
 
 def watch_makers(kind: Kind[Any], namespace: str = "") -> Call[Any]:

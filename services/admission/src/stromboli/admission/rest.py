@@ -132,6 +132,14 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         return await listed(cluster, kinds.POD_GROUPS, namespace, limit=limit, after=after)
 
     @get(
+        "/v1/namespaces/{namespace:str}/podgroups/{name:str}",
+        opt=needs(one("get", kinds.POD_GROUPS)),
+        summary="One PodGroup",
+    )
+    async def pod_group(namespace: FromPath[str], name: FromPath[str]) -> msgspec.Raw:
+        return msgspec.Raw(await cluster.get(kinds.POD_GROUPS, namespace, name))
+
+    @get(
         "/v1/scheduling",
         opt=needs(*(many("list", kind) for kind in seen.KINDS)),
         summary="What the scheduler sees of the cluster",
@@ -157,6 +165,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         delete_queue,
         nodes,
         pod_groups,
+        pod_group,
         scheduling_input,
         logs.route(cluster),
         *rest_pods.routes(cluster),

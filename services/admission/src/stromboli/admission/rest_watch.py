@@ -29,7 +29,12 @@ LONGEST_S = 24 * 3600
 GONE = ".gone"
 """Ends the id of an explanation's last event."""
 SEEN = one("get", kinds.JOBS)
-LISTED: tuple[cluster_port.AnyKind, ...] = (kinds.JOBS, kinds.PODS, *rest_makers.KINDS)
+LISTED: tuple[cluster_port.AnyKind, ...] = (
+    kinds.JOBS,
+    kinds.PODS,
+    kinds.POD_GROUPS,
+    *rest_makers.KINDS,
+)
 """Kinds with namespaces whose lists can be followed."""
 LastSeen = Annotated[
     str | None,

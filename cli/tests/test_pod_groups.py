@@ -1,0 +1,105 @@
+"""Rules of ``strom podgroup``."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from stromboli.cli import pod_groups
+from stromboli.shared.api import batch, kinds, scheduling
+from stromboli.testkit import builders
+
+WAITS = "3/4 tasks in gang unschedulable"
+
+
+def condition(status: str) -> scheduling.PodGroupCondition:
+    return scheduling.PodGroupCondition(
+        type="Unschedulable",
+        status=status,
+        reason="NotEnoughResources",
+        message=WAITS,
+        last_transition_time=builders.NOON,
+    )
+
+
+def gang(status: str = "True", owner: batch.Job | None = None) -> scheduling.PodGroup:
+    """One that waits, unless its condition says otherwise."""
+    group = builders.make_pod_group(
+        "train-1",
+        4,
+        queue="research",
+        min_task_member={"ps": 1, "worker": 3},
+        min_resources={"cpu": "4"},
+        priority_class="high",
+        owner=owner,
+    )
+    told = msgspec.structs.replace(group.status, conditions=(condition(status),), running=1)
+    return msgspec.structs.replace(group, status=told)
+
+
+@pytest.fixture
+def groups(house: Any) -> None:
+    """One that waits, and one that nobody has looked at yet."""
+    house.create(kinds.QUEUES, builders.make_queue("research"))
+    house.create(kinds.POD_GROUPS, gang())
+    house.create(kinds.POD_GROUPS, builders.make_pod_group("podgroup-1", phase=""))
+
+
+@pytest.mark.usefixtures("groups")
+def test_list_shows_gangs_whoever_they_are_of(strom: Any) -> None:
+    shown = [line.split() for line in strom("podgroup", "list").stdout.splitlines()]
+    assert shown[0] == list(pod_groups.HEADERS)
+    assert shown[1][:3] == ["podgroup-1", "Pending", "default"]
+    assert shown[2][:7] == ["train-1", "Inqueue", "research", "4", "1", "0", "0"]
+    everywhere = strom("podgroup", "list", "-A").stdout.splitlines()
+    assert everywhere[1].split()[:2] == ["default", "podgroup-1"]
+    elsewhere = strom("podgroup", "list", "-n", "other")
+    assert elsewhere.stderr == "No PodGroups found in namespace other.\n"
+
+
+@pytest.mark.usefixtures("groups")
+def test_list_keeps_the_queue_asked_for_and_has_names_for_programs(strom: Any) -> None:
+    listed = json.loads(strom("podgroup", "list", "-q", "research", "-o", "json").stdout)
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["train-1"]
+    named = strom("podgroup", "list", "-q", "research", "-o", "name").stdout
+    assert named == "podgroup.scheduling.volcano.sh/train-1\n"
+
+
+def test_wide_rows_say_whose_it_is_what_it_needs_and_why_it_waits() -> None:
+    owned = gang(owner=builders.make_job("train"))
+    assert pod_groups.wide(owned) == ("Job/train", "high", "cpu=4", WAITS)
+    assert "owner    Job/train" in pod_groups.facts(owned)
+    assert not any(line.startswith("owner") for line in pod_groups.facts(gang()))
+
+
+def test_what_no_longer_holds_is_not_what_it_waits_for() -> None:
+    assert pod_groups.waits(gang("False")) == ""
+
+
+@pytest.mark.usefixtures("groups")
+def test_get_shows_the_facts_and_what_was_found_out(strom: Any) -> None:
+    lines = strom("podgroup", "get", "train-1").stdout.splitlines()
+    assert "needs    4 pods (ps=1,worker=3)" in lines
+    assert lines[-1].split()[:3] == ["Unschedulable", "True", "NotEnoughResources"]
+    assert lines[-1].endswith(WAITS)
+    short = strom("podgroup", "get", "podgroup-1").stdout
+    assert "TYPE" not in short
+    document = json.loads(strom("podgroup", "get", "train-1", "-o", "json").stdout)
+    assert document["kind"] == "PodGroup"
+
+
+def test_one_that_is_not_there_is_said_to_be_absent(strom: Any) -> None:
+    result = strom("podgroup", "get", "none")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("strom: podgroup default/none: ")
+
+
+@pytest.mark.usefixtures("groups")
+def test_the_shell_completes_its_name(strom: Any) -> None:
+    words = {
+        "_STROM_COMPLETE": "complete_bash",
+        "COMP_WORDS": "strom podgroup get tr",
+        "COMP_CWORD": "3",
+    }
+    assert strom(env=words).stdout.split() == ["train-1"]
