@@ -1,11 +1,21 @@
 """What a job says of itself: why it is in its phase, and what made each of its pods go."""
 
+import re
 from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
 
-from services.controller.tests.scenes import J, fail, finish, reap_all, running, submitted
+from services.controller.tests.scenes import (
+    J,
+    fail,
+    finish,
+    go_on,
+    reap_all,
+    restarted,
+    running,
+    submitted,
+)
 from services.controller.tests.world import KilledError, World
 from stromboli.controller.core import manifest
 from stromboli.shared.api import batch, kinds
@@ -162,3 +172,23 @@ def test_a_job_that_asks_for_no_pods_says_so_from_its_start_and_after_it_was_sca
     world.scale(J, 0, 0)
     world.settle()
     assert (world.phase(), world.reasons().count("NoPods")) == ("Running", 1)
+
+
+def test_every_phase_counts_the_tries_alike() -> None:
+    """A restart is told after the try that it ends: whether there is another one shows later."""
+    world = restarted(retries=2)
+    go_on(world)
+    fail(world, "j1-worker-1")
+    reap_all(world)
+    told = [
+        (it.reason, tried[1])
+        for it in world.events.values()
+        if (tried := re.search(r", ((after )?try \d+): ", it.message))
+    ]
+    assert told == [
+        ("Restarting", "after try 1"),
+        ("Pending", "try 2"),
+        ("Running", "try 2"),
+        ("Restarting", "after try 2"),
+        ("Failed", "after try 2"),
+    ]

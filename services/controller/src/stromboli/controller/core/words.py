@@ -34,9 +34,18 @@ def of_phase(message: messages.JobPhaseChanged) -> str:
     text = f"from {message.before or 'nothing'} to {message.after}"
     text += f" because {message.reason}" if message.reason else ""
     text += f" ({message.message})" if message.message else ""
-    tried = message.retry_count + (message.reason != "Exhausted")
-    text += f", try {tried}" if message.retry_count else ""
+    text += _tried(message)
     return f"{text}: {shown or 'no'} pods"
+
+
+def _tried(message: messages.JobPhaseChanged) -> str:
+    """How often it was tried. A restart counts what went wrong already, and may be the last: that
+    there is another try is known once its pods are made."""
+    if not message.retry_count:
+        return ""
+    if message.after == "Restarting" or message.reason == "Exhausted":
+        return f", after try {message.retry_count}"
+    return f", try {message.retry_count + 1}"
 
 
 def _begun_by(job: batch.Job) -> str:
