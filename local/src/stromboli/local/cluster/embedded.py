@@ -206,7 +206,7 @@ class EmbeddedCluster:
 
     async def create(self, kind: port.AnyKind, namespace: str, body: bytes) -> bytes:
         """Create an object: mutating hooks, defaults, checks, validating hooks."""
-        what = _what("create", kind, namespace)
+        what = _what("create", kind, namespace, kinds.name_of(body))
         kind = _kept(kind, what)
         document = rules.parse(kind, namespace, body, what)
         if kind.namespaced:
@@ -271,7 +271,7 @@ class EmbeddedCluster:
         }
         if self._state.get(key_of(kind, "", name)) is None:
             rules.begin(kind, document, self._ids(), self._clock())
-            await self._add(kind, document, f"create {kind.kind} ")
+            await self._add(kind, document, _what("create", kind, name=name))
 
     # --- changing --------------------------------------------------------------------------
 
@@ -381,4 +381,5 @@ def _kept(kind: port.AnyKind, what: str) -> port.AnyKind:
 
 
 def _what(verb: str, kind: port.AnyKind, namespace: str = "", name: str = "") -> str:
-    return f"{verb} {kind.kind} {namespace}{'/' if namespace else ''}{name}"
+    place = "/".join(part for part in (namespace, name) if part)
+    return f"{verb} {kind.kind} {place}".rstrip()

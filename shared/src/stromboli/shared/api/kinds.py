@@ -300,3 +300,11 @@ _METADATA = msgspec.json.Decoder(meta.Object)
 def metadata_of(raw: bytes | msgspec.Raw) -> meta.ObjectMeta:
     """The metadata of any object. Raises msgspec.DecodeError."""
     return _METADATA.decode(raw).metadata
+
+
+def name_of(raw: bytes) -> str:
+    """The name of any object; empty for one that is to get its name yet, or is no object."""
+    try:
+        return metadata_of(raw).name
+    except msgspec.DecodeError:
+        return ""

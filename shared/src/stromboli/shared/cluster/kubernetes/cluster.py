@@ -125,7 +125,7 @@ class KubernetesCluster:
 
     async def create(self, kind: port.AnyKind, namespace: str, body: bytes) -> bytes:
         """Create an object; ``body`` has apiVersion and kind."""
-        what = _what("create", kind, namespace)
+        what = _what("create", kind, namespace, kinds.name_of(body))
         return await self._connection.write(
             "POST", kind.path(namespace), what, body, _JSON, at_once=kind in _AT_ONCE
         )

@@ -125,13 +125,14 @@ class Reading(ClusterRoom):
             await open_cluster.create(kind, namespace, body)
         assert (await open_cluster.list(kind, namespace)).items == ()
 
-    async def test_a_refusal_names_the_field(
+    async def test_a_refusal_names_the_object_and_the_field(
         self, open_cluster: port.Cluster, namespace: str
     ) -> None:
-        with pytest.raises(errors.InvalidError, match=r"spec\.minAvailable"):
+        with pytest.raises(errors.InvalidError, match=r"spec\.minAvailable") as refused:
             await open_cluster.create(
                 JOBS, namespace, objects.make(JOBS, "j", spec={"minAvailable": "two"})
             )
+        assert refused.value.what == f"create Job {namespace}/j"
 
     async def test_too_large_is_refused(self, open_cluster: port.Cluster, namespace: str) -> None:
         body = objects.config_map("c", large="x" * (4 * 1024 * 1024))
