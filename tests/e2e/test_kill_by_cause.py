@@ -354,7 +354,7 @@ def test_a_pod_of_a_lost_node_begins_anew_and_the_other_runs_on(seen: Seen) -> N
     assert stays["podUid"] == seen.uids["c-lost-stays-0"]
     status = user.status("c-lost")
     assert (status["retryCount"], status["policyRetries"]) == (1, {"/0": 1})
-    assert status["version"] == 0
+    assert "version" not in status, "no run of the whole job ended"
 
 
 def test_want_of_memory_has_a_budget_and_a_pause_of_its_own(seen: Seen) -> None:
@@ -371,7 +371,7 @@ def test_want_of_memory_has_a_budget_and_a_pause_of_its_own(seen: Seen) -> None:
 def test_a_partition_begins_anew_as_one_and_enough_that_succeed_end_the_job(seen: Seen) -> None:
     user = seen.user
     status = user.comes_to("c-parts", "Completed")
-    assert (status["succeeded"], status["retryCount"], status["version"]) == (3, 1, 0)
+    assert (status["succeeded"], status["retryCount"], "version" in status) == (3, 1, False)
     wanted = [
         ("work", 0, 1, "Succeeded", ""),
         ("work", 1, 1, "Succeeded", ""),

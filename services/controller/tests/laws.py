@@ -1,8 +1,14 @@
 """What holds at every write, whatever has happened before."""
 
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
 from stromboli.controller.core import lifecycle, manifest, restarts, tasks, view
 from stromboli.shared import indexes, keys
 from stromboli.shared.api import batch, core, scheduling
+from stromboli.shared.messages import batch as messages
 
 
 def check_life(before: batch.JobStatus, job: batch.Job) -> None:
@@ -37,6 +43,18 @@ def _result(status: batch.JobStatus) -> tuple[object, ...]:
         if phase in tasks.FINISHED_PODS
     ]
     return status.succeeded, status.failed, status.array, sorted(ended)
+
+
+def check_told(objects: Mapping[tuple[str, str], Any], message: msgspec.Struct) -> None:
+    """Nothing is told to be gone that is there. A pod that was taken from its job, or made a tool,
+    is gone for its job."""
+    alive = {body["metadata"]["uid"]: body["metadata"] for body in objects.values()}
+    if isinstance(message, messages.TaskChanged) and message.after == "Gone":
+        there = alive.get(message.pod_uid, {})
+        owners = [owner["uid"] for owner in there.get("ownerReferences", ())]
+        assert message.uid not in owners or keys.TOOL in there.get("labels", ()), message
+    if isinstance(message, messages.JobDeleted):
+        assert message.uid not in alive, message
 
 
 class Past:

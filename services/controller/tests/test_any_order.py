@@ -19,9 +19,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from services.controller.tests.world import KilledError, World
+from services.controller.tests.world import KilledError, TopicKey, World
 from stromboli.controller.core import causes, commands, lifecycle, pods, tasks
-from stromboli.shared import keys, topics
+from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.messages import batch as messages
 from stromboli.testkit.builders import make_command, make_job, make_task
@@ -154,6 +154,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.world = World()
         self.commands = 0
         self.checked = 0
+        self.old: dict[TopicKey, envelope.Record] = {}
 
     # Users
 
@@ -322,6 +323,18 @@ class AnyOrder(RuleBasedStateMachine):
     def kill(self) -> None:
         self.world.restart()
 
+    @rule()
+    def remember(self) -> None:
+        shown = map(self.world.shown, SEEN)
+        self.old = {at: record for topic in shown for at, record in topic.items()}
+
+    @rule()
+    def act_on_an_old_picture(self) -> None:
+        self.world.restart(old=self.old)
+        for _ in range(20):
+            if self.world.dirty:
+                self.world.step(next(iter(self.world.dirty)))
+
     # What always holds
 
     @invariant()
@@ -340,11 +353,13 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def every_phase_is_told_in_order(self) -> None:
-        last: dict[str, str] = {}
+        last: dict[str, tuple[str, int]] = {}
         for _, message in self.world.told:
             if isinstance(message, messages.JobPhaseChanged):
-                assert message.before == last.get(message.uid, "")
-                last[message.uid] = message.after
+                phase, version = last.get(message.uid, ("", 0))
+                assert message.before == phase
+                assert message.object_version >= version, "told backwards"
+                last[message.uid] = message.after, message.object_version
 
     def teardown(self) -> None:
         """Left alone, everything comes to rest, and a second look finds nothing to do."""

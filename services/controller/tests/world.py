@@ -78,10 +78,9 @@ class World:
         ``without``: a topic on which the monitor has fallen far behind. ``old``: records that it
         has not got beyond; the newer ones are seen later.
         """
-        published = history.Published()
+        self.picture = view.View(SCHEDULERS, history.Published())
         for _, message in self.told:
-            published.observe(message)
-        self.picture = view.View(SCHEDULERS, published)
+            self.picture.inherit(message)
         self.commands_left = None
         for queue in self.unseen.values():
             queue.clear()
@@ -181,20 +180,27 @@ class World:
                 self.events[command.event_name] = command
                 self.picture.mark_said(command)
             case commands.Publish():
+                laws.check_told(self.objects, command.message)
                 self.told.append((command.job, command.message))
                 self.picture.published.observe(command.message)
             case commands.Look():
-                owner = self.objects.get(
-                    (command.kind.plural, f"{command.namespace}/{command.name}")
-                )
-                is_it = owner is not None and owner["metadata"]["uid"] == command.uid
-                read = _metadata(owner) if owner and is_it else None
+                owner = self._look(command)
+                read = None if owner is None else _metadata(owner)
                 found = self.picture.note_owner(command.namespace, command.uid, read)
+                self.dirty |= dict.fromkeys(found)
+            case commands.CatchUp():
+                self._take_in(command.kind, command.key)
+                is_there = self._look(command) is not None
+                found = self.picture.note_caught_up(command, is_there=is_there)
                 self.dirty |= dict.fromkeys(found)
             case commands.Ask():
                 passed = (command.host, command.question) in self.answering
                 answer = view.Answer(passed, self.now)
                 self.dirty |= dict.fromkeys(self.picture.note_answer(command, answer))
+
+    def _look(self, command: commands.Look | commands.CatchUp) -> Body | None:
+        found = self.objects.get((command.kind.plural, f"{command.namespace}/{command.name}"))
+        return found if found and found["metadata"]["uid"] == command.uid else None
 
     def _create(self, command: commands.Create) -> None:
         found = self.objects.get((command.kind.plural, command.key))
@@ -414,7 +420,7 @@ class World:
     # What is
 
     def job(self, key: str = "default/j1") -> batch.Job:
-        return kinds.JOBS.decode(msgspec.json.encode(self.objects["jobs", key]))
+        return self.get(kinds.JOBS, key)
 
     def phase(self, key: str = "default/j1") -> str:
         return self.job(key).status.state.phase
@@ -442,20 +448,17 @@ class World:
         )
 
     def queue(self, name: str) -> scheduling.Queue:
-        return kinds.QUEUES.decode(msgspec.json.encode(self.objects["queues", name]))
+        return self.get(kinds.QUEUES, name)
 
     def groups(self) -> list[scheduling.PodGroup]:
-        return [
-            kinds.POD_GROUPS.decode(msgspec.json.encode(body))
-            for (plural, _), body in sorted(self.objects.items())
-            if plural == "podgroups"
-        ]
+        return self._all(kinds.POD_GROUPS)
 
     def pods(self) -> list[core.Pod]:
+        return self._all(kinds.PODS)
+
+    def _all(self, kind: kinds.Kind[Obj]) -> list[Obj]:
         return [
-            kinds.PODS.decode(msgspec.json.encode(body))
-            for (plural, _), body in sorted(self.objects.items())
-            if plural == "pods"
+            self.get(kind, key) for plural, key in sorted(self.objects) if plural == kind.plural
         ]
 
     def pod_names(self) -> list[str]:
@@ -482,9 +485,8 @@ class World:
 
     def requests(self) -> Iterator[commands.Command]:
         """Commands that were writes to the cluster, other than Events and about queues."""
-        for command in self.done:
-            if isinstance(command, commands.Publish | commands.RecordEvent | commands.Ask):
-                continue
+        others = commands.Publish | commands.RecordEvent | commands.Ask | commands.CatchUp
+        for command in (it for it in self.done if not isinstance(it, others)):
             if getattr(command, "kind", None) is not kinds.QUEUES:
                 yield command
 

@@ -98,8 +98,10 @@ class Snapshot:
         return self._observe(kind, written.metadata.key, written, None)
 
     def forget(self, kind: Kind[Any], key: str, uid: str) -> Change | None:
-        """We learned ourselves that this object (of this uid) is gone."""
+        """We learned ourselves that this object (of this uid) is gone: late news of it is none."""
         before = self._of(kind).get(key)
+        if before is None:
+            self._remember_gone(kind, key, uid)
         if before is None or isinstance(before, Unknown) or before.metadata.uid != uid:
             return None
         self._remember_gone(kind, key, uid)

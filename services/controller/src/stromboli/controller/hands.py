@@ -16,7 +16,7 @@ from stromboli.controller import asking, instruments, secret_data
 from stromboli.controller.core import commands, manifest, view
 from stromboli.controller.slots import Slots
 from stromboli.shared import envelope, errors, runtime, telemetry, topics
-from stromboli.shared.api import batch, kinds, meta
+from stromboli.shared.api import kinds, meta
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 
@@ -184,6 +184,11 @@ class Hands:
                     is_it = found is not None and found.metadata.uid == command.uid
                     read = found.metadata if found is not None and is_it else None
                     self._take_in(self._view.note_owner(command.namespace, command.uid, read))
+                case commands.CatchUp():
+                    async with self._slots.hold(group):
+                        found = await self.read(command.kind, command.namespace, command.name)
+                    is_there = found is not None and found.metadata.uid == command.uid
+                    self._take_in(self._view.note_caught_up(command, is_there=is_there))
                 case commands.Ask():
                     passed = await asking.ask(command)
                     answer = view.Answer(passed, self._clock())
@@ -248,15 +253,7 @@ class Hands:
             patch=manifest.job_status_patch(command),
             subresource="status",
         )
-        try:
-            await self.patch(patch, group)
-        except (errors.ConflictError, errors.NotFoundError) as error:
-            found = await self.read(kinds.JOBS, patch.namespace, patch.name)
-            if not isinstance(found, batch.Job) or not _is_same_state(found, before):
-                raise errors.TransientError(error.what, error.reason) from error
-            # Its status was written by others, without the fields we test by.
-            tested = manifest.job_status_patch(command, current=found)
-            await self._patch_or_read(msgspec.structs.replace(patch, patch=tested), group)
+        await self._patch_or_read(patch, group)
 
     def _say(self, event: commands.RecordEvent) -> None:
         self._view.mark_said(event)
@@ -323,11 +320,3 @@ class Hands:
     def _take_in(self, items: tuple[view.Item, ...]) -> None:
         for item in items:
             self._touch(item, "")
-
-
-def _is_same_state(found: batch.Job, known: batch.Job) -> bool:
-    return (
-        found.metadata.uid == known.metadata.uid
-        and found.status.state.phase == known.status.state.phase
-        and found.status.version == known.status.version
-    )

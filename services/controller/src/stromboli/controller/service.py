@@ -29,6 +29,7 @@ from stromboli.controller.settings import ControllerSettings
 from stromboli.controller.slots import Slots
 from stromboli.shared import (
     envelope,
+    errors,
     job_plugins,
     keys,
     leases,
@@ -105,10 +106,10 @@ class Told:
     """What controllers told ``batch.events``: followed while standing by, to its end when this one
     begins. Later records are our own."""
 
-    def __init__(self, bus: bus_port.Bus, health: runtime.Health) -> None:
-        self.published = history.Published()
+    def __init__(self, bus: bus_port.Bus, health: runtime.Health, picture: view.View) -> None:
         self._bus = bus
         self._health = health
+        self._view = picture
         self._place = bus_port.START
 
     async def read(self, *, to_the_end: bool) -> None:
@@ -118,12 +119,20 @@ class Told:
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 for record in batch.records:
-                    reason = self.published.fold(record)
-                    if reason is not None:
-                        _log.warning("event not readable", offset=record.offset, reason=reason)
+                    self._take_in(record)
                 self._place = batch.place
                 if to_the_end and batch.caught_up:
                     return
+
+    def _take_in(self, record: envelope.Record) -> None:
+        try:
+            message = envelope.decode(record)
+        except errors.UndecodableError as error:
+            # It costs a repeated event at most.
+            _log.warning("event not readable", offset=record.offset, reason=error.reason)
+        else:
+            if message is not None:
+                self._view.inherit(message)
 
 
 class Controller:
@@ -143,14 +152,14 @@ class Controller:
         self._health = health
         self._clock = clock
         self._sync_max_age = timedelta(seconds=settings.sync_max_age_s)
-        self._told = Told(bus, health)
         self._view = view.View(
             settings.scheduler_names,
-            self._told.published,
+            history.Published(),
             job_plugins.load(),
             settings.tools_domain,
             settings.max_queue_depth,
         )
+        self._told = Told(bus, health, self._view)
         self._lanes = Lanes(self._step, settings.items_in_hand)
         self._network_file = network_file.File(settings.network_file)
         self._writer: bus_port.Writer | None = None

@@ -21,7 +21,8 @@ class Counts(Message, frozen=True, kw_only=True):
 @register("stromboli.batch.job_phase_changed.v1")
 class JobPhaseChanged(Message, frozen=True, kw_only=True):
     """A job entered another phase (key: the job). ``before`` is empty for a new job. ``reason`` is
-    the event that led there, ``message`` says in words what was behind it."""
+    the event that led there, ``message`` says in words what was behind it. ``object_version``: the
+    job's resourceVersion by which it was seen."""
 
     job: str
     uid: str
@@ -33,6 +34,7 @@ class JobPhaseChanged(Message, frozen=True, kw_only=True):
     counts: Counts = Counts()
     reason: str = ""
     message: str = ""
+    object_version: int = 0
 
 
 @register("stromboli.batch.task_changed.v1")
@@ -44,7 +46,8 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     what its job did (``RestartJob``, ``ScaledDown``, ``JobCompleted``), or ``Deleted``.
     ``devices``: resource -> ids of those that were meant for it when it was bound. ``created_at``:
     its object's time (whole seconds) in the first that is told of it, which need not be ``Pending``
-    where nobody looked in between.
+    where nobody looked in between. ``object_version``: the pod's resourceVersion by which it was
+    seen, 0 for a pod that is gone.
     """
 
     job: str
@@ -64,6 +67,7 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     reason: str = ""
     devices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     created_at: datetime | None = None
+    object_version: int = 0
 
 
 @register("stromboli.batch.job_deleted.v1")

@@ -162,7 +162,22 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
 
 
-Command = Look | Create | Patch | PatchJobStatus | Delete | RecordEvent | Publish | Ask
+class CatchUp(msgspec.Struct, frozen=True, kw_only=True):
+    """Read an object of a job of which more was told than the picture has; it may be gone."""
+
+    kind: Kind[Any]
+    namespace: str
+    name: str
+    uid: str
+    job: str
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+Command = CatchUp | Look | Create | Patch | PatchJobStatus | Delete | RecordEvent | Publish | Ask
 Stage = tuple[Command, ...]
 """Commands that may be carried out at once, in any order."""
 Plan = tuple[Stage, ...]

@@ -11,7 +11,7 @@ from datetime import datetime
 import msgspec
 
 from stromboli.controller.core import causes, commands, lifecycle, manifest, restarts
-from stromboli.shared import devices, envelope, errors, keys, topics
+from stromboli.shared import devices, keys
 from stromboli.shared.api import batch as batch_api
 from stromboli.shared.api import core, meta
 from stromboli.shared.messages import batch
@@ -33,6 +33,7 @@ class Task(msgspec.Struct, gc=False):
     version: int
     attempt: int
     reason: str
+    object_version: int
 
 
 class Told(msgspec.Struct):
@@ -44,6 +45,8 @@ class Told(msgspec.Struct):
     tasks: dict[str, Task] = msgspec.field(default_factory=dict)
     attempts: dict[tuple[str, int], int] = msgspec.field(default_factory=dict)
     """(task, index) -> the highest attempt so far: pods that are gone count, too."""
+    object_version: int = 0
+    """The job's, of the last phase."""
 
 
 class Published:
@@ -51,19 +54,26 @@ class Published:
 
     def __init__(self) -> None:
         self.jobs: dict[str, Told] = {}
+        self.inherited: dict[str, Told] = {}
+        """What controllers before this one told, until the picture is known to be as new."""
 
-    def fold(self, record: envelope.Record) -> str | None:
-        """Take in a record of ``batch.events`` as found at the start; the reason if it cannot be
-        read, which costs a repeated event at most."""
-        if record.topic != topics.BATCH_EVENTS:
-            return None
-        try:
-            message = envelope.decode(record)
-        except errors.UndecodableError as error:
-            return error.reason
-        if message is not None:
-            self.observe(message)
-        return None
+    def inherit(self, message: msgspec.Struct) -> None:
+        """Take in a message of a controller before this one."""
+        self.observe(message)
+        job = getattr(message, "job", "")
+        told = self.jobs.get(job)
+        if told is None:
+            self.inherited.pop(job, None)
+        else:
+            self.inherited[job] = told
+
+    def looked_for(self, job: str, uid: str) -> None:
+        """What was told of this object (the job, or a pod of it) is not ahead of the picture."""
+        told = self.inherited.get(job)
+        if told is not None and told.uid == uid:
+            told.object_version = 0
+        elif told is not None and uid in told.tasks:
+            told.tasks[uid].object_version = 0
 
     def observe(self, message: msgspec.Struct) -> None:
         """Take in a message of our own once it is acknowledged."""
@@ -76,6 +86,7 @@ class Published:
                 told = self._of(message.job, message.uid)
                 told.phase = message.after
                 told.retry_count = message.retry_count
+                told.object_version = message.object_version
             case batch.TaskChanged():
                 self._observe_task(message)
             case _:
@@ -112,6 +123,7 @@ class Published:
             message.version,
             message.attempt,
             message.reason,
+            message.object_version,
         )
 
     def _of(self, job: str, uid: str) -> Told:
@@ -184,7 +196,7 @@ def is_departure(command: commands.Command) -> bool:
 def due_phase(published: Published, job: batch_api.Job) -> batch.JobPhaseChanged | None:
     """The event for a phase that was not published yet.
 
-    Its content follows from the status alone, so that a repetition says the same.
+    Its content follows from the job alone, so that a repetition says the same.
     """
     key, status = job.metadata.key, job.status
     told = published.jobs.get(key)
@@ -214,6 +226,7 @@ def due_phase(published: Published, job: batch_api.Job) -> batch.JobPhaseChanged
         ),
         reason=status.state.reason,
         message=status.state.message,
+        object_version=job.metadata.version,
     )
 
 
@@ -232,6 +245,7 @@ def _changed(
         manifest.version_of(pod),
         manifest.number(pod.metadata.annotation(keys.ATTEMPT)),
         reason or ("" if before is None else before.reason),
+        pod.metadata.version,
     )
     return batch.TaskChanged(
         job=job.metadata.key,
@@ -251,6 +265,7 @@ def _changed(
         reason=found.reason or (_ended_by(job, found) if state == TERMINATING else ""),
         devices=devices.meant(pod.metadata.annotations) if pod.spec.node_name else {},
         created_at=pod.metadata.creation_timestamp if before is None else None,
+        object_version=found.object_version,
     )
 
 

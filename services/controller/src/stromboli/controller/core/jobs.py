@@ -2,7 +2,8 @@
 
 Everything is derived from objects, in this order:
 
-1. A job that is unreadable, going or not ours is left alone.
+1. A job that is unreadable, going or not ours is left alone. One of which more was told than the
+   picture has is read anew first.
 2. If its phase has to change, the *status is written and nothing else*: the intent comes first.
 3. Otherwise everything that the phase asks for is done at once, since all of it may be repeated:
    pods, PodGroup, what plugins add, counts, and events about what has not been told yet.
@@ -17,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from stromboli.controller.core import (
+    abreast,
     commands,
     facts,
     happenings,
@@ -61,6 +63,9 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
     job = picture.job(key)
     if job is None and picture.state(kinds.JOBS, key) is not None:
         return ()  # frozen: it cannot be read
+    behind = abreast.catching_up(picture, key)
+    if behind:
+        return (behind,)
     departed = history.due_departure(picture.published, key, job.metadata.uid if job else "", now)
     if job is None:
         return (departed,)

@@ -26,6 +26,7 @@ from stromboli.shared import envelope, job_plugins, keys, snapshot, topics
 from stromboli.shared.admission import queues as rules
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.messages import base, cluster
+from stromboli.shared.messages import batch as batch_messages
 
 NEEDED: tuple[kinds.Kind[Any], ...] = (
     kinds.PRIORITY_CLASSES,
@@ -254,6 +255,17 @@ class View:
         garbled = unreadable is not None and record.type != _UNREADABLE
         return Folded(self._follow(change), unreadable.reason if unreadable and garbled else "")
 
+    def inherit(self, message: msgspec.Struct) -> None:
+        """What a controller before this one told, at any time before this one acts: what it told to
+        be gone is gone, whatever the topics still show."""
+        self.published.inherit(message)
+        match message:
+            case batch_messages.JobDeleted():
+                self.forget(kinds.JOBS, message.job, message.uid)
+            case batch_messages.TaskChanged(after=history.GONE):
+                namespace, _, _ = message.job.partition("/")
+                self.forget(kinds.PODS, f"{namespace}/{message.pod}", message.pod_uid)
+
     def observe(self, kind: kinds.Kind[Any], written: meta.Object) -> tuple[Item, ...]:
         """Take in the response to a write, or an object just read, ahead of the topics."""
         if kind not in topics.SNAPSHOTS:
@@ -291,6 +303,12 @@ class View:
             return ()  # it went away meanwhile, and so did what it said
         self._answers.setdefault(asked.pod_uid, {})[asked.question] = answer
         return (Item("flow", asked.flow),) if answer.passed else ()
+
+    def note_caught_up(self, read: commands.CatchUp, *, is_there: bool) -> tuple[Item, ...]:
+        """What a controller before this one told of was looked for."""
+        gone = () if is_there else self.forget(read.kind, read.key, read.uid)
+        self.published.looked_for(read.job, read.uid)
+        return (*gone, Item("job", read.job))
 
     def waiting_for(self, key: str) -> list[batch.Job]:
         """Jobs that name this one as coming first."""
