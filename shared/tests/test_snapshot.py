@@ -177,6 +177,27 @@ def test_what_we_deleted_ourselves_is_gone_at_once_and_stays_gone() -> None:
     assert picture.state(NODES, "n1") is None
 
 
+def test_late_news_of_the_one_before_does_not_hide_what_we_made_under_its_name() -> None:
+    """We learned ourselves that it was gone; the topic comes to that only later."""
+    again = observed(9, generation=2)
+    picture = seen(builders.observed(observed(1)))
+    picture.forget(NODES, "n1", observed(1).metadata.uid)
+    picture.observe(NODES, again)
+    for offset, late in enumerate((builders.observed(observed(2)), builders.gone(observed(3))), 1):
+        assert picture.apply(builders.make_record(late, offset)) is None
+    assert picture.get(NODES, "n1") == again
+
+
+def test_what_the_topic_has_come_to_is_replaced_by_any_of_another_uid() -> None:
+    """Versions of different objects are compared only as long as a response is ahead."""
+    picture = seen(builders.observed(observed(1)))
+    picture.observe(NODES, observed(5))
+    picture.apply(builders.make_record(builders.observed(observed(5)), 1))
+    again = observed(2, generation=2)
+    assert picture.apply(builders.make_record(builders.observed(again), 2)) is not None
+    assert picture.get(NODES, "n1") == again
+
+
 # --- order and repetition -------------------------------------------------------------------
 
 

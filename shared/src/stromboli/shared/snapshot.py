@@ -4,7 +4,8 @@ Pure: records in, changes out. Rules:
 
 * Within a key the newest wins: an object of a lower resourceVersion with the same uid is old news
   (our own write responses may be ahead of the topics).
-* A new uid under an old key is a deletion and an addition.
+* A new uid under an old key is a deletion and an addition. Only while a response to our own write
+  is ahead of its topic, what comes of another uid and older is of the one before.
 * A record that cannot be read makes its key *unknown*: neither the old value nor absence.
 * Any interleaving across topics that keeps each key's order gives the same picture.
 """
@@ -55,6 +56,7 @@ class Snapshot:
     def __init__(self) -> None:
         self._states: dict[str, dict[str, meta.Object | Unknown]] = {topic: {} for topic in _KINDS}
         self._gone: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._ahead: set[tuple[str, str]] = set()  # known by a response, not by the topic yet
 
     def objects(self, kind: Kind[T]) -> Iterator[T]:
         """All readable objects of a kind."""
@@ -121,7 +123,10 @@ class Snapshot:
         before = self._of(kind).get(key)
         if isinstance(before, meta.Object):
             newer = after.metadata.version > before.metadata.version
-            if not newer and (before.metadata.uid == after.metadata.uid or record is None):
+            is_same = before.metadata.uid == after.metadata.uid
+            if is_same and record is not None:
+                self._ahead.discard((kind.plural, key))
+            if not newer and (is_same or record is None or (kind.plural, key) in self._ahead):
                 return None
         elif before is None and self._gone.get((kind.plural, key)) == after.metadata.uid:
             return None  # late news of what is deleted already
@@ -151,6 +156,10 @@ class Snapshot:
         else:
             states[key] = after
             self._gone.pop((kind.plural, key), None)
+        if after is not None and record is None:
+            self._ahead.add((kind.plural, key))
+        else:
+            self._ahead.discard((kind.plural, key))
         return Change(
             kind,
             key,

@@ -186,11 +186,10 @@ def due_tasks(
     )
 
 
-def is_departure(command: commands.Command) -> bool:
-    """Whether this tells that a pod is gone."""
-    if not isinstance(command, commands.Publish):
-        return False
-    return isinstance(command.message, batch.TaskChanged) and command.message.after == GONE
+def concerns_policies(job: batch_api.Job, command: commands.Command) -> bool:
+    """Whether this tells that a pod is gone that no restart had ended."""
+    told = command.message if isinstance(command, commands.Publish) else None
+    return isinstance(told, batch.TaskChanged) and told.after == GONE and not _is_past(job, told)
 
 
 def due_phase(published: Published, job: batch_api.Job) -> batch.JobPhaseChanged | None:
@@ -293,10 +292,15 @@ def _ended_by(job: batch_api.Job, task: Task) -> str:
     state = job.status.state
     if state.phase in lifecycle.FINISHED:
         return state.reason if state.reason == causes.DEADLINE_EXCEEDED else f"Job{state.phase}"
-    is_old = task.version < job.status.version
-    if is_old or restarts.is_of_earlier_try(job, task.task, task.index, task.retry_count):
+    if _is_past(job, task):
         return state.reason if state.phase in lifecycle.STOPPING else "Restarted"
     wanted = next((it.replicas for it in job.spec.tasks if it.name == task.task), None)
     if job.spec.array is None and wanted is not None and task.index >= wanted:
         return "ScaledDown"
     return "Deleted"
+
+
+def _is_past(job: batch_api.Job, pod: Task | batch.TaskChanged) -> bool:
+    """Whether a restart ends the pod."""
+    is_old = pod.version < job.status.version
+    return is_old or restarts.is_of_earlier_try(job, pod.task, pod.index, pod.retry_count)

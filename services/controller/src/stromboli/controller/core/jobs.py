@@ -102,8 +102,9 @@ def _step_of(picture: view.View, job: Job, now: datetime) -> commands.Plan:
     if not advance:
         return _effects(picture, job, seen, told, now)
     # A phase that passes at once is told all the same, before the next one. That a pod is gone is
-    # told once a policy has taken it up: a kill in between must not lose it.
-    return (tuple(it for it in told if not history.is_departure(it)), *advance)
+    # told once a policy has taken it up: a kill in between must not lose it. One that this phase
+    # has ended concerns no policy, and what ended it is not known any more in the next phase.
+    return (tuple(it for it in told if not history.concerns_policies(job, it)), *advance)
 
 
 def due(picture: view.View, key: str, now: datetime) -> datetime | None:
