@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -196,6 +197,25 @@ def test_what_the_topic_has_come_to_is_replaced_by_any_of_another_uid() -> None:
     again = observed(2, generation=2)
     assert picture.apply(builders.make_record(builders.observed(again), 2)) is not None
     assert picture.get(NODES, "n1") == again
+
+
+def test_an_append_that_comes_again_shows_nothing_of_what_was_before() -> None:
+    """Its answer was lost, so all of it stands in the topic once more, and is read bit by bit."""
+    again = observed(3, generation=2)
+    append = [builders.observed(observed(1)), builders.gone(observed(2)), builders.observed(again)]
+    picture = seen(*append)
+    for offset, draft in enumerate(append, len(append)):
+        assert picture.apply(builders.make_record(draft, offset)) is None
+        assert picture.get(NODES, "n1") == again
+
+
+def test_what_is_newer_than_its_end_is_there_again() -> None:
+    """Its kind was not served for a while, so the monitor said that there was none."""
+    picture = seen(builders.observed(observed(5)))
+    none = msgspec.structs.replace(builders.gone(observed(5)), object_version="0")
+    picture.apply(builders.make_record(none, 1))
+    assert picture.apply(builders.make_record(builders.observed(observed(5)), 2)) is not None
+    assert picture.get(NODES, "n1") == observed(5)
 
 
 # --- order and repetition -------------------------------------------------------------------

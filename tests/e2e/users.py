@@ -47,8 +47,13 @@ class User:
         return [found["path"] for found in answer.json()["violations"]]
 
     def submit_once(self, job: Document, key: str) -> str:
-        """The name of the job that this request makes, however often it is sent."""
-        answer = self._http.post(SPACE, json=job, headers={"Idempotency-Key": key})
+        """The name of the job that this request makes, however often it is sent: also where the
+        log that keeps the answer is away for a moment."""
+        headers = {"Idempotency-Key": key}
+        answer = self.until(
+            lambda: self._http.post(SPACE, json=job, headers=headers),
+            lambda found: found.status_code != httpx.codes.SERVICE_UNAVAILABLE,
+        )
         assert answer.status_code == 201, answer.text
         return str(answer.json()["metadata"]["name"])
 

@@ -6,10 +6,13 @@ Pure: records in, changes out. Rules:
   (our own write responses may be ahead of the topics).
 * A new uid under an old key is a deletion and an addition. Only while a response to our own write
   is ahead of its topic, what comes of another uid and older is of the one before.
+* An object that has ended is not there again by news from before its end, also where the topic has
+  that news once more, behind its successor: an append whose answer was lost is repeated whole.
 * A record that cannot be read makes its key *unknown*: neither the old value nor absence.
 * Any interleaving across topics that keeps each key's order gives the same picture.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -55,7 +58,8 @@ class Snapshot:
 
     def __init__(self) -> None:
         self._states: dict[str, dict[str, meta.Object | Unknown]] = {topic: {} for topic in _KINDS}
-        self._gone: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._gone: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
+        """Key -> uid and version of what ended last under it."""
         self._ahead: set[tuple[str, str]] = set()  # known by a response, not by the topic yet
 
     def objects(self, kind: Kind[T]) -> Iterator[T]:
@@ -103,14 +107,14 @@ class Snapshot:
         """We learned ourselves that this object (of this uid) is gone: late news of it is none."""
         before = self._of(kind).get(key)
         if before is None:
-            self._remember_gone(kind, key, uid)
+            self._remember_gone(kind, key, uid, math.inf)
         if before is None or isinstance(before, Unknown) or before.metadata.uid != uid:
             return None
-        self._remember_gone(kind, key, uid)
+        self._remember_gone(kind, key, uid, math.inf)
         return self._put(kind, key, None, None)
 
-    def _remember_gone(self, kind: Kind[Any], key: str, uid: str) -> None:
-        self._gone[kind.plural, key] = uid
+    def _remember_gone(self, kind: Kind[Any], key: str, uid: str, version: float) -> None:
+        self._gone[kind.plural, key] = uid, version
         if len(self._gone) > GONE_KEPT:
             self._gone.popitem(last=False)
 
@@ -121,6 +125,9 @@ class Snapshot:
         self, kind: Kind[Any], key: str, after: meta.Object, record: envelope.Record | None
     ) -> Change | None:
         before = self._of(kind).get(key)
+        gone, version = self._gone.get((kind.plural, key), ("", 0))
+        if gone == after.metadata.uid and (record is None or after.metadata.version <= version):
+            return None
         if isinstance(before, meta.Object):
             newer = after.metadata.version > before.metadata.version
             is_same = before.metadata.uid == after.metadata.uid
@@ -128,8 +135,8 @@ class Snapshot:
                 self._ahead.discard((kind.plural, key))
             if not newer and (is_same or record is None or (kind.plural, key) in self._ahead):
                 return None
-        elif before is None and self._gone.get((kind.plural, key)) == after.metadata.uid:
-            return None  # late news of what is deleted already
+            if not is_same:
+                self._remember_gone(kind, key, before.metadata.uid, before.metadata.version)
         return self._put(kind, key, after, record)
 
     def _remove(self, kind: Kind[Any], record: envelope.Record) -> Change | None:
@@ -139,7 +146,9 @@ class Snapshot:
             return None
         if isinstance(before, meta.Object) and uid and before.metadata.uid != uid:
             return None  # the tombstone of an older object under this key
-        self._remember_gone(kind, record.key, uid)
+        version = record.headers.get("ce_objectversion", "")
+        ended_at = int(version) if version.isdecimal() else math.inf
+        self._remember_gone(kind, record.key, uid, ended_at)
         return self._put(kind, record.key, None, record)
 
     def _put(
@@ -155,7 +164,6 @@ class Snapshot:
             states.pop(key, None)
         else:
             states[key] = after
-            self._gone.pop((kind.plural, key), None)
         if after is not None and record is None:
             self._ahead.add((kind.plural, key))
         else:
