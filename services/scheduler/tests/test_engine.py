@@ -77,10 +77,30 @@ def test_a_standby_decides_nothing_until_its_own_beginning_is_folded() -> None:
     standby = made.step([], builders.NOON, may_decide=True)
     assert (standby.publication, standby.is_due) == (None, False)
     assert not any(standby.facts.values())
-    made.lead(EPOCH)
+    made.lead(EPOCH, {})
     assert made.step([], builders.NOON, may_decide=True).publication is None
     reached = port.Batch((), port.Place({topics.DECISIONS.name: EPOCH + 1}), caught_up=True)
     assert made.step([reached], builders.NOON, may_decide=True).publication is not None
+
+
+def test_a_standby_decides_nothing_until_all_is_folded_that_the_one_before_decided_on() -> None:
+    """A decision about a pod that is not seen yet holds no room: another would get it, too."""
+    log = topic_log.TopicLog()
+    groups = [builders.make_pod_group(name) for name in ("g1", "g2")]
+    other = builders.make_pod("p2", "g2", cpu="8")
+    made = synced_engine(log, builders.make_node(), *groups, other, epoch=None)
+    bind = messages.Bind(namespace="default", pod="p1", uid="pod-default-p1", node="n1")
+    decided = messages.StatementDecided(
+        session=1, pod_group="default/g1", pod_group_uid=groups[0].metadata.uid, binds=(bind,)
+    )
+    before = log.append(draft(topics.DECISIONS, "default/g1", decided))
+    made.lead(EPOCH, {topics.PODS.name: 2})
+    opened = port.Batch((before,), port.Place({topics.DECISIONS.name: EPOCH + 1}), caught_up=True)
+    assert made.step([opened], builders.NOON, may_decide=True).publication is None
+    rest = batch(*log.see(builders.make_pod("p1", "g1", cpu="8")))
+    publication = made.step([rest], builders.NOON, may_decide=True).publication
+    assert publication is not None
+    assert publication.decisions == (), "the node is full"
 
 
 def test_who_opens_the_log_behind_it_replaces_it() -> None:

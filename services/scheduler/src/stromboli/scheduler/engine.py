@@ -4,7 +4,7 @@ The service calls ``step`` in its one core thread and touches nothing of the eng
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -90,7 +90,7 @@ class Engine:
         self._opened_last = -1
         self._tidy_at = _LONG_AGO
         self._tidied_to = 0
-        self._own_until = 0
+        self._until: dict[str, int] = {}  # topic -> offset
         self._look_at: datetime | None = None
         self._shown: tuple[object, ...] = ({}, ())
         self._complained: set[str] = set()
@@ -121,10 +121,12 @@ class Engine:
         self.picture.world.default_to(configured.default_queue)
         self.picture.evicts = bool(policy.EVICTING.intersection(configured.actions))
 
-    def lead(self, epoch: int) -> None:
-        """Decide from here on as the writer of this epoch, once its own beginning is folded; the
-        core thread calls it."""
+    def lead(self, epoch: int, ends: Mapping[str, int]) -> None:
+        """Decide from here on as the writer of this epoch, once its own beginning is folded, and
+        all that stood before these ends of topics: decisions of the one before count only with the
+        pods that it had seen. The core thread calls it."""
         self._epoch = epoch
+        self._until = dict(ends)
         self.wait_for(epoch)
         self.picture.wake(self._own_id)
 
@@ -137,7 +139,8 @@ class Engine:
     def wait_for(self, offset: int) -> None:
         """Decide nothing before the decision at this offset is folded: it is part of the picture,
         and so is a copy that a repeated append may have left before it."""
-        self._own_until = max(self._own_until, offset + 1)
+        name = topics.DECISIONS.name
+        self._until[name] = max(self._until.get(name, 0), offset + 1)
 
     def step(self, batches: Sequence[port.Batch], now: datetime, *, may_decide: bool) -> Step:
         """Fold, and decide if something is due and nothing forbids it."""
@@ -227,7 +230,8 @@ class Engine:
     def _may_decide(self) -> bool:
         if self._epoch is None or self.replaced_by:
             return False
-        return self.picture.offsets.get(topics.DECISIONS.name, 0) >= self._own_until
+        offsets = self.picture.offsets
+        return all(offsets.get(name, 0) >= end for name, end in self._until.items())
 
     # Deciding
 

@@ -17,10 +17,10 @@ from typing import Protocol
 import msgspec
 
 from stromboli.scheduler import configured, discovery, engine, extenders, measuring, restart, watch
-from stromboli.scheduler.core import plugins
+from stromboli.scheduler.core import plugins, state
 from stromboli.scheduler.core.framework import cluster
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import envelope, leases, runtime, telemetry
+from stromboli.shared import envelope, leases, runtime, telemetry, topics
 from stromboli.shared.bus import lasting, port
 from stromboli.shared.leases import on_log
 
@@ -218,12 +218,18 @@ class Scheduler:
         await self._inbox.put(NO_RECORDS)
 
     async def lead(self, writer: port.Writer) -> None:
-        """Decide from now on, by this writer."""
+        """Decide from now on, by this writer: whoever did before is heard no more."""
         self._writer = writer
+        ends = dict(await asyncio.gather(*map(self._end, state.FOLDED)))
         await asyncio.get_running_loop().run_in_executor(
-            self._core_thread, self._engine.lead, writer.epoch
+            self._core_thread, self._engine.lead, writer.epoch, ends
         )
         await self._inbox.put(NO_RECORDS)
+
+    async def _end(self, topic: topics.Topic) -> tuple[str, int]:
+        """Its name, and the offset behind what stands on it now."""
+        newest = await runtime.persist(lambda: self._bus.last(topic), "log", self._health)
+        return topic.name, 0 if newest is None else newest.offset + 1
 
     async def _measure(self, measured: cluster.Measured | None) -> None:
         """Use this from the next session on."""
