@@ -29,15 +29,15 @@ def picture(*objects: core.Pod | batch.Job) -> view.View:
     return folded
 
 
-def bind_of(pod: core.Pod, uid: str = "") -> scheduling.Bind:
+def bind_of(pod: core.Pod) -> scheduling.Bind:
     return scheduling.Bind(
-        namespace="default", pod=pod.metadata.name, uid=uid or pod.metadata.uid, node="n1"
+        namespace="default", pod=pod.metadata.name, uid=pod.metadata.uid, node="n1"
     )
 
 
-def eviction_of(pod: core.Pod, uid: str = "") -> scheduling.Eviction:
+def eviction_of(pod: core.Pod) -> scheduling.Eviction:
     return scheduling.Eviction(
-        namespace="default", pod=pod.metadata.name, uid=uid or pod.metadata.uid, reason="reclaim"
+        namespace="default", pod=pod.metadata.name, uid=pod.metadata.uid, reason="reclaim"
     )
 
 
@@ -51,23 +51,29 @@ def test_a_pod_we_have_not_seen_is_bound_all_the_same() -> None:
     assert decisions.before_bind(picture(), bind_of(make_pod()), DECISION) is None
 
 
+def test_of_a_pod_of_another_uid_the_api_server_is_asked() -> None:
+    """It may be the one before of this name: the scheduler's picture may be ahead of ours."""
+    before, now = make_pod(node="n1", deleting=NOON), make_pod(generation=2)
+    assert decisions.before_bind(picture(before), bind_of(now), DECISION) is None
+    assert decisions.before_eviction(picture(before), eviction_of(now)) is None
+
+
 def test_a_living_pod_of_a_living_job_is_bound() -> None:
     pod = make_pod(owner=JOB)
     assert decisions.before_bind(picture(JOB, pod), bind_of(pod), DECISION) is None
 
 
 @pytest.mark.parametrize(
-    ("pod", "uid", "reason"),
+    ("pod", "reason"),
     [
-        (make_pod(generation=2), "pod-default-p1", "PodGone"),
-        (make_pod(deleting=NOON), "", "PodGone"),
-        (make_pod(node="n2"), "", "AlreadyBound"),
-        (make_pod(node="n1", decision="scheduler/3/6"), "", "AlreadyBound"),
+        (make_pod(deleting=NOON), "PodGone"),
+        (make_pod(node="n2"), "AlreadyBound"),
+        (make_pod(node="n1", decision="scheduler/3/6"), "AlreadyBound"),
     ],
-    ids=["another uid", "going", "bound by others", "bound by another decision"],
+    ids=["going", "bound by others", "bound by another decision"],
 )
-def test_a_bind_is_refused_when_the_pod_is_not_free(pod: core.Pod, uid: str, reason: str) -> None:
-    answer = decisions.before_bind(picture(pod), bind_of(pod, uid), DECISION)
+def test_a_bind_is_refused_when_the_pod_is_not_free(pod: core.Pod, reason: str) -> None:
+    answer = decisions.before_bind(picture(pod), bind_of(pod), DECISION)
     assert answer is not None
     assert (answer.result, answer.reason) == ("refused", reason)
 
@@ -123,20 +129,26 @@ def test_a_refused_bind_says_what_was_found(found: core.Pod | None, reason: str)
 
 
 @pytest.mark.parametrize(
-    ("pod", "uid", "expected"),
+    ("pod", "expected"),
     [
-        (make_pod(node="n1", phase="Running"), "", None),
-        (make_pod(node="n1", phase="Succeeded"), "", "refused"),
-        (make_pod(node="n1", phase="Failed"), "", "refused"),
-        (make_pod(node="n1", deleting=NOON), "", "executed"),
-        (make_pod(generation=2), "pod-default-p1", "executed"),
+        (make_pod(node="n1", phase="Running"), None),
+        (make_pod(node="n1", phase="Succeeded"), "refused"),
+        (make_pod(node="n1", phase="Failed"), "refused"),
+        (make_pod(node="n1", deleting=NOON), "executed"),
     ],
 )
-def test_an_eviction_spares_finished_pods_and_counts_gone_ones(
-    pod: core.Pod, uid: str, expected: str | None
+def test_an_eviction_spares_finished_pods_and_counts_going_ones(
+    pod: core.Pod, expected: str | None
 ) -> None:
-    answer = decisions.before_eviction(picture(pod), eviction_of(pod, uid))
+    answer = decisions.before_eviction(picture(pod), eviction_of(pod))
     assert (None if answer is None else answer.result) == expected
+    assert decisions.has_ended(picture(pod), eviction_of(pod)) == (expected is not None)
+
+
+def test_a_pod_under_notice_has_ended_when_another_has_its_name() -> None:
+    pod = make_pod(node="n1", phase="Running")
+    assert decisions.has_ended(picture(make_pod(generation=2)), eviction_of(pod))
+    assert not decisions.has_ended(picture(), eviction_of(pod)), "it may only be unreadable"
 
 
 def test_a_refusal_names_its_reason() -> None:

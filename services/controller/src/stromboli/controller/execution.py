@@ -366,7 +366,7 @@ class Execution:
         """Until the pod's time is up, or it has ended by itself."""
         async with turn.given_up():
             while (left := (due - self._clock()).total_seconds()) > 0:
-                if decisions.before_eviction(self._view, eviction) is not None:
+                if decisions.has_ended(self._view, eviction):
                     return
                 await self._patience.pause(min(left, NOTICE_LOOK_S))
 

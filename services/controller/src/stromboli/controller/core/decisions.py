@@ -48,10 +48,8 @@ def outcome(of: scheduling.Bind | scheduling.Eviction, answer: Answer) -> Outcom
 def before_bind(picture: view.View, bind: scheduling.Bind, decision: str) -> Answer | None:
     """The answer if the picture has it already; None: bind."""
     pod = picture.pod(f"{bind.namespace}/{bind.pod}")
-    if pod is None:
+    if pod is None or pod.metadata.uid != bind.uid:
         return None  # our picture may be behind the scheduler's
-    if pod.metadata.uid != bind.uid:
-        return Answer("refused", "PodGone", "the pod of this name is another one")
     if pod.spec.node_name:
         return _bound(pod, decision)
     if picture.is_going(pod):
@@ -96,13 +94,20 @@ def _bound(pod: core.Pod, decision: str) -> Answer:
 def before_eviction(picture: view.View, eviction: scheduling.Eviction) -> Answer | None:
     """The answer if the picture has it already; None: delete."""
     pod = picture.pod(f"{eviction.namespace}/{eviction.pod}")
-    if pod is None:
-        return None
-    if pod.metadata.uid != eviction.uid or picture.is_going(pod):
+    if pod is None or pod.metadata.uid != eviction.uid:
+        return None  # as above
+    if picture.is_going(pod):
         return EXECUTED
     if tasks.has_finished(pod):
         return Answer("refused", "PodFinished", f"the pod has {pod.status.phase.lower()}")
     return None
+
+
+def has_ended(picture: view.View, eviction: scheduling.Eviction) -> bool:
+    """Whether a pod that was looked at is seen to have ended since, or to go."""
+    pod = picture.pod(f"{eviction.namespace}/{eviction.pod}")
+    is_another = pod is not None and pod.metadata.uid != eviction.uid
+    return is_another or before_eviction(picture, eviction) is not None
 
 
 def evicted_at(pod: core.Pod) -> datetime | None:
