@@ -158,6 +158,17 @@ def test_an_index_that_a_policy_restarts_has_no_result_and_all_others_keep_their
     assert world.job().status.retry_count == 2
 
 
+def test_a_restart_of_its_task_restarts_every_index_of_an_array() -> None:
+    policy = batch.LifecyclePolicy(event="PodFailed", action="RestartTask")
+    world = running(array("5-8", 2, policies=[policy]))
+    before = {pod.metadata.name: pod.metadata.uid for pod in world.pods()}
+    fail(world, "j1-t-6")
+    go_on(world)
+    after = {pod.metadata.name: pod.metadata.uid for pod in world.pods()}
+    assert before.keys() == after.keys()
+    assert not set(before.values()) & set(after.values())
+
+
 def test_an_array_is_not_completed_by_the_pods_of_one_window() -> None:
     ends = batch.LifecyclePolicy(event="TaskCompleted", action="CompleteJob")
     world = running(array("0-3", 2, policies=[ends]))

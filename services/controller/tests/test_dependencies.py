@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from services.controller.tests.scenes import J, enqueued, evict, fail, go_on, reap_all, submitted
 from services.controller.tests.world import World
 from stromboli.controller.core import dependencies
-from stromboli.shared.api import batch
+from stromboli.shared.api import batch, kinds
 from stromboli.testkit.builders import make_command, make_job, make_task
 
 
@@ -53,7 +53,7 @@ def test_a_later_wave_comes_when_what_it_waits_for_is_ready_and_enlarges_the_gan
     world = enqueued(two_waves())
     world.change_pod("default/j1-first-0", "Pending", "n1")
     world.settle()
-    assert len(world.pod_names()) == 1
+    assert world.group().spec.min_member == 1
     run(world, "j1-first-0")
     let_in(world)
     assert world.pod_names() == ["j1-first-0", "j1-second-0", "j1-second-1", "j1-second-2"]
@@ -72,7 +72,7 @@ def test_a_pod_whose_containers_are_not_ready_does_not_count() -> None:
         containerStatuses=[{"name": "main", "ready": False, "state": {}}],
     )
     world.settle()
-    assert len(world.pod_names()) == 1
+    assert world.group().spec.min_member == 1
     world.change_pod(
         "default/j1-first-0", containerStatuses=[{"name": "main", "ready": True, "state": {}}]
     )
@@ -90,11 +90,18 @@ def test_a_task_waits_for_any_or_for_all(any_: bool, pods: int) -> None:
     assert len(world.pod_names()) == pods
 
 
+def test_a_pod_that_is_going_does_not_count() -> None:
+    world = enqueued(two_waves())
+    world.delete(kinds.PODS, "default/j1-first-0")
+    run(world, "j1-first-0")
+    assert world.group().spec.min_member == 1
+
+
 def test_what_has_succeeded_is_ready_too() -> None:
     world = enqueued(two_waves())
-    run(world, "j1-first-0")
-    let_in(world)
     world.change_pod("default/j1-first-0", "Succeeded")
+    world.settle()
+    let_in(world)
     run(world, "j1-second-0", "j1-second-1", "j1-second-2")
     for name in ("j1-second-0", "j1-second-1", "j1-second-2"):
         world.change_pod(f"default/{name}", "Succeeded")
@@ -153,11 +160,18 @@ def test_the_next_controller_goes_on_with_the_same_wave() -> None:
 
 
 @pytest.mark.parametrize(
-    "tasks",
-    [[waits("a", 1, "b"), waits("b", 1, "a")], [waits("a", 1), waits("b", 1, "c")]],
+    ("tasks", "why"),
+    [
+        ([waits("a", 1, "b"), waits("b", 1, "a")], "tasks wait for each other: a, b"),
+        ([waits("a", 1), waits("b", 1, "c")], "dependsOn names c, which is no task of the job"),
+    ],
     ids=["cycle", "no such task"],
 )
-def test_a_job_that_can_never_start_says_so_and_gets_no_pods(tasks: list[batch.TaskSpec]) -> None:
+def test_a_job_that_can_never_start_says_so_and_gets_no_pods(
+    tasks: list[batch.TaskSpec], why: str
+) -> None:
+    """One that was in the cluster before us, too, of which the rules of admission are not asked."""
+    assert dependencies.problem(make_job(tasks=tasks)) == why
     world = submitted(make_job(tasks=tasks))
     assert ("podgroups", world.group_key(J)) not in world.objects
     assert (world.phase(), world.reasons()) == ("Pending", ["Pending", "Refused"])

@@ -25,15 +25,15 @@ def uids(world: World) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("action", "restarted"),
+    ("action", "restarted", "recorded"),
     [
-        ("RestartPod", {"j1-a-1"}),
-        ("RestartPartition", {"j1-a-0", "j1-a-1"}),
-        ("RestartTask", {"j1-a-0", "j1-a-1", "j1-a-2", "j1-a-3"}),
+        ("RestartPod", {"j1-a-1"}, "1"),
+        ("RestartPartition", {"j1-a-0", "j1-a-1"}, "0-1"),
+        ("RestartTask", {"j1-a-0", "j1-a-1", "j1-a-2", "j1-a-3"}, "0-3"),
     ],
 )
 def test_exactly_the_part_is_made_anew_and_all_else_runs_on(
-    action: str, restarted: set[str]
+    action: str, restarted: set[str], recorded: str
 ) -> None:
     world = three_tasks(action)
     before, group = uids(world), world.group().metadata.uid
@@ -46,6 +46,7 @@ def test_exactly_the_part_is_made_anew_and_all_else_runs_on(
     assert {name for name in before if before[name] != after[name]} == restarted
     status = world.job().status
     assert (status.state.phase, status.retry_count, status.version) == ("Running", 1, 0)
+    assert status.restarted == batch.RestartedTasks(retry_count=1, tasks={"a": recorded})
     assert world.group().metadata.uid == group, "the PodGroup stays"
 
 
@@ -81,12 +82,47 @@ def test_a_pod_that_fails_while_another_restarts_restarts_too_without_another_tr
     fail(world, "j1-a-0")
     assert world.phase() == "Restarting", "the gang has no room before the pod is gone"
     fail(world, "j1-b-0")
+    assert world.job().status.restarted == batch.RestartedTasks(
+        retry_count=1, tasks={"a": "0", "b": "0"}
+    )
     go_on(world)
     assert (world.phase(), world.job().status.retry_count) == ("Running", 1)
     retries = {
         it.metadata.name: it.metadata.annotation(keys.JOB_RETRY_COUNT) for it in world.pods()
     }
     assert {name for name, count in retries.items() if count == "1"} == {"j1-a-0", "j1-b-0"}
+
+
+def test_what_restarted_before_does_not_restart_with_another_part() -> None:
+    world = three_tasks("RestartPod")
+    fail(world, "j1-a-0")
+    go_on(world)
+    before = uids(world)
+    fail(world, "j1-b-0")
+    go_on(world)
+    after = uids(world)
+    assert {name for name in before if before[name] != after[name]} == {"j1-b-0"}
+
+
+def test_a_job_of_which_a_part_restarted_is_scaled_down_like_any_other() -> None:
+    policy = batch.LifecyclePolicy(event="PodFailed", action="RestartPod")
+    world = running(make_job(tasks=[make_task(replicas=2)], min_available=1, policies=[policy]))
+    fail(world, "j1-worker-0")
+    go_on(world)
+    world.scale(J, 0, 1)
+    world.settle()
+    reap_all(world)
+    assert world.pod_names() == ["j1-worker-0"]
+
+
+@pytest.mark.parametrize("action", ["RestartPod", "RestartPartition"])
+def test_what_happens_to_a_task_restarts_no_pod_of_it(action: str) -> None:
+    """Nobody knows which one is meant."""
+    world = three_tasks(action, event="TaskCompleted")
+    for name in ("j1-b-0", "j1-b-1"):
+        world.change_pod(f"default/{name}", "Succeeded")
+    world.settle()
+    assert (world.phase(), world.job().status.retry_count) == ("Running", 0)
 
 
 def test_the_budget_of_tries_is_that_of_the_whole_job() -> None:

@@ -5,25 +5,16 @@ have pods, and only they count for the gang: the PodGroup asks for what may run 
 each wave, so that no gang waits for pods that wait for it. A later wave is placed whole or not at
 all like the first one. Source of readiness: spec/jobs.md 4.2.
 
-A task that can never be released, since what it needs has ended short of its minimum, is
-*blocked*: its job fails instead of waiting for ever.
+Once all released tasks have ended, what still waits will never be released, since what it needs
+has ended short of its minimum: its job fails instead of waiting for ever.
 """
 
 from collections.abc import Container, Iterable
-
-import msgspec
 
 from stromboli.controller.core import tasks, view
 from stromboli.shared import dependencies
 from stromboli.shared.api import core
 from stromboli.shared.api.batch import Job, TaskSpec
-
-
-class Waves(msgspec.Struct, frozen=True):
-    """Names of tasks."""
-
-    released: frozenset[str]
-    blocked: frozenset[str]
 
 
 def has_any(job: Job) -> bool:
@@ -46,12 +37,12 @@ def problem(job: Job) -> str:
     return f"tasks wait for each other: {', '.join(sorted(waiting))}" if waiting else ""
 
 
-def look(picture: view.View, job: Job, pods: Iterable[core.Pod]) -> Waves:
-    """Which tasks may have pods. ``pods``: those of the job that are not of an
+def released(picture: view.View, job: Job, pods: Iterable[core.Pod]) -> frozenset[str]:
+    """Names of the tasks that may have pods. ``pods``: those of the job that are not of an
     earlier try. O(pods)."""
     specs = tasks.specs(job)
     if not has_any(job):
-        return Waves(frozenset(task.name for task in specs), frozenset())
+        return frozenset(task.name for task in specs)
     by_task: dict[str, list[core.Pod]] = {}
     for pod in pods:
         by_task.setdefault(tasks.task_of(pod), []).append(pod)
@@ -59,13 +50,7 @@ def look(picture: view.View, job: Job, pods: Iterable[core.Pod]) -> Waves:
         name: [pod for pod in found if not picture.is_going(pod)] for name, found in by_task.items()
     }
     ready = {task.name for task in specs if _is_ready(task, living.get(task.name, []))}
-    short = {
-        task.name
-        for task in specs
-        if task.name not in ready and _has_ended(task, living.get(task.name, []))
-    }
-    released = {task.name for task in specs if by_task.get(task.name) or _holds(task, ready)}
-    return Waves(frozenset(released), _blocked(specs, released, short))
+    return frozenset(task.name for task in specs if by_task.get(task.name) or _holds(task, ready))
 
 
 def roots(job: Job) -> frozenset[str]:
@@ -102,25 +87,9 @@ def _counts_as_ready(pod: core.Pod) -> bool:
     return pod.status.phase == "Running" and all(it.ready for it in pod.status.container_statuses)
 
 
-def _has_ended(task: TaskSpec, pods: list[core.Pod]) -> bool:
-    return sum(map(tasks.has_finished, pods)) >= task.replicas
-
-
 def _holds(task: TaskSpec, names: Container[str]) -> bool:
     """Whether these are what the task waits for: all of it, or any."""
     wanted = needs(task)
     if len(wanted) > 1 and task.depends_on is not None and task.depends_on.iteration == "any":
         return any(name in names for name in wanted)
     return all(name in names for name in wanted)
-
-
-def _blocked(specs: tuple[TaskSpec, ...], released: set[str], short: set[str]) -> frozenset[str]:
-    """Tasks that are not released and never will be."""
-    blocked: set[str] = set()
-    while True:
-        possible = {task.name for task in specs} - short - blocked
-        waiting = [task for task in specs if task.name not in released | blocked]
-        more = {task.name for task in waiting if not _holds(task, possible)}
-        if not more:
-            return frozenset(blocked)
-        blocked |= more

@@ -20,7 +20,7 @@ def of(picture: view.View, job: Job, seen: tasks.Look, now: datetime) -> lifecyc
         )
     specs = tasks.specs(job)
     current = [pod for pod in seen.pods if not tasks.is_of_earlier_try(job, pod)]
-    blocked = dependencies.look(picture, job, current).blocked
+    released = dependencies.released(picture, job, current)
     retry_at = job.status.retry_at
     return lifecycle.Facts(
         phase=tasks.phase_of(job),
@@ -45,7 +45,7 @@ def of(picture: view.View, job: Job, seen: tasks.Look, now: datetime) -> lifecyc
         failed=counts.failed,
         terminating=counts.terminating,
         doomed=len(seen.doomed),
-        blocked=sum(task.replicas for task in specs if task.name in blocked),
+        waiting=sum(task.replicas for task in specs if task.name not in released),
         indexes=arrays.total(job),
         is_backing_off=retry_at is not None and now < retry_at,
     )

@@ -188,8 +188,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     ``retry_count``: tries that went wrong, without those that people asked for.
     ``starts_with``: the gang of the tasks that wait for none. ``doomed``: pods that have to go and
-    are not going yet. ``blocked``: replicas that will never be made, since what their tasks wait
-    for has ended. ``indexes``: those of an array, 0 for other jobs; results count for it.
+    are not going yet. ``waiting``: replicas of tasks that wait for others: once those
+    have ended, they will never be made. ``indexes``: those of an array, 0 for other jobs; results
+    count for it.
     """
 
     phase: Phase
@@ -205,7 +206,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     terminating: int
     doomed: int
-    blocked: int = 0
+    waiting: int = 0
     indexes: int = 0
     is_backing_off: bool = False
 
@@ -245,7 +246,7 @@ def _judge_running(facts: Facts) -> Event | None:
         return None
     if facts.min_success is not None and facts.succeeded >= facts.min_success:
         return "Succeeded"
-    if facts.succeeded + facts.failed >= (facts.indexes or facts.replicas - facts.blocked):
+    if facts.succeeded + facts.failed >= (facts.indexes or facts.replicas - facts.waiting):
         return "Succeeded" if _has_succeeded(facts) else "Failed"
     if facts.pending > (facts.indexes or facts.replicas) - facts.starts_with:
         return "FellShort"
@@ -259,8 +260,8 @@ def _has_succeeded(facts: Facts) -> bool:
 def shortfall(facts: Facts) -> str:
     """What a job, all of whose pods have ended, misses of what it was asked for; empty if it has
     succeeded. An array of which an index failed has not."""
-    if facts.blocked:
-        return f"{facts.blocked} pods could never be made: what they wait for ended short"
+    if facts.waiting:
+        return f"{facts.waiting} pods could never be made: what they wait for ended short"
     if facts.indexes and facts.failed:
         return f"{facts.failed} of {facts.indexes} indexes failed"
     asked = sum(

@@ -40,7 +40,7 @@ def obey(job: Job, order: Command, counts: tasks.Tally, now: datetime) -> comman
             uid=job.metadata.uid,
             command=order.metadata.name,
             action=order.action,
-            at=job.status.state.last_transition_time or now,
+            at=now if order.action == SYNC else job.status.state.last_transition_time or now,
         )
         text = f"{order.action} was asked for"
         said = commands.event_about(kinds.JOBS, job, "Normal", "CommandIssued", text, now)

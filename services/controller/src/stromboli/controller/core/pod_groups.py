@@ -39,7 +39,7 @@ def desired_spec(picture: view.View, job: Job) -> scheduling.PodGroupSpec:
 def _released(picture: view.View, job: Job) -> frozenset[str]:
     pods_of_job = picture.pods_of(job.metadata.uid) if dependencies.has_any(job) else []
     current = [pod for pod in pods_of_job if not tasks.is_of_earlier_try(job, pod)]
-    return dependencies.look(picture, job, current).released
+    return dependencies.released(picture, job, current)
 
 
 def started(picture: view.View, job: Job, group: scheduling.PodGroup) -> frozenset[str]:

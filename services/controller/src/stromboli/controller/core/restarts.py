@@ -22,12 +22,7 @@ Part = Mapping[str, indexes.Indexes]
 
 def is_partial(job: Job) -> bool:
     """Whether the job restarts only a part of itself now."""
-    found, status = job.status.restarted, job.status
-    return (
-        status.state.phase == "Restarting"
-        and found is not None
-        and found.retry_count == status.retry_count
-    )
+    return job.status.state.phase == "Restarting" and job.status.restarted is not None
 
 
 def is_superseded(job: Job, pod: core.Pod) -> bool:
