@@ -1,8 +1,5 @@
 """The service on the embedded log: what it publishes, when it is ready, and how it restarts."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,7 @@ from stromboli.shared import envelope, errors, runtime, topics
 from stromboli.shared.bus import port
 from stromboli.shared.messages import log
 from stromboli.shared.messages import scheduling as messages
-from stromboli.testkit import breaking, builders, records
+from stromboli.testkit import behind, breaking, builders, records
 
 
 async def test_a_gang_is_decided_in_one_statement_and_the_session_recorded(
@@ -177,42 +174,6 @@ async def test_a_repeated_statement_counts_once(outside: Outside) -> None:
     assert bound(decisions) == ["g1-w-0", "g1-w-1"] * 2 + ["g2-w-0", "g2-w-1"]
 
 
-class BehindBus:
-    """A log of which what stands under a key is read late, and that another one writes to until
-    ours opens it."""
-
-    def __init__(self, bus: port.Bus, key: str, last_words: Callable[[], Awaitable[None]]) -> None:
-        self._bus = bus
-        self._key = key
-        self._last_words = last_words
-        self.has_opened, self.is_late = asyncio.Event(), True
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._bus, name)
-
-    async def open_writer(self, name: topics.Service, instance: str) -> port.Writer:
-        await self._last_words()
-        return await self._bus.open_writer(name, instance)
-
-    async def fold(
-        self, wanted: Sequence[topics.Topic], start: port.Place
-    ) -> AsyncGenerator[port.Batch, None]:
-        late: list[envelope.Record] = []
-        async with contextlib.aclosing(self._bus.fold(wanted, start)) as batches:
-            async for batch in batches:
-                if not self.is_late:
-                    yield msgspec.structs.replace(batch, records=(*late, *batch.records))
-                    late.clear()
-                    continue
-                late += [it for it in batch.records if it.key == self._key]
-                rest = tuple(it for it in batch.records if it.key != self._key)
-                positions = dict(batch.positions) | {it.topic.name: it.offset for it in late}
-                place = port.Place(positions, batch.place.epochs)
-                yield msgspec.structs.replace(batch, records=rest, place=place)
-                if any(it.key == log.OPENED_KEY and it.epoch for it in rest):
-                    self.has_opened.set()
-
-
 async def test_room_that_another_one_gave_away_last_is_not_given_again(outside: Outside) -> None:
     """It knew of a pod that the one that takes over has not read of yet."""
     before = await outside.bus.open_writer("scheduler", "before")
@@ -231,12 +192,12 @@ async def test_room_that_another_one_gave_away_last_is_not_given_again(outside: 
 
     await outside.see(builders.make_queue(), NODE, group, *gang(1, "g2"))
     await outside.sync()
-    behind: Any = BehindBus(outside.bus, pod.metadata.key, last_words)
-    async with serving(behind):
-        await behind.has_opened.wait()
+    late: Any = behind.BehindBus(outside.bus, "scheduler", pod.metadata.key, last_words)
+    async with serving(late):
+        await late.has_opened.wait()
         await outside.garble(topics.NODES, "n2")
         await outside.until(topics.DEAD_LETTERS, at_least(1))  # a step was taken
-        behind.is_late = False
+        late.is_late = False
         await outside.sync()
         told = await outside.until(topics.EXPLANATIONS, at_least(1))
         decisions = await outside.until(topics.DECISIONS, at_least(1))

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import functools
 from collections import deque
+from collections.abc import Mapping
 from datetime import timedelta
 
 import structlog
@@ -169,6 +170,8 @@ class Controller:
         self._stands_by = True
         self._calm_since: dict[view.Item, float] = {}
         self._caught_up = False
+        self._positions: dict[str, int] = {}
+        self._has_read = asyncio.Event()
         self._may_act = asyncio.Event()
         self._stopping = asyncio.Event()
 
@@ -227,6 +230,7 @@ class Controller:
         writer = await runtime.persist(
             lambda: self._bus.open_writer("controller", settings.instance), "log", self._health
         )
+        await self._read_to(await lasting.ends(self._bus, view.FOLDED, self._health))
         await self._told.read(to_the_end=True)
         slots = Slots(settings.writes_at_once)
         self._hands = Hands(self._view, self._cluster, writer, slots, self._touch, self._clock)
@@ -254,8 +258,15 @@ class Controller:
             async for batch in batches:
                 for record in batch.records:
                     await self._take_in(record)
+                self._positions |= batch.positions
+                self._has_read.set()
                 self._caught_up = self._caught_up or batch.caught_up
                 self._look_at_sync()
+
+    async def _read_to(self, ends: Mapping[str, int]) -> None:
+        while any(self._positions.get(name, 0) < end for name, end in ends.items()):
+            self._has_read.clear()
+            await self._has_read.wait()
 
     async def _take_in(self, record: envelope.Record) -> None:
         folded = self._view.apply(record)

@@ -20,7 +20,7 @@ from stromboli.scheduler import configured, discovery, engine, extenders, measur
 from stromboli.scheduler.core import plugins, state
 from stromboli.scheduler.core.framework import cluster
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import envelope, leases, runtime, telemetry, topics
+from stromboli.shared import envelope, leases, runtime, telemetry
 from stromboli.shared.bus import lasting, port
 from stromboli.shared.leases import on_log
 
@@ -220,16 +220,11 @@ class Scheduler:
     async def lead(self, writer: port.Writer) -> None:
         """Decide from now on, by this writer: whoever did before is heard no more."""
         self._writer = writer
-        ends = dict(await asyncio.gather(*map(self._end, state.FOLDED)))
+        ends = await lasting.ends(self._bus, state.FOLDED, self._health)
         await asyncio.get_running_loop().run_in_executor(
             self._core_thread, self._engine.lead, writer.epoch, ends
         )
         await self._inbox.put(NO_RECORDS)
-
-    async def _end(self, topic: topics.Topic) -> tuple[str, int]:
-        """Its name, and the offset behind what stands on it now."""
-        newest = await runtime.persist(lambda: self._bus.last(topic), "log", self._health)
-        return topic.name, 0 if newest is None else newest.offset + 1
 
     async def _measure(self, measured: cluster.Measured | None) -> None:
         """Use this from the next session on."""

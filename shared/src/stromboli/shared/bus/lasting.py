@@ -2,10 +2,23 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 from stromboli.shared import errors, runtime, topics
 from stromboli.shared.bus import port
+
+
+async def ends(
+    bus: port.Bus, wanted: Sequence[topics.Topic], health: runtime.Health
+) -> Mapping[str, int]:
+    """Topic name -> the offset behind what stands there now. Whoever takes over reads up to there
+    before it acts: the one before acted on all of it, and what is not read yet is not absent."""
+
+    async def end(topic: topics.Topic) -> tuple[str, int]:
+        newest = await runtime.persist(lambda: bus.last(topic), "log", health)
+        return topic.name, 0 if newest is None else newest.offset + 1
+
+    return dict(await asyncio.gather(*map(end, wanted)))
 
 
 async def fold(
