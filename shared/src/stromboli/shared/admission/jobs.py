@@ -35,7 +35,7 @@ def created(
     """Everything wrong with a new, completed job. ``plugins``: those that can be carried out;
     ``tiers``: of the network, None if nobody knows."""
     yield from of_itself(job)
-    yield from _of_plugins(job, plugins)
+    yield from of_plugins(job, plugins)
     yield from queue_rules.takes_work(job.spec.queue, queues)
     yield from topology.unheld(job.spec.network_topology, "spec.networkTopology", tiers)
     for index, task in enumerate(job.spec.tasks):
@@ -224,7 +224,8 @@ def _of_counts(task: batch.TaskSpec, path: str) -> Iterator[Violation]:
         )
 
 
-def _of_plugins(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[Violation]:
+def of_plugins(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[Violation]:
+    """Everything wrong with what a job asks plugins for; ``carried``: those that there are."""
     for name, arguments in (job.spec.plugins or {}).items():
         path = f"spec.plugins.{name}"
         if name not in carried:

@@ -206,6 +206,8 @@ def _of_ours(
             yield from flows.violations(read)
         case flow.CronJob():
             yield from cron_jobs.violations(read)
+            if old is None or _template_of(old) != _template_of(read):
+                yield from _of_template(read, policy, known)
         case topology_api.HyperNode():
             yield from topology.of_hyper_node(read)
         case batch.Command() if not old:
@@ -213,6 +215,28 @@ def _of_ours(
         case core.Pod() if not old:
             ours = [name for name in policy.scheduler_names if name not in known.claimed]
             yield from pods.violations(document, ours)
+
+
+def _template_of(made: flow.CronJob) -> tuple[meta.ObjectMeta, Any]:
+    template = made.spec.job_template
+    return template.metadata, msgspec.json.decode(template.spec)
+
+
+def _of_template(made: flow.CronJob, policy: Policy, known: Known) -> Iterator[Violation]:
+    """What would be said of a CronJob's jobs, whatever is around them by then."""
+    document = cron_jobs.job_of(made)
+    document = patch.applied(document, completed(kinds.JOBS, document, policy, known=known))
+    try:
+        job = kinds.JOBS.decode(msgspec.json.encode(document))
+        found = (*jobs.of_itself(job), *jobs.of_plugins(job, policy.plugins))
+    except (msgspec.DecodeError, ValueError) as error:
+        found = (_unreadable(error),)
+    for violation in found:
+        if violation.path != "metadata.name":
+            path = f"spec.jobTemplate.{violation.path}"
+            yield msgspec.structs.replace(violation, path=path)
+        else:
+            yield violation
 
 
 def _unreadable(error: Exception) -> Violation:

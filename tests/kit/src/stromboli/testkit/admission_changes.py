@@ -53,6 +53,7 @@ def _with_volume(**volume: Any) -> Document:
     return job(volumes=[{"mountPath": "/data", **volume}])
 
 
+NEEDS_TOO_MUCH = {"spec": job(minAvailable=9)["spec"]}
 CHANGES: dict[str, tuple[str, Kind[Any], Document, Document]] = {
     "to-the-name-of-the-claim-that-was-made-for-it": (
         "",
@@ -85,6 +86,12 @@ CHANGES: dict[str, tuple[str, Kind[Any], Document, Document]] = {
         queue("level5", parent="level4", capability={"cpu": "-1"}),
     ),
     "to-another-schedule": ("", kinds.CRON_JOBS, cron(), cron("@daily")),
+    "of-a-cron-whose-template-is-wrong-already": (
+        "",
+        kinds.CRON_JOBS,
+        cron(jobTemplate=NEEDS_TOO_MUCH),
+        cron(jobTemplate=NEEDS_TOO_MUCH, suspend=True),
+    ),
     "to-no-schedule": ("spec.schedule", kinds.CRON_JOBS, cron(), cron("* * * *")),
     "to-another-order": ("", kinds.JOB_FLOWS, flow(a=[], b=["a"]), flow(a=[], b=[])),
     "to-an-unknown-target": (

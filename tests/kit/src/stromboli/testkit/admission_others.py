@@ -21,6 +21,8 @@ from stromboli.testkit.admission_documents import (
 JDB_MIN = keys.JDB_MIN_AVAILABLE
 JDB_MAX = keys.JDB_MAX_UNAVAILABLE
 BOTH_TIERS = {"highestTierAllowed": 1, "highestTierName": "rack"}
+JOB_SPEC = {"spec": job()["spec"]}
+NEEDS_TOO_MUCH = {"spec": job(minAvailable=9)["spec"]}
 RACK = hyper_node(member(exactMatch={"name": "n1"}), name="rack-0", tierName="rack")
 OTHERS: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
     kinds.POD_GROUPS: {
@@ -124,5 +126,18 @@ OTHERS_AROUND: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
         "a-bad-name": ("metadata.name", cron(name="a_b")),
         "a-minute-that-is-none": ("spec.schedule", cron("60 * * * *")),
         "a-time-zone-that-nobody-has": ("spec.timeZone", cron(timeZone="Mars/Base")),
+        "a-name-that-no-job-can-have": ("metadata.name", cron(name="a.b")),
+        "a-template-that-needs-more-than-it-has": (
+            "spec.jobTemplate.spec.minAvailable",
+            cron(jobTemplate=NEEDS_TOO_MUCH),
+        ),
+        "a-template-with-an-unknown-plugin": (
+            "spec.jobTemplate.spec.plugins.teleport",
+            cron(jobTemplate={"spec": job(plugins={"teleport": []})["spec"]}),
+        ),
+        "a-template-that-waits-for-nothing": (
+            f"spec.jobTemplate.metadata.annotations[{keys.AFTER}]",
+            cron(jobTemplate={"metadata": {"annotations": {keys.AFTER: "x:"}}, **JOB_SPEC}),
+        ),
     },
 }
