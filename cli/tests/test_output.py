@@ -88,6 +88,27 @@ def test_a_table_that_grows_has_its_headers_once_and_its_columns_below_each_othe
     ]
 
 
+def test_on_a_narrow_terminal_a_table_that_grows_wraps_or_goes_on_in_blocks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its headers stand once, and no column is left out: a later row may say something there."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    table = output.Growing(("NAME", "FAILED", "WHY"), 42)
+    table.show([("a", "0", "because of this and that")])
+    table.show([("long", "0", "because of this and that, and some more")])
+    table.show([("longest", "1", "because of this"), ("b", "0", "")])
+    assert capsys.readouterr().out.splitlines() == [
+        "NAME   FAILED   WHY",
+        "a      0        because of this and that",
+        "long   0        because of this and that,",
+        "                and some more",
+        "longest",
+        "  FAILED  1",
+        "  WHY     because of this",
+        "b",
+    ]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

@@ -177,7 +177,7 @@ def _table(listing: Listing) -> Callable[[list[Told]], None]:
             if one.type == "DELETED":
                 del shown[one.object.metadata.key]
         if rows:
-            table = table or output.Growing(listing.all_headers)
+            table = table or output.growing(listing.all_headers)
             table.show(rows)
 
     return tell

@@ -107,18 +107,26 @@ def show_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     show_lines(table(headers, rows, columns()) if sys.stdout.isatty() else plain(headers, rows))
 
 
+def growing(headers: Sequence[str]) -> "Growing":
+    """A table that gets further rows: as wide as the terminal if it is one, plain elsewhere."""
+    return Growing(headers, columns() if sys.stdout.isatty() else None)
+
+
 def columns() -> int:
     """How wide the terminal is; ``COLUMNS`` says otherwise."""
     return shutil.get_terminal_size().columns
 
 
 class Growing:
-    """A table that gets further rows: headers once, columns that only ever widen."""
+    """A table that gets further rows: headers once, columns that only ever widen. On a terminal
+    that is too narrow it goes on as ``table`` would: no column is left out, as later rows may say
+    something there. ``width``: the terminal's columns, None for programs."""
 
-    def __init__(self, headers: Sequence[str]) -> None:
-        self._headers: Sequence[str] | None = headers
+    def __init__(self, headers: Sequence[str], width: int | None = None) -> None:
+        self._headers = headers
+        self._width = width
+        self._has_begun = False
         self._widths = [len(header) for header in headers]
-        self._has_colours = sys.stdout.isatty()
 
     def show(self, rows: Sequence[Sequence[str]]) -> None:
         """Further rows, at once also where a program reads them."""
@@ -127,11 +135,22 @@ class Growing:
             max(width, *map(len, column))
             for width, column in zip(self._widths, zip(*cells, strict=True), strict=True)
         ]
-        if self._headers is not None:
-            show_lines([_line(self._headers, self._widths, self._has_colours, bold=True)])
-            self._headers = None
-        show_lines(_line(row, self._widths, self._has_colours) for row in cells)
+        show_lines(self._lines(cells))
         sys.stdout.flush()
+
+    def _lines(self, cells: Sequence[Sequence[str]]) -> list[str]:
+        has_colours = self._width is not None
+        before = sum(self._widths[:-1]) + len(GAP) * (len(self._widths) - 1)
+        if self._width is not None and before + self._widths[-1] > self._width:
+            left = self._width - before
+            if left < LAST_AT_LEAST:
+                return [line for row in cells for line in _block(self._headers, row, self._width)]
+            cells = _wrapped(cells, left)
+        lines = [_line(row, self._widths, has_colours) for row in cells]
+        if not self._has_begun:
+            lines.insert(0, _line(self._headers, self._widths, has_colours, bold=True))
+            self._has_begun = True
+        return lines
 
 
 def filled(
