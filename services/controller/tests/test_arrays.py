@@ -169,6 +169,22 @@ def test_a_restart_of_its_task_restarts_every_index_of_an_array() -> None:
     assert not set(before.values()) & set(after.values())
 
 
+def test_an_index_that_has_failed_for_good_is_not_restarted_by_a_policy_that_waited() -> None:
+    """A result stands; retries of an index are the array's own. All others run on."""
+    policy = batch.LifecyclePolicy(event="PodFailed", action="RestartPod", timeout="30s")
+    world = running(array("0-4", 2, policies=[policy]))
+    fail(world, "j1-t-1")
+    go_on(world)
+    before = {pod.metadata.name: pod.metadata.uid for pod in world.pods()}
+    world.wait(30)
+    world.settle()
+    status = world.job().status
+    assert status.array is not None
+    assert (status.state.phase, status.retry_count, status.delayed) == ("Running", 0, ())
+    assert (status.array.failed, alive(world)) == ("1", [0, 2])
+    assert {pod.metadata.name: pod.metadata.uid for pod in world.pods()} == before
+
+
 def test_an_array_is_not_completed_by_the_pods_of_one_window() -> None:
     ends = batch.LifecyclePolicy(event="TaskCompleted", action="CompleteJob")
     world = running(array("0-3", 2, policies=[ends]))
@@ -190,7 +206,7 @@ def test_an_array_whose_tries_are_over_ends_with_the_results_that_it_has() -> No
 
 
 def test_a_suspended_array_goes_on_where_it_was_and_a_restarted_one_begins_anew() -> None:
-    world = running(array("0-9", 2))
+    world = running(array("0-9", 2, max_retry=1))
     end(world, 0)
     for name, action in (("c1", "AbortJob"), ("c2", "ResumeJob")):
         world.submit(make_command(name, action, world.job()))

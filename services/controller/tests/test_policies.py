@@ -171,6 +171,16 @@ def test_a_part_that_restarts_waits_for_its_backoff_while_all_else_runs_on(actio
     assert (world.phase(), world.pod_names()) == ("Running", ["j1-a-0", "j1-b-0"])
 
 
+def test_parts_that_restart_together_wait_for_the_longest_backoff_of_theirs() -> None:
+    world = two_pods(
+        Policy(exit_code=3, action="RestartPod", backoff="60s"),
+        Policy(exit_code=4, action="RestartPod", backoff="10s"),
+    )
+    fail(world, "j1-worker-0", exit_code=3)
+    fail(world, "j1-worker-1", exit_code=4)
+    assert world.job().status.retry_at == NOON + timedelta(seconds=60)
+
+
 @pytest.mark.parametrize(
     ("tried", "seconds"), [(0, 1), (3, 8), (50, 300)], ids=["first", "fourth", "far"]
 )
@@ -218,6 +228,16 @@ def test_a_pod_that_runs_again_calls_off_what_waits_for_it() -> None:
     world.wait(60)
     world.settle()
     assert (world.phase(), world.job().status.retry_count) == ("Running", 0)
+
+
+def test_a_job_that_has_ended_waits_for_no_policy() -> None:
+    tasks = [make_task(replicas=2)]
+    world = running(make_job(tasks=tasks, policies=[late("PodFailed")], min_success=1))
+    fail(world, "j1-worker-0")
+    assert world.job().status.delayed
+    world.change_pod("default/j1-worker-1", "Succeeded")
+    world.settle()
+    assert (world.phase(), world.job().status.delayed) == ("Completed", ())
 
 
 def test_a_job_is_not_failed_while_a_policy_waits_to_restart_it() -> None:
@@ -405,6 +425,13 @@ def test_a_policy_may_say_what_happens_when_the_time_is_up() -> None:
     assert world.job().status.deadline_at == world.now + timedelta(seconds=60)
     world.wait(60)
     world.settle()
+    assert (world.phase(), world.job().status.state.reason) == ("Failed", "DeadlineExceeded")
+
+
+def test_a_part_that_restarts_when_the_time_is_up_gives_the_job_no_more_of_it() -> None:
+    world = limited(60, Policy(event="PodFailed", action="RestartPod"))
+    world.wait(60)
+    fail(world, "j1-worker-0")
     assert (world.phase(), world.job().status.state.reason) == ("Failed", "DeadlineExceeded")
 
 

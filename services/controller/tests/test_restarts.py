@@ -125,6 +125,21 @@ def test_what_happens_to_a_task_restarts_no_pod_of_it(action: str) -> None:
     assert (world.phase(), world.job().status.retry_count) == ("Running", 0)
 
 
+def test_a_restart_that_waits_for_a_pod_that_is_scaled_away_meanwhile_restarts_nothing() -> None:
+    policy = batch.LifecyclePolicy(event="PodFailed", action="RestartPod", timeout="30s")
+    world = running(make_job(tasks=[make_task(replicas=2)], min_available=1, policies=[policy]))
+    before = uids(world)
+    fail(world, "j1-worker-1")
+    world.scale(J, 0, 1)
+    world.settle()
+    reap_all(world)
+    world.wait(30)
+    world.settle()
+    status = world.job().status
+    assert (status.state.phase, status.retry_count, status.delayed) == ("Running", 0, ())
+    assert uids(world) == {"j1-worker-0": before["j1-worker-0"]}
+
+
 def test_the_budget_of_tries_is_that_of_the_whole_job() -> None:
     world = three_tasks("RestartTask", retries=2)
     fail(world, "j1-b-0")

@@ -93,8 +93,7 @@ def _retry_at(
     if order is None or event not in _RESTARTS:
         return None
     paused = [now + order.pause] if order.pause else []
-    before_it = before.retry_at if before.state.phase == "Restarting" else None
-    return max((at for at in (*paused, before_it) if at is not None), default=None)
+    return max((at for at in (*paused, before.retry_at) if at is not None), default=None)
 
 
 def _restarted(

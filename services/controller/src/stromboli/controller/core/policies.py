@@ -206,8 +206,11 @@ def _still_waiting(
     """What was noted and is not called off: a pod that runs again, a task that is well again."""
     standing = {(it.events[0], it.task, it.pod) for it in found}
     for noted in job.status.delayed:
-        if noted.policy not in listed:
+        policy = listed.get(noted.policy)
+        if policy is None:
             continue
+        if action_of(policy) in lifecycle.PARTIAL and not _part(job, policy, _again(job, noted)):
+            continue  # it was scaled away, or its index has a result
         if noted.pod:
             pod = picture.pod(f"{job.metadata.namespace}/{noted.pod}")
             if pod is None or picture.is_going(pod) or pod.status.phase != "Running":
@@ -228,8 +231,9 @@ def _may_come(
 
 def _again(job: Job, noted: DelayedAction) -> Happening:
     """The happening that was noted."""
-    index = next((it.index for it in tasks.members(job) if it.name == noted.pod), None)
-    return Happening((noted.event,), noted.task, noted.pod, index)
+    index = manifest.number(noted.pod.rpartition("-")[2]) if noted.pod else None
+    is_wanted = index is not None and tasks.asks_for(job, noted.task, index)
+    return Happening((noted.event,), noted.task, noted.pod, index if is_wanted else None)
 
 
 def _order(

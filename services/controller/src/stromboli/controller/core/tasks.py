@@ -74,6 +74,13 @@ def members(job: Job) -> Iterator[Member]:
             yield Member(task, index, f"{prefix}{index}")
 
 
+def asks_for(job: Job, name: str, index: int) -> bool:
+    """Whether the task is to have a pod of this index; one with a result is to have none."""
+    if job.spec.array is not None:
+        return index in arrays.window(job)
+    return any(task.name == name and index < task.replicas for task in specs(job))
+
+
 def room(picture: view.View, job: Job, pods: Iterable[core.Pod]) -> int:
     """How many pods may be made beside these: of an array never more are alive than its window,
     and a pod that is still going is alive."""
