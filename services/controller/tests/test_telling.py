@@ -16,8 +16,9 @@ from services.controller.tests.scenes import (
     running,
     submitted,
 )
-from services.controller.tests.world import KilledError, World
-from stromboli.controller.core import manifest
+from services.controller.tests.world import KilledError, RefusedError, World
+from stromboli.controller.core import commands, manifest
+from stromboli.controller.core.view import Item
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.messages import batch as messages
 from stromboli.testkit.builders import NOON, make_command, make_job, make_task
@@ -192,3 +193,47 @@ def test_every_phase_counts_the_tries_alike() -> None:
         ("Restarting", "after try 2"),
         ("Failed", "after try 2"),
     ]
+
+
+class Unanswered(World):
+    """What is told comes to stand on the log, which nobody answers as long as ``is_cut``."""
+
+    is_cut = False
+
+    def do(self, command: commands.Command) -> None:
+        if isinstance(command, commands.Publish) and self.is_cut:
+            self.told.append((command.job, command.message))
+            self.picture.published.expect(command.message)
+            raise RefusedError
+        super().do(command)
+
+
+def test_a_job_of_which_something_may_have_been_told_is_told_to_be_gone() -> None:
+    world = Unanswered()
+    world.submit(make_job())
+    world.is_cut = True
+    while not world.told:
+        world.see()
+        world.step(next(iter(world.dirty)))
+    world.delete(kinds.JOBS, J)
+    world.is_cut = False
+    world.settle()
+    assert [type(it) for _, it in world.told] == [messages.JobPhaseChanged, messages.JobDeleted]
+
+
+def test_a_pod_of_which_something_may_have_been_told_is_told_to_be_gone() -> None:
+    """And its attempt counts: the next pod's is another one."""
+    world = Unanswered()
+    world.submit(make_job(tasks=[make_task(replicas=1)]))
+    world.settle()
+    world.enqueue(world.group_key())
+    world.see()
+    world.step(Item("job", J))
+    world.is_cut = True
+    world.step(Item("job", J))
+    world.reap(f"{J}-worker-0")
+    world.is_cut = False
+    world.settle()
+    told = [it for _, it in world.told if isinstance(it, messages.TaskChanged)]
+    assert [(it.after, it.attempt) for it in told] == [("Pending", 1), ("Gone", 1), ("Pending", 2)]
+    assert told[0].pod_uid == told[1].pod_uid != told[2].pod_uid

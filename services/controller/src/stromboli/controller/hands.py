@@ -302,7 +302,12 @@ class Hands:
             )
             for it in told
         ]
-        await self._writer.append(*drafts)
+        try:
+            await self._writer.append(*drafts)
+        except errors.OutsideError:
+            for it in told:
+                self._view.published.expect(it.message)
+            raise
         for it in told:
             self._view.published.observe(it.message)
             instruments.OWN.told(self._view, it.message)

@@ -47,6 +47,8 @@ class Told(msgspec.Struct):
     """(task, index) -> the highest attempt so far: pods that are gone count, too."""
     object_version: int = 0
     """The job's, of the last phase."""
+    unsure: dict[str, Task] = msgspec.field(default_factory=dict)
+    """Pods of which something may have been told: nobody answered."""
 
 
 class Published:
@@ -92,6 +94,18 @@ class Published:
             case _:
                 pass
 
+    def expect(self, message: msgspec.Struct) -> None:
+        """A message of our own may stand there or not. It is still due; but where what it is about
+        is gone by then, that is told of all that may have been told of."""
+        match message:
+            case batch.JobPhaseChanged():
+                self._of(message.job, message.uid)
+            case batch.TaskChanged() if message.after != GONE:
+                told = self._of(message.job, message.uid)
+                told.unsure[message.pod_uid] = _count(told, message)
+            case _:
+                pass
+
     def attempts(self, job: batch_api.Job, task: str, index: int) -> int:
         """How many pods of this task and index we have told of."""
         told = self.jobs.get(job.metadata.key)
@@ -108,29 +122,37 @@ class Published:
             task.reason = causes.of(gone) or task.reason
 
     def _observe_task(self, message: batch.TaskChanged) -> None:
-        told, member = self._of(message.job, message.uid), (message.task, message.index)
-        told.attempts[member] = max(told.attempts.get(member, 0), message.attempt)
+        told = self._of(message.job, message.uid)
+        told.unsure.pop(message.pod_uid, None)
+        task = _count(told, message)
         if message.after == GONE:
             told.tasks.pop(message.pod_uid, None)
-            return
-        told.tasks[message.pod_uid] = Task(
-            message.task,
-            message.index,
-            message.pod,
-            message.after,
-            message.node,
-            message.retry_count,
-            message.version,
-            message.attempt,
-            message.reason,
-            message.object_version,
-        )
+        else:
+            told.tasks[message.pod_uid] = task
 
     def _of(self, job: str, uid: str) -> Told:
         told = self.jobs.get(job)
         if told is None or told.uid != uid:
             told = self.jobs[job] = Told(uid)
         return told
+
+
+def _count(told: Told, message: batch.TaskChanged) -> Task:
+    """The pod as told; its attempt was one, whatever becomes of it."""
+    member = (message.task, message.index)
+    told.attempts[member] = max(told.attempts.get(member, 0), message.attempt)
+    return Task(
+        message.task,
+        message.index,
+        message.pod,
+        message.after,
+        message.node,
+        message.retry_count,
+        message.version,
+        message.attempt,
+        message.reason,
+        message.object_version,
+    )
 
 
 def state_of(pod: core.Pod, *, is_going: bool = False) -> str:
@@ -164,7 +186,9 @@ def due_tasks(
     deleted, ``unreadable``: keys of pods."""
     key = job.metadata.key
     told = published.jobs.get(key)
-    tasks = told.tasks if told is not None and told.uid == job.metadata.uid else {}
+    if told is None or told.uid != job.metadata.uid:
+        told = Told(job.metadata.uid)
+    tasks = told.tasks
     found = []
     for pod in pods:
         before = tasks.get(pod.metadata.uid)
@@ -174,7 +198,7 @@ def due_tasks(
     alive = {pod.metadata.uid for pod in pods}
     found += [
         _gone(job, uid, task, now)
-        for uid, task in tasks.items()
+        for uid, task in (told.unsure | tasks).items()
         if uid not in alive
         and task.state not in OVER
         and f"{job.metadata.namespace}/{task.pod}" not in unreadable
