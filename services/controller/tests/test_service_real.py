@@ -10,10 +10,17 @@ import pytest
 from services.controller.tests import claims
 from services.controller.tests.stage import Stage
 from stromboli.local.bus import EmbeddedBus
-from stromboli.shared.api import kinds
+from stromboli.shared import keys
+from stromboli.shared.api import kinds, scheduling
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
 from stromboli.testkit import crds, objects
-from stromboli.testkit.builders import make_command, make_explained, make_job, make_task
+from stromboli.testkit.builders import (
+    make_command,
+    make_explained,
+    make_job,
+    make_queue,
+    make_task,
+)
 from stromboli.testkit.parts import real
 
 pytest_plugins = ["stromboli.testkit.parts.fixtures"]
@@ -87,6 +94,17 @@ async def test_a_command_stops_a_job_whose_status_another_controller_wrote(stage
     await stage.job(key, "Terminated")
 
 
+async def test_a_queue_that_came_past_the_door_is_told_until_it_is_mended(stage: Stage) -> None:
+    """A parent that comes mends it; both stand in Events of what has no namespace."""
+    org, team = objects.unique("org"), objects.unique("team")
+    await stage.submit(make_queue(team, parent=org, state=""))
+    told = await stage.until(kinds.QUEUES, team, lambda it: bool(violations(it)))
+    assert violations(told).startswith(f"spec.parent: queue '{org}' does not exist; ")
+    await stage.submit(make_queue(org, parent="root", state=""))
+    await stage.until(kinds.QUEUES, team, lambda it: not violations(it))
+    assert await reasons(stage, team) >= {"Refused", "Accepted"}
+
+
 async def test_volumes_and_devices_are_written_as_kubernetes_takes_them(stage: Stage) -> None:
     """Its volume controller binds the volume that we let name the claim, and its validation takes
     our allocation."""
@@ -115,6 +133,10 @@ async def test_volumes_and_devices_are_written_as_kubernetes_takes_them(stage: S
     assert await claims.decide(stage, refused) == [("refused", "PodGone")]
     free = await stage.until(kinds.RESOURCE_CLAIMS, other.metadata.key, lambda _: True)
     assert (free.status.allocation, free.status.reserved_for) == (None, ())
+
+
+def violations(queue: scheduling.Queue) -> str:
+    return queue.metadata.annotation(keys.VIOLATIONS) or ""
 
 
 async def explain(stage: Stage, key: str, uid: str) -> None:
