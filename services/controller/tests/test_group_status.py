@@ -3,51 +3,19 @@
 import msgspec
 import pytest
 
+from services.controller.tests.waiting_gangs import (
+    MESSAGE,
+    explain,
+    holds,
+    show,
+    told_on_pods,
+    waiting,
+)
 from services.controller.tests.world import World
 from stromboli.controller.core import missing_groups
 from stromboli.controller.core.view import Item
-from stromboli.shared import envelope, topics
-from stromboli.shared.api import core, kinds, scheduling
-from stromboli.testkit.builders import make_explained, make_job, make_pod, make_pod_group, make_task
-
-MESSAGE = "2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable"
-
-
-def explain(world: World, group: scheduling.PodGroup, text: str = MESSAGE) -> None:
-    message = make_explained(
-        group.metadata.key,
-        group.metadata.uid,
-        2,
-        phase=group.status.phase,
-        tier="resources",
-        message=text,
-        min_member=group.spec.min_member,
-    )
-    show(world, group, message)
-
-
-def show(world: World, group: scheduling.PodGroup, message: msgspec.Struct | None) -> None:
-    world.show(
-        envelope.Draft(
-            topic=topics.EXPLANATIONS, key=group.metadata.key, message=message, time=world.now
-        )
-    )
-    world.settle()
-
-
-def waiting() -> World:
-    """A gang of two that was enqueued and finds no place."""
-    world = World()
-    world.submit(make_job(tasks=[make_task(replicas=2)]))
-    world.settle()
-    world.enqueue(world.group_key())
-    world.settle()
-    explain(world, world.group())
-    return world
-
-
-def holds(group: scheduling.PodGroup) -> dict[str, tuple[str, str, str]]:
-    return {it.type: (it.status, it.reason, it.message) for it in group.status.conditions}
+from stromboli.shared.api import core, kinds
+from stromboli.testkit.builders import make_job, make_pod, make_pod_group, make_task
 
 
 def pod_condition(pod: core.Pod) -> tuple[str, str, str, str]:
@@ -113,12 +81,6 @@ def test_why_a_gang_waits_stands_on_the_group_its_pods_and_in_events() -> None:
     for pod in world.pods():
         assert pod_condition(pod) == ("PodScheduled", "False", "Unschedulable", MESSAGE)
     assert world.reasons().count("Unschedulable") == 1
-
-
-def told_on_pods(world: World) -> None:
-    """The gang has waited for long enough that its pods say why."""
-    world.wait(1)
-    world.settle()
 
 
 def test_a_gang_that_waits_for_a_moment_does_not_say_so_on_its_pods() -> None:

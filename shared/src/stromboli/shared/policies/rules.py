@@ -202,9 +202,7 @@ def _of_queues() -> Rules:
         ),
         "weights": _when(
             f"{has_either} && {weights}.split('/')"
-            r".exists(w, !w.matches(r'^[0-9]*\\.?[0-9]+$') || double(w) <= 0.0)".replace(
-                "\\\\", "\\"
-            ),
+            r".exists(w, !w.matches(r'^[0-9]*\.?[0-9]+$') || double(w) <= 0.0)",
             f"{at}weights are numbers above 0'",
         ),
         "parent": _when(

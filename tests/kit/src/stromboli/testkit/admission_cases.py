@@ -123,6 +123,7 @@ JOBS_WRONG: dict[str, tuple[str, Document]] = {
     "no-task": ("spec.tasks", job(tasks=[], minAvailable=0)),
     "a-bad-name": ("metadata.name", job(name="a.b")),
     "two-tasks-of-one-name": ("spec.tasks[1].name", _tasks(task(), task())),
+    "a-letter-more-than-a-name-has": ("metadata.name", job(name="n" * 64)),
     "a-bad-task-name": ("spec.tasks[0].name", _tasks(task(name="a.b"))),
     "names-too-long-for-pods": ("spec.tasks[0].name", _tasks(task(name="t" * 60))),
     "a-letter-too-long-for-the-last-pod": (
@@ -340,6 +341,10 @@ QUEUES_WRONG: dict[str, tuple[str, Document]] = {
     "a-weight-that-is-none": (
         f"metadata.annotations[{keys.HIERARCHY_WEIGHTS}]",
         queue("team", annotations={keys.HIERARCHY: "root/x", keys.HIERARCHY_WEIGHTS: "1/0"}),
+    ),
+    "a-weight-that-is-no-number": (
+        f"metadata.annotations[{keys.HIERARCHY_WEIGHTS}]",
+        queue("team", annotations={keys.HIERARCHY: "root/x", keys.HIERARCHY_WEIGHTS: "1/x"}),
     ),
     "its-own-parent": ("spec.parent", queue("team", parent="team")),
 }

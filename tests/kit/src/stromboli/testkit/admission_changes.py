@@ -18,6 +18,7 @@ from stromboli.testkit.admission_documents import (
     member,
     queue,
     task,
+    template,
 )
 
 
@@ -39,6 +40,7 @@ JOB_CHANGES: dict[str, tuple[str, Document]] = {
         "spec.tasks[0].minAvailable",
         _tasks(task(minAvailable=3), minAvailable=2),
     ),
+    "another-template": ("spec.tasks", job(tasks=[task(template=template(image="other"))])),
     "other-plugins": ("spec.plugins", job(plugins={"env": []})),
     "another-time-to-live": ("spec.ttlSecondsAfterFinished", job(ttlSecondsAfterFinished=1)),
     "other-policies": (

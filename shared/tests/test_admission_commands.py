@@ -1,0 +1,54 @@
+"""People's commands that nobody would obey are refused at the door."""
+
+import msgspec
+import pytest
+
+from stromboli.shared.admission import user_commands
+from stromboli.shared.api import kinds
+from stromboli.testkit import admission_documents
+from stromboli.testkit.builders import make_queue
+
+QUEUES = {
+    it.metadata.name: it
+    for it in (
+        make_queue("root", state="Closed"),
+        make_queue("team", state="Closed", parent="root"),
+        make_queue("ends", state="Closing", parent="root"),
+        make_queue("open", parent="root"),
+        make_queue("in-team", state="Closed", parent="team"),
+        make_queue("in-ends", state="Closed", parent="ends"),
+        make_queue("in-open", state="Closed", parent="open"),
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("action", "name", "refused"),
+    [
+        ("OpenQueue", "team", ""),
+        ("OpenQueue", "in-open", ""),
+        ("OpenQueue", "unknown", ""),
+        ("OpenQueue", "in-team", "queue 'team' above it is Closed"),
+        ("OpenQueue", "in-ends", "queue 'ends' above it is Closing"),
+        ("OpenQueue", "root", ""),
+        ("CloseQueue", "root", "the root is never closed"),
+        ("CloseQueue", "in-team", ""),
+        ("AbortJob", "team", "'AbortJob' is not an action on a Queue"),
+        ("OpenQueue", "", "no target"),
+    ],
+)
+def test_a_queue_is_opened_below_open_ones_only_and_all_but_the_root_are_closed(
+    action: str, name: str, refused: str
+) -> None:
+    document = admission_documents.command(action, kinds.QUEUES, name)
+    made = kinds.COMMANDS.decode(msgspec.json.encode(document))
+    said = [it.reason for it in user_commands.violations(made, QUEUES)]
+    assert said == ([refused] if refused else [])
+
+
+@pytest.mark.parametrize("action", ["OpenQueue", "CloseQueue"])
+def test_a_job_is_no_queue(action: str) -> None:
+    document = admission_documents.command(action)
+    made = kinds.COMMANDS.decode(msgspec.json.encode(document))
+    (said,) = user_commands.violations(made, QUEUES)
+    assert said.path == "action"

@@ -1,0 +1,102 @@
+"""What an operator's resource groups and gates add to a new pod (admission reference 7)."""
+
+from typing import Any
+
+import pytest
+
+from stromboli.shared import keys
+from stromboli.shared.admission import pods
+from stromboli.testkit import admission_documents
+
+
+def added(
+    *groups: pods.ResourceGroup,
+    notes: dict[str, str] | None = None,
+    gates: bool = False,
+    spec: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Path -> value of what a pod in namespace ``team`` gets."""
+    document = admission_documents.pod(**(notes or {}))
+    document["metadata"].pop("namespace")
+    document["spec"] |= spec or {}
+    all_groups = pods.ResourceGroups(resource_groups=groups, queue_gates=gates)
+    return {it.path: it.value for it in pods.completed(document, "team", all_groups)}
+
+
+def group(name: str = "batch", key: str = "", *value: str, **more: Any) -> pods.ResourceGroup:
+    """A group that is seen by its scheduler's name."""
+    found = pods.GroupObject(key=key, value=value)
+    return pods.ResourceGroup(resource_group=name, object=found, **{"scheduler_name": name, **more})
+
+
+@pytest.mark.parametrize(
+    ("made", "is_of_it"),
+    [
+        (group("batch", "namespace", "other", "team"), True),
+        (group("batch", "namespace", "other"), False),
+        (group("batch", "annotation", "color: red", "size: 'big'"), True),
+        (group("batch", "annotation", '"size": big'), True),
+        (group("batch", "annotation", "size: small"), False),
+        (group("batch", "annotation", "size"), False),
+        (group("batch", "", "size: big"), True),
+        (group("fast", ""), True),
+        (group("batch", ""), False),
+        (group("fast", "annotation"), False),
+        (group("fast", "label", "size: big"), False),
+    ],
+)
+def test_a_pod_is_of_a_group_by_its_namespace_an_annotation_or_the_groups_name(
+    made: pods.ResourceGroup, is_of_it: bool
+) -> None:
+    found = added(made, notes={"size": "big", keys.RESOURCE_GROUP: "fast"})
+    assert found == ({"/spec/schedulerName": made.resource_group} if is_of_it else {})
+
+
+def test_the_first_group_that_matches_counts() -> None:
+    groups = (group("a", "namespace", "other"), group("b", "namespace", "team"))
+    assert added(*groups, group("c", "namespace", "team")) == {"/spec/schedulerName": "b"}
+
+
+def test_a_group_overwrites_labels_and_adds_tolerations_and_an_affinity_where_there_is_none() -> (
+    None
+):
+    toleration = {"key": "pool", "tolerationseconds": 5}
+    made = group(
+        "batch",
+        "namespace",
+        "team",
+        labels={"pool": "batch"},
+        affinity='{"nodeAffinity": {}}',
+        tolerations=(toleration,),
+        scheduler_name="",
+    )
+    tolerated = {"key": "pool", "tolerationSeconds": 5}
+    assert added(made) == {
+        "/spec/nodeSelector": {"pool": "batch"},
+        "/spec/affinity": {"nodeAffinity": {}},
+        "/spec/tolerations": [tolerated],
+    }
+    own: dict[str, Any] = {
+        "nodeSelector": {"pool": "mine", "disk": "ssd"},
+        "affinity": {"podAffinity": {}},
+        "tolerations": [{"key": "mine"}],
+    }
+    assert added(made, spec=own) == {
+        "/spec/nodeSelector": {"pool": "batch", "disk": "ssd"},
+        "/spec/tolerations": [{"key": "mine"}, tolerated],
+    }
+    assert added(group("batch", "namespace", "team", scheduler_name="")) == {}
+
+
+def test_a_pod_that_asks_for_it_waits_behind_one_gate_where_the_operator_has_gates() -> None:
+    asks = {keys.QUEUE_GATE: "true"}
+    gate = {"name": keys.QUEUE_GATE}
+    assert added(gates=True, notes=asks) == {"/spec/schedulingGates": [gate]}
+    theirs = {"schedulingGates": [{"name": "theirs"}]}
+    assert added(gates=True, spec=theirs, notes=asks) == {
+        "/spec/schedulingGates": [{"name": "theirs"}, gate]
+    }
+    assert added(gates=True, spec={"schedulingGates": [{"name": "theirs"}, gate]}, notes=asks) == {}
+    assert added(gates=False, notes=asks) == {}
+    assert added(gates=True, notes={keys.QUEUE_GATE: "false"}) == {}
+    assert added(gates=True) == {}
