@@ -228,9 +228,9 @@ def _status(found: JobFlow, members: list[Member], phase: str) -> flow.JobFlowSt
     gone = {
         member.name: found.status.conditions[member.name]
         for member in members
-        if member.job is None and member.name in found.status.conditions
+        if member.name in found.status.conditions
     }
-    stories = tuple(_story(it) for it in members if it.job is not None or it.recorded is not None)
+    stories = (_story(it) for it in members)
     return flow.JobFlowStatus(
         **{name: tuple(names) for name, names in lists.items()},
         un_know_jobs=tuple(unknown),

@@ -1,0 +1,112 @@
+"""What JobFlows and CronJobs make, keep and tell, and what stands in their status."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.controller.tests import test_crons, test_flows
+from services.controller.tests.world import World
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+
+
+def test_a_job_that_is_not_made_yet_is_in_no_list() -> None:
+    world = test_flows.started({"a": [], "b": ["a"]})
+    status = test_flows.found(world).status
+    assert (status.pending_jobs, status.un_know_jobs) == (("f-a",), ())
+    assert [it.name for it in status.job_status_list] == ["f-a"]
+
+
+@pytest.mark.parametrize("phase", ["Completing", "Terminating"])
+def test_a_job_that_is_being_ended_is_in_no_list(phase: str) -> None:
+    world = test_flows.started({"a": []})
+    test_flows.run(world, "f-a")
+    world.put(kinds.JOBS, test_flows.with_phase(world, "f-a", phase))
+    world.settle()
+    status = msgspec.to_builtins(test_flows.found(world).status)
+    assert [name for name, jobs in status.items() if name.endswith("Jobs") and jobs] == []
+    assert status["jobStatusList"][0]["state"] == phase
+
+
+def test_what_became_of_a_job_stays_in_the_status_when_it_is_gone() -> None:
+    world = test_flows.started({"a": [], "b": ["a"]})
+    test_flows.end(world, "f-a")
+    before = test_flows.found(world).status
+    world.delete(kinds.JOBS, "default/f-a")
+    world.settle()
+    after = test_flows.found(world).status
+    assert after.conditions["f-a"] == before.conditions["f-a"]
+    assert after.job_status_list[0] == before.job_status_list[0]
+
+
+def test_the_jobs_of_a_flow_that_failed_stay_to_be_looked_at() -> None:
+    world = test_flows.started({"a": []}, retain="delete")
+    test_flows.end(world, "f-a", "Failed")
+    assert (test_flows.phase(world), world.names(kinds.JOBS)) == ("Failed", ["f-a"])
+
+
+@pytest.mark.parametrize(("letters", "has_label"), [(55, True), (56, False)])
+def test_a_mark_that_is_too_long_for_a_label_is_an_annotation_alone(
+    letters: int, has_label: bool
+) -> None:
+    name = "t" * letters
+    world = test_flows.started({name: []})
+    made = world.job(f"default/f-{name}").metadata
+    assert made.annotation(keys.CREATED_BY_TEMPLATE) == f"default.{name}"
+    assert (keys.CREATED_BY_TEMPLATE in (made.labels or {})) == has_label
+
+
+def test_a_cron_keeps_three_jobs_that_succeeded_and_one_that_failed_unless_it_says_more() -> None:
+    world = test_crons.started()
+    for hour in range(1, 8):
+        test_crons.go_on(world)
+        phase = "Failed" if hour in (1, 2) else "Succeeded"
+        test_crons.end(world, test_crons.hours(hour)[0], phase)
+    assert world.names(kinds.JOBS) == test_crons.hours(2, 5, 6, 7)
+    assert test_crons.status(world).last_successful_time == world.now
+
+
+def test_a_cron_tells_of_each_job_that_was_made_and_of_each_that_ended() -> None:
+    world = test_crons.started()
+    assert test_crons.status(world).last_schedule_time is None
+    first, second = test_crons.hours(1, 2)
+    test_crons.go_on(world)
+    test_crons.go_on(world)
+    test_crons.end(world, first)
+    assert test_crons.said(world, "SuccessfulCreate") == [
+        f"created job {first}",
+        f"created job {second}",
+    ]
+    assert test_crons.said(world, "SawCompletedJob") == [f"job {first} is Completed"]
+    told = {it.reason for it in world.events.values() if it.name == "c"}
+    assert told == {"SuccessfulCreate", "SawCompletedJob"}
+
+
+def going(world: World, kind: kinds.Kind[Any], key: str) -> None:
+    """It is being deleted, and stays until all that is its own has gone."""
+    body = world.objects[kind.plural, key]
+    metadata = body["metadata"] | {"deletionTimestamp": world.now.isoformat()}
+    world.put(kind, body | {"metadata": metadata})
+    world.settle()
+
+
+def test_a_flow_and_a_cron_that_are_going_make_no_more_jobs() -> None:
+    world = test_flows.started({"a": [], "b": ["a"]})
+    going(world, kinds.JOB_FLOWS, test_flows.F)
+    test_flows.end(world, "f-a")
+    assert world.names(kinds.JOBS) == ["f-a"]
+    world = test_crons.started()
+    going(world, kinds.CRON_JOBS, test_crons.C)
+    world.wait(test_crons.HOUR)
+    world.restart()
+    world.settle()
+    assert not world.names(kinds.JOBS)
+
+
+def test_a_suspended_cron_starts_nothing_whatever_else_makes_us_look_at_it() -> None:
+    world = test_crons.started(suspend=True)
+    world.wait(test_crons.HOUR)
+    world.restart()
+    world.settle()
+    assert not world.names(kinds.JOBS)
