@@ -7,8 +7,9 @@ import pytest
 
 from services.controller.tests import test_crons, test_flows
 from services.controller.tests.world import World
-from stromboli.shared import keys
-from stromboli.shared.api import kinds
+from stromboli.shared import keys, topics
+from stromboli.shared.api import flow, kinds
+from stromboli.testkit.builders import garbled, make_flow
 
 
 def test_a_job_that_is_not_made_yet_is_in_no_list() -> None:
@@ -110,3 +111,21 @@ def test_a_suspended_cron_starts_nothing_whatever_else_makes_us_look_at_it() -> 
     world.restart()
     world.settle()
     assert not world.names(kinds.JOBS)
+
+
+def test_a_flow_whose_patch_names_another_scheduler_is_somebody_elses() -> None:
+    world = test_flows.world_with("a")
+    patch = flow.FlowPatch(job_spec=msgspec.Raw(b'{"schedulerName": "kueue"}'))
+    world.submit(make_flow("f", [flow.Flow(name="a", patch=patch)]))
+    world.settle()
+    assert not world.names(kinds.JOBS)
+
+
+def test_a_finished_job_stays_while_the_flow_that_made_it_cannot_be_read() -> None:
+    """It may know nothing of its end yet, and would make it again."""
+    world = test_flows.started({"a": []}, ttl=0)
+    world.restart()
+    unreadable = garbled(topics.JOB_FLOWS, test_flows.F)
+    world.dirty |= dict.fromkeys(world.picture.apply(unreadable).items)
+    test_flows.end(world, "f-a")
+    assert world.names(kinds.JOBS) == ["f-a"]

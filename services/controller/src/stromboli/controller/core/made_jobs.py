@@ -38,7 +38,7 @@ def is_flow_ours(picture: view.View, found: JobFlow) -> bool:
         template = picture.get(kinds.JOB_TEMPLATES, f"{found.metadata.namespace}/{entry.name}")
         spec = {} if template is None else msgspec.json.decode(template.spec) or {}
         patch = {} if entry.patch is None else msgspec.json.decode(entry.patch.job_spec) or {}
-        if not is_ours(picture, spec | {k: v for k, v in patch.items() if k == "schedulerName"}):
+        if not is_ours(picture, spec | patch):
             return False
     return True
 
