@@ -145,6 +145,13 @@ def test_a_value_that_is_not_of_its_type_is_undecodable(value: bytes) -> None:
 # --- the fence ------------------------------------------------------------------------------
 
 
+def test_admissions_replicas_act_side_by_side() -> None:
+    fence = port.Fence()
+    assert heard(fence, 20, topics.ANSWERS)
+    assert heard(fence, 10, topics.ANSWERS)
+    assert fence.heard == {}
+
+
 def heard(fence: port.Fence, epoch: int, topic: topics.Topic = topics.BATCH_EVENTS) -> bool:
     return fence.passes(record(topic=topic, ce_id=f"controller/{epoch}/1"))
 

@@ -39,18 +39,23 @@ class Forgetful:
 @contextlib.asynccontextmanager
 async def opened(folder: Path, cluster: EmbeddedCluster) -> AsyncIterator[httpx.AsyncClient]:
     """A door that has folded its log, as after a start."""
-    async with EmbeddedBus(folder / "log.db") as bus:
-        writer = await bus.open_writer("admission", "test")
-        door = Door(DoorSettings(), cluster, runtime.utc_now)
-        async with contextlib.aclosing(bus.fold([topics.ANSWERS])) as batches:
-            async for batch in batches:
-                for record in batch.records:
-                    door.fold(record)
-                if batch.caught_up:
-                    break
-        door.once.open(writer)
-        async with talking(door, cluster) as client:
-            yield client
+    async with EmbeddedBus(folder / "log.db") as bus, begun(bus, cluster) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def begun(bus: EmbeddedBus, cluster: EmbeddedCluster) -> AsyncIterator[httpx.AsyncClient]:
+    writer = await bus.open_writer("admission", "test")
+    door = Door(DoorSettings(), cluster, runtime.utc_now)
+    async with contextlib.aclosing(bus.fold([topics.ANSWERS])) as batches:
+        async for batch in batches:
+            for record in batch.records:
+                door.fold(record)
+            if batch.caught_up:
+                break
+    door.once.open(writer)
+    async with talking(door, cluster) as client:
+        yield client
 
 
 @contextlib.asynccontextmanager
@@ -81,6 +86,24 @@ async def test_the_same_request_is_answered_alike_also_after_a_restart(
     async with opened(tmp_path, cluster) as client:
         late = await client.post(JOBS, json=job(), headers=KEY)
         assert (late.status_code, late.content) == (201, first.content)
+        assert (await client.get(f"{JOBS}/train")).status_code == 404
+
+
+async def test_what_one_of_two_replicas_answered_is_known_to_whoever_starts_later(
+    tmp_path: Path, cluster: EmbeddedCluster
+) -> None:
+    """Both act: the one that opened the log later does not replace the other."""
+    async with (
+        EmbeddedBus(tmp_path / "log.db") as bus,
+        begun(bus, cluster) as first,
+        begun(bus, cluster) as second,
+    ):
+        await second.post(JOBS, json=job("other"), headers={once.HEADER: "another"})
+        made = await first.post(JOBS, json=job(), headers=KEY)
+        await first.delete(f"{JOBS}/train")
+    async with opened(tmp_path, cluster) as client:
+        late = await client.post(JOBS, json=job(), headers=KEY)
+        assert (late.status_code, late.content) == (201, made.content)
         assert (await client.get(f"{JOBS}/train")).status_code == 404
 
 

@@ -31,7 +31,8 @@ versions are read for ever. The others may change with a release.
 A record is a CloudEvent in Kafka's binary mode: its type stands in the header `ce_type`, its
 value is JSON. Pass over types and fields you do not know. Delivery is at least once: `ce_id`
 tells a repetition. `ce_id` is writer/epoch/sequence; drop a record whose epoch is lower than
-one seen before on its topic, for its writer has been replaced."""
+one seen before on its topic, for its writer has been replaced. On `admission.*` none replaces
+another."""
 
 _TEXT = {"type": "string"}
 _PLAIN: dict[type[inspect.Type], dict[str, Any]] = {

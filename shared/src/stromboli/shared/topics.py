@@ -23,6 +23,8 @@ from stromboli.shared.messages import scheduling as messages
 Service = Literal["admission", "controller", "monitor", "scheduler"]
 OUTSIDE: Literal["outside"] = "outside"
 """The writer of what others hand in: no service of ours, and as many as there are."""
+UNREPLACED: frozenset[str | None] = frozenset({None, OUTSIDE, "admission"})
+"""Writers that act side by side, as admission's replicas do: a later one replaces none."""
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 RECORD_BYTES = 8 * 1024 * 1024

@@ -150,7 +150,7 @@ class Fence:
         """Whether the record counts. A record without an epoch of ours passes: it will not decode
         as one of our messages and makes its key unknown, which must not go unseen."""
         epoch = record.epoch
-        if epoch is None or record.topic.writer in (None, topics.OUTSIDE):
+        if epoch is None or record.topic.writer in topics.UNREPLACED:
             return True
         highest = self._highest.get(record.topic.name, -1)
         if epoch < highest:
