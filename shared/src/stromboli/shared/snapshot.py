@@ -125,7 +125,7 @@ class Snapshot:
         self, kind: Kind[Any], key: str, after: meta.Object, record: envelope.Record | None
     ) -> Change | None:
         before = self._of(kind).get(key)
-        gone, version = self._gone.get((kind.plural, key), ("", 0))
+        gone, version = self._gone.get((kind.plural, key), (None, 0))
         if gone == after.metadata.uid and (record is None or after.metadata.version <= version):
             return None
         if isinstance(before, meta.Object):
