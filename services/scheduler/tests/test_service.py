@@ -42,14 +42,15 @@ async def test_a_gang_is_decided_in_one_statement_and_the_session_recorded(
 async def test_a_decision_names_what_led_to_it_and_goes_on_with_the_gangs_trace(
     outside: Outside,
 ) -> None:
-    await outside.see(builders.make_queue(), NODE)
+    """Once it decides: what came before that is decided on because it begins."""
+    await outside.see(builders.make_queue(), NODE, *gang(1, "g0"))
     await outside.sync()
-    async with serving(outside.bus) as health:
-        await is_ready(health)
+    async with serving(outside.bus):
+        await outside.until(topics.DECISIONS, at_least(2))
         await outside.see(*gang(1))
-        decisions = await outside.until(topics.DECISIONS, at_least(1))
-    assert decisions[0].traceparent.split("-")[1] == TRACE.split("-")[1]
-    assert decisions[0].cause.startswith("monitor/")
+        decisions = await outside.until(topics.DECISIONS, at_least(3))
+    assert decisions[2].traceparent.split("-")[1] == TRACE.split("-")[1]
+    assert decisions[2].cause.startswith("monitor/")
 
 
 async def test_it_is_not_ready_before_every_kind_is_synced(outside: Outside) -> None:
