@@ -119,16 +119,18 @@ def test_a_tutorial_is_true_from_its_first_command_to_its_last(name: str, tmp_pa
 
 @pytest.mark.timeout(300)
 def test_the_first_commands_of_the_readme_work(tmp_path: Path) -> None:
-    block = next(
-        block
-        for block in blocks.of_page(ROOT / "README.md")
+    """Those of the first terminal, where the system runs, and of the second one."""
+    found = list(blocks.of_page(ROOT / "README.md"))
+    first = next(
+        number
+        for number, block in enumerate(found)
         if any(each.startswith("strom up") for each in blocks.commands(block))
     )
     shell = Shell(tmp_path)
     try:
-        for command in blocks.commands(block):
+        for command in (*blocks.commands(found[first]), *blocks.commands(found[first + 1])):
             alone = command.partition("#")[0].strip()
-            if alone.endswith("&"):
+            if alone == "strom up":
                 shell.start(Step(alone, "REST ...\n"))
             else:
                 shell.succeed(alone)
