@@ -16,7 +16,7 @@ from stromboli.controller import asking, instruments, secret_data
 from stromboli.controller.core import commands, manifest, view
 from stromboli.controller.slots import Slots
 from stromboli.shared import envelope, errors, runtime, telemetry, topics
-from stromboli.shared.api import kinds, meta
+from stromboli.shared.api import batch, kinds, meta
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 
@@ -253,7 +253,16 @@ class Hands:
             patch=manifest.job_status_patch(command),
             subresource="status",
         )
-        await self._patch_or_read(patch, group)
+        try:
+            await self.patch(patch, group)
+        except (errors.ConflictError, errors.NotFoundError) as error:
+            found = await self.read(kinds.JOBS, patch.namespace, patch.name)
+            if not isinstance(found, batch.Job) or not _has_status_of(found, before):
+                raise errors.TransientError(error.what, error.reason) from error
+            # Somebody changed the rest of it. What was just made for it must not go unrecorded.
+            again = commands.PatchJobStatus(job=found, status=command.status)
+            tested = manifest.job_status_patch(again)
+            await self._patch_or_read(msgspec.structs.replace(patch, patch=tested), group)
 
     def _say(self, event: commands.RecordEvent) -> None:
         self._view.mark_said(event)
@@ -325,3 +334,7 @@ class Hands:
     def _take_in(self, items: tuple[view.Item, ...]) -> None:
         for item in items:
             self._touch(item, "")
+
+
+def _has_status_of(found: batch.Job, known: batch.Job) -> bool:
+    return found.metadata.uid == known.metadata.uid and found.status == known.status
