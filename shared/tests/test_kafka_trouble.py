@@ -68,6 +68,8 @@ async def away(parts: real.RealParts, *, crashed: bool = False) -> AsyncIterator
 def hanging(parts: real.RealParts) -> Iterator[None]:
     """The broker takes connections inside but answers nothing."""
     os.kill(parts.kafka.process.pid, signal.SIGSTOP)
+    # One of its many threads may answer until all have stopped.
+    os.waitid(os.P_PID, parts.kafka.process.pid, os.WSTOPPED | os.WNOWAIT)
     try:
         yield
     finally:
