@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.shared import errors
+from stromboli.shared.api import kinds
 from stromboli.shared.cluster.kubernetes import cluster, lines, listing, status
 
 
@@ -173,3 +174,29 @@ def test_an_empty_list_is_whole() -> None:
     whole = listing.Pages().add(page("", "3"))
     assert whole is not None
     assert whole.items == ()
+
+
+DEEP = b"[" * 9000 + b"]" * 9000
+
+
+def test_an_object_that_is_nested_too_deeply_hides_no_other_of_its_list() -> None:
+    deep = b'{"metadata": {"name": "a", "labels": {"x": "\\"{["}}, "spec": {"x": %s}}' % DEEP
+    other = b'{"metadata": {"name": "b"}}'
+    whole = b'{"metadata": {"resourceVersion": "7"}, "items": [%s, %s]}' % (deep, other)
+    assert listing.page(whole).items == (deep, other)
+    found = listing.Pages().add(whole)
+    assert found is not None
+    assert (found.items, found.resource_version) == ((deep, other), "7")
+
+
+def test_an_event_about_an_object_that_is_nested_too_deeply_is_read() -> None:
+    deep = b'{"metadata": {"name": "a"}, "spec": %s}' % DEEP
+    event = cluster.read_event("watch", b'{"type": "ADDED", "object": %s}' % deep)
+    assert (event.type, event.object) == ("ADDED", deep)
+
+
+def test_an_object_that_is_nested_too_deeply_has_a_name_and_is_not_readable() -> None:
+    deep = b'{"spec": %s, "metadata": {"name": "a"}}' % DEEP
+    assert kinds.name_of(deep) == "a"
+    with pytest.raises(msgspec.DecodeError):
+        kinds.JOBS.decode(deep)

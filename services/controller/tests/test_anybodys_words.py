@@ -8,7 +8,7 @@ import pytest
 
 from services.controller.tests import test_stray_pods
 from services.controller.tests.world import KINDS, World
-from stromboli.controller.core import items, policies, view
+from stromboli.controller.core import commands, failures, items, policies, view
 from stromboli.shared import keys
 from stromboli.shared.api import batch
 from stromboli.testkit import builders
@@ -71,9 +71,12 @@ def test_what_we_have_no_rule_for_stops_its_own_object_alone(item: view.Item) ->
         here.settle()
         here.run(phase=phase)
     here.settle()
-    with pytest.raises(items.NotPlannedError) as found:
+    with pytest.raises(TypeError) as found:
         items.plan(here.picture, item, here.now.replace(tzinfo=None))
-    assert found.value.item == item
+    said, *note = failures.isolated(here.picture, item, found.value, here.now)
+    assert isinstance(said, commands.RecordEvent)
+    assert said.name == item.key.partition("/")[2]
+    assert note, "the reason is recorded on the object"
     assert items.plan(here.picture, item, here.now) is not None
 
 

@@ -7,7 +7,7 @@ import pytest
 import uvloop
 
 from stromboli.controller.core.view import Item
-from stromboli.controller.lanes import Lanes
+from stromboli.controller.lanes import FAILED_FIRST_S, Lanes
 from stromboli.shared import errors
 
 A, B, C = (Item("job", name) for name in "abc")
@@ -19,7 +19,8 @@ class Work:
     def __init__(self) -> None:
         self.begun: asyncio.Queue[tuple[Item, str]] = asyncio.Queue()
         self.gates: dict[Item, asyncio.Event] = {it: asyncio.Event() for it in (A, B, C)}
-        self.failing: dict[Item, errors.OutsideError] = {}
+        self.failing: dict[Item, Exception] = {}
+        self.isolated: list[tuple[Item, Exception]] = []
 
     async def step(self, item: Item, cause: str) -> None:
         self.begun.put_nowait((item, cause))
@@ -27,6 +28,13 @@ class Work:
         error = self.failing.pop(item, None)
         if error is not None:
             raise error
+
+    async def isolate(self, item: Item, error: Exception) -> None:
+        self.isolated.append((item, error))
+
+
+async def unexpected(item: Item, error: Exception) -> None:
+    raise AssertionError(item) from error
 
 
 @pytest.fixture
@@ -36,7 +44,7 @@ async def running() -> AsyncIterator[Callable[..., tuple[Lanes, Work]]]:
 
     def start(limit: int = 9) -> tuple[Lanes, Work]:
         work = Work()
-        lanes = Lanes(work.step, limit)
+        lanes = Lanes(work.step, work.isolate, limit)
         lanes.open(is_open=True)
         tasks.append(asyncio.create_task(lanes.run()))
         made.append((lanes, work))
@@ -101,7 +109,7 @@ async def test_closed_lanes_begin_nothing_until_they_open(running: Start) -> Non
 
 async def test_stopped_lanes_finish_what_is_begun() -> None:
     work = Work()
-    lanes = Lanes(work.step, 9)
+    lanes = Lanes(work.step, work.isolate, 9)
     lanes.open(is_open=True)
     run = asyncio.create_task(lanes.run())
     lanes.touch(A)
@@ -113,15 +121,48 @@ async def test_stopped_lanes_finish_what_is_begun() -> None:
     assert work.begun.empty()
 
 
-async def test_a_bug_in_a_step_ends_the_run() -> None:
-    async def broken(item: Item, cause: str) -> None:
-        raise ZeroDivisionError
+async def test_a_bug_in_the_step_of_one_item_is_reported_and_stops_no_other(running: Start) -> None:
+    lanes, work = running()
+    bug = ZeroDivisionError()
+    work.failing[A] = bug
+    work.gates[A].set()
+    lanes.touch(A)
+    assert (await work.begun.get())[0] == A
+    lanes.touch(B)
+    assert (await work.begun.get())[0] == B
+    assert work.isolated == [(A, bug)]
 
-    lanes = Lanes(broken, 9)
+
+async def test_an_item_that_failed_by_a_bug_is_retried_after_a_pause_whatever_touches_it(
+    running: Start,
+) -> None:
+    lanes, work = running()
+    work.failing[A] = ZeroDivisionError()
+    work.gates[A].set()
+    loop = asyncio.get_running_loop()
+    lanes.touch(A)
+    await work.begun.get()
+    failed_at = loop.time()
+    for _ in range(3):
+        lanes.touch(A, "changed")
+        lanes.touch_later(A, 0.0)
+        await asyncio.sleep(0)
+    assert (await work.begun.get())[0] == A
+    assert loop.time() - failed_at > FAILED_FIRST_S - 0.01
+    lanes.touch(A, "again")
+    assert await work.begun.get() == (A, "again"), "it succeeded: nothing is held back any more"
+
+
+async def test_a_broken_invariant_across_objects_ends_the_run() -> None:
+    async def broken(item: Item, cause: str) -> None:
+        raise errors.InvariantError
+
+    lanes = Lanes(broken, unexpected, 9)
     lanes.open(is_open=True)
     lanes.touch(A)
-    with pytest.raises(ExceptionGroup):
+    with pytest.raises(ExceptionGroup) as raised:
         await lanes.run()
+    assert raised.group_contains(errors.InvariantError)
 
 
 async def test_what_comes_in_crowds_is_looked_at_together_and_what_comes_alone_at_once() -> None:
@@ -131,7 +172,7 @@ async def test_what_comes_in_crowds_is_looked_at_together_and_what_comes_alone_a
     async def step(item: Item, cause: str) -> None:
         begun.append((loop.time(), cause))
 
-    lanes = Lanes(step, 9)
+    lanes = Lanes(step, unexpected, 9)
     lanes.open(is_open=True)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(lanes.run())
@@ -156,7 +197,7 @@ async def test_an_urgent_touch_does_not_wait_for_the_space() -> None:
     async def step(item: Item, cause: str) -> None:
         causes.append(cause)
 
-    lanes = Lanes(step, 9)
+    lanes = Lanes(step, unexpected, 9)
     lanes.open(is_open=True)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(lanes.run())
@@ -183,7 +224,7 @@ def test_a_touch_may_come_sooner_than_one_that_comes_at_once() -> None:
             causes.append(cause)
             done.set()
 
-        lanes = Lanes(step, 1)
+        lanes = Lanes(step, unexpected, 1)
         lanes.open(is_open=True)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(lanes.run())

@@ -2,16 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.monitor import outbox
-from stromboli.shared import envelope, runtime, topics
+from stromboli.shared import envelope, errors, runtime, topics
 from stromboli.shared.bus import port
 from stromboli.shared.messages import cluster as messages
+from stromboli.shared.messages import node_topology
+from stromboli.testkit import builders
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -26,10 +29,16 @@ class Log:
 
     epoch = 0
 
-    def __init__(self) -> None:
+    def __init__(self, refused: Mapping[str, Exception] | None = None) -> None:
         self.appends: list[tuple[str, ...]] = []
+        self.messages: dict[str, object] = {}
+        self._refused = refused or {}
 
     async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
+        for it in drafts:
+            if it.key in self._refused and not isinstance(it.message, messages.Unreadable):
+                raise self._refused[it.key]
+        self.messages |= {it.key: it.message for it in drafts}
         begin = sum(map(len, self.appends))
         self.appends.append(tuple(it.key for it in drafts))
         return tuple(port.Appended(begin + place, it.key) for place, it in enumerate(drafts))
@@ -38,8 +47,10 @@ class Log:
 
 
 @contextlib.asynccontextmanager
-async def running() -> AsyncIterator[tuple[outbox.Outbox, Log]]:
-    log = Log()
+async def running(
+    refused: Mapping[str, Exception] | None = None,
+) -> AsyncIterator[tuple[outbox.Outbox, Log]]:
+    log = Log(refused)
     box = outbox.Outbox(log, runtime.Health("monitor"), 0)
     task = asyncio.create_task(box.run())
     try:
@@ -94,3 +105,38 @@ async def test_a_stream_goes_out_in_order_and_at_ticks() -> None:
         assert put > 2 * len(log.appends)  # else there was nothing to take together
         told = [key for append in log.appends for key in append]
         assert told == [draft(number).key for number in range(put)]
+
+
+@pytest.mark.parametrize("error", [errors.TooLargeError("append", "x"), OverflowError("an int")])
+async def test_a_record_that_the_log_does_not_take_is_replaced_and_stops_no_other(
+    error: Exception,
+) -> None:
+    """An object that cannot be recorded is unknown, never absent."""
+    node = builders.observed(builders.make_node("bad"))
+    other = builders.observed(builders.make_node("good"))
+    async with running({"bad": error}) as (box, log):
+        for draft_ in (other, node, draft(1)):
+            box.put(draft_)
+        assert await box.settled() == 3
+        assert log.messages["good"] == other.message
+        found = log.messages["bad"]
+        assert isinstance(found, messages.Unreadable)
+        assert found.uid
+        assert "ns/pod-1" in log.messages
+
+
+async def test_another_record_that_the_log_does_not_take_is_dropped() -> None:
+    made = draft(1)
+    topology = envelope.Draft(
+        topic=topics.TOPOLOGY,
+        key="n1",
+        message=node_topology.TopologyObserved(
+            node="n1", at=NOW, topology=node_topology.NodeTopology()
+        ),
+        time=NOW,
+    )
+    async with running({"n1": OverflowError("an int")}) as (box, log):
+        box.put(topology)
+        box.put(made)
+        assert await box.settled() == 1
+        assert log.appends == [(made.key,)]

@@ -77,6 +77,11 @@ class UnsupportedError(PermanentError):
     """The embedded cluster does not do this; the verb stands in ``what``."""
 
 
+class InvariantError(Exception):
+    """A rule across objects does not hold: a bug that no object can be blamed for. It is never
+    isolated: the process ends with it, starts again and rebuilds its state from the log."""
+
+
 class UndecodableError(Exception):
     """A record whose type is unknown or whose value is not of its type: its key is *unknown*."""
 

@@ -113,6 +113,10 @@ class Snapshot:
         self._remember_gone(kind, key, uid, math.inf)
         return self._put(kind, key, None, None)
 
+    def mark_unknown(self, kind: Kind[Any], key: str, reason: str) -> Change:
+        """The object under this key cannot be handled: its key is unknown until its next record."""
+        return self._put(kind, key, Unknown(reason), None)
+
     def _remember_gone(self, kind: Kind[Any], key: str, uid: str, version: float) -> None:
         self._gone[kind.plural, key] = uid, version
         if len(self._gone) > GONE_KEPT:

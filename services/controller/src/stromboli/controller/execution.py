@@ -11,6 +11,7 @@ from datetime import datetime
 
 import structlog
 
+from stromboli.controller import isolation
 from stromboli.controller.core import commands, decisions, pod_groups, view
 from stromboli.controller.hands import Hands, Touch
 from stromboli.controller.patience import Patience, StoppingError, Turn
@@ -26,6 +27,8 @@ GROUP = "controller"
 """Group of the decisions' reader."""
 NOTICE_LOOK_S = 5.0
 """How often a pod under notice is looked at: one that ended needs no more waiting."""
+_ENDING = (errors.OutsideError, errors.InvariantError)
+"""Errors that end the term: none of them belongs to one decision."""
 _log = structlog.get_logger(__name__)
 _binds = telemetry.meter.create_counter(
     "stromboli.controller.decided", description="Binds and evictions by what became of them"
@@ -120,8 +123,19 @@ class Execution:
             return
         except ExceptionGroup as group:
             _, rest = group.split(StoppingError)
-            if rest is not None:
+            if rest is not None and rest.subgroup(_ENDING) is not None:
                 raise rest from None
+            if rest is not None:
+                isolation.report(rest, "decision", decision=record.id)
+            return
+        except errors.TooLargeError as error:
+            isolation.report(error, "decision", decision=record.id)
+            return
+        except _ENDING:
+            raise
+        except Exception as error:  # one decision must not stop all others
+            # It is unanswered, so that it comes again after a restart.
+            isolation.report(error, "decision", decision=record.id)
             return
         finally:
             turn.end()
@@ -150,7 +164,9 @@ class Execution:
     ) -> messages.DecisionAnswered:
         async with asyncio.TaskGroup() as tasks:
             enqueued = (
-                tasks.create_task(self._enqueue(decided, decision)) if decided.enqueue else None
+                tasks.create_task(self._enqueue_isolated(decided, decision))
+                if decided.enqueue
+                else None
             )
             evicted = [
                 tasks.create_task(self._evict(it, decided, turn)) for it in decided.evictions
@@ -192,6 +208,15 @@ class Execution:
         await self._patience.until_done(append)
 
     # Enqueue
+
+    async def _enqueue_isolated(
+        self, decided: messages.StatementDecided, decision: str
+    ) -> tuple[messages.Result, int]:
+        def refused(_: Exception) -> tuple[messages.Result, int]:
+            return "refused", 0
+
+        call = functools.partial(self._enqueue, decided, decision)
+        return await isolation.run(call, refused, "enqueue", pod_group=decided.pod_group)
 
     async def _enqueue(
         self, decided: messages.StatementDecided, decision: str
@@ -273,7 +298,8 @@ class Execution:
     ) -> messages.TaskOutcome:
         """``answer``: what is known without asking for it."""
         if answer is None:
-            answer = await self._bind_now(bind, group, decision)
+            call = functools.partial(self._bind_now, bind, group, decision)
+            answer = await isolation.run(call, decisions.failure, "bind", pod=bind.pod)
         if answer.result == "refused" and answer.reason != "AlreadyBound":
             await self._preparing.release(bind, group)
         _binds.add(1, {"what": "bind", "result": answer.result})
@@ -308,7 +334,8 @@ class Execution:
         group = self._turns_of(decided.pod_group)
         answer = decisions.before_eviction(self._view, eviction)
         if answer is None:
-            answer = await self._evict_now(eviction, group, turn)
+            call = functools.partial(self._evict_now, eviction, group, turn)
+            answer = await isolation.run(call, decisions.failure, "eviction", pod=eviction.pod)
         _binds.add(1, {"what": "eviction", "result": answer.result})
         return decisions.outcome(eviction, answer)
 

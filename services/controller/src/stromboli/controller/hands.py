@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from stromboli.controller import asking, instruments, secret_data
+from stromboli.controller import asking, instruments, isolation, secret_data
 from stromboli.controller.core import commands, manifest, view
 from stromboli.controller.slots import Slots
 from stromboli.shared import envelope, errors, runtime, telemetry, topics
@@ -72,8 +72,9 @@ class Hands:
 
         Facts are told last, also when something failed: what is told is not done again.
         Kubernetes Events are only handed to ``record_events``: nobody waits for them.
-        Raises RefusedError or TransientError for the first command that failed; what was begun
-        beside it is finished first, what was not is left for the next try.
+        Raises the error of the first command that failed, a bug before RefusedError before
+        TransientError; what was begun beside it is finished first, what was not is left for the
+        next try.
         """
         told = [it for it in stage if isinstance(it, commands.Publish)]
         for said in stage:
@@ -81,7 +82,7 @@ class Hands:
                 self._say(said)
         rest = [it for it in stage if not isinstance(it, commands.Publish | commands.RecordEvent)]
         waiting = iter(rest)
-        failed: list[errors.OutsideError] = []
+        failed: list[Exception] = []
 
         async def work_off() -> None:
             for command in waiting:
@@ -89,7 +90,7 @@ class Hands:
                     return
                 try:
                     await self._do(command, group, cause)
-                except errors.OutsideError as error:
+                except Exception as error:  # what was begun beside it is finished
                     failed.append(error)
 
         async with asyncio.TaskGroup() as tasks:
@@ -98,7 +99,7 @@ class Hands:
         if told:
             await self._publish(told, cause)
         if failed:
-            raise next((it for it in failed if isinstance(it, RefusedError)), failed[0])
+            raise min(failed, key=_precedence)
 
     async def read(self, kind: kinds.Kind[Any], namespace: str, name: str) -> meta.Object | None:
         """Read an object anew into the picture; None if it is not there. Raises OutsideError."""
@@ -286,6 +287,8 @@ class Hands:
             except errors.OutsideError as error:
                 # Nobody's work depends on an Event, and a namespace that is going takes none.
                 _log.warning("event not recorded", about=event.name, reason=error.reason)
+            except Exception as error:  # one Event must not stop the others
+                isolation.report(error, "event", about=event.name)
 
     def stop(self) -> None:
         """``record_events`` ends when what was said is written."""
@@ -334,6 +337,13 @@ class Hands:
     def _take_in(self, items: tuple[view.Item, ...]) -> None:
         for item in items:
             self._touch(item, "")
+
+
+def _precedence(error: Exception) -> int:
+    """Of several failures, the one that must not go unseen is raised."""
+    if not isinstance(error, errors.OutsideError):
+        return 0
+    return 1 if isinstance(error, RefusedError) else 2
 
 
 def _has_status_of(found: batch.Job, known: batch.Job) -> bool:

@@ -13,6 +13,16 @@ from stromboli.shared import telemetry
 from stromboli.shared.api import core, flow, meta
 from stromboli.shared.messages import batch as messages
 
+_isolated = telemetry.meter.create_counter(
+    "stromboli.controller.isolated",
+    description="Failures that were isolated to one object or record",
+)
+
+
+def isolated(kind: str) -> None:
+    """Handling one object or record of this kind failed by a bug, and all others went on."""
+    _isolated.add(1, {"kind": kind})
+
 
 class Instruments:
     """Of one meter."""

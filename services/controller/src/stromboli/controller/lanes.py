@@ -8,12 +8,18 @@ from stromboli.shared import errors, runtime
 
 Step = Callable[[Item, str], Awaitable[None]]
 """Takes an item and the id of the record that touched it last. Raises OutsideError: try again."""
-
+Isolate = Callable[[Item, Exception], Awaitable[None]]
+"""Reports an item whose step failed by a bug. Raises nothing that is not a bug itself."""
 
 REFUSED_FIRST_S = 0.5
 REFUSED_PAUSE_S = 60.0
 """Pauses after a refusal grow from the first to this: a quota is raised within minutes, and a
 hundred jobs that wait for it must not flood the API server."""
+FAILED_FIRST_S = 1.0
+FAILED_PAUSE_S = 300.0
+"""Pauses after a step that failed by a bug double from the first to this."""
+FAILED_SPACE_S = 5.0
+"""Such an item is retried this soon after a change of it, however often it changes."""
 LONGEST_SPACE_S = 1.0
 """How long it is remembered when an item's step began."""
 
@@ -22,18 +28,22 @@ class Lanes:
     """Items that may need work. What is touched while its step runs gets another step after it.
 
     A step that fails by trouble outside is repeated with growing pauses, at least every
-    ``runtime.LONGEST_PAUSE_S``, or every ``REFUSED_PAUSE_S`` when the outside refuses; any other
-    error is a bug and ends ``run``.
+    ``runtime.LONGEST_PAUSE_S``, or every ``REFUSED_PAUSE_S`` when the outside refuses. Any other
+    error is a bug that one object triggers: it is given to ``isolate``, the item is retried with
+    pauses up to ``FAILED_PAUSE_S``, and all other items go on. Only an InvariantError ends ``run``.
     """
 
-    def __init__(self, step: Step, limit: int) -> None:
+    def __init__(self, step: Step, isolate: Isolate, limit: int) -> None:
         self._step = step
+        self._isolate = isolate
         self._limit = limit
         self._dirty: dict[Item, str] = {}
         self._again: dict[Item, str] = {}
         self._busy: set[Item] = set()
         self._backoffs: dict[Item, runtime.Backoff] = {}
         self._refused: dict[Item, float] = {}
+        self._failed: dict[Item, tuple[float, float]] = {}
+        """Items whose last step failed by a bug: the next pause, and no retry before this time."""
         self._timers: dict[Item, tuple[float, asyncio.Handle]] = {}
         """With the loop's time of each: uvloop's handles of the nearest do not tell it."""
         self._later: dict[Item, str] = {}
@@ -45,6 +55,11 @@ class Lanes:
 
     def touch(self, item: Item, cause: str = "") -> None:
         """The item may need a step."""
+        _, not_before = self._failed.get(item, (0.0, 0.0))
+        wait_s = not_before - asyncio.get_running_loop().time()
+        if wait_s > 0:
+            self.touch_later(item, wait_s, cause)
+            return
         waiting = self._again if item in self._busy else self._dirty
         waiting[item] = cause or waiting.get(item, "")
         self._moved.set()
@@ -120,14 +135,26 @@ class Lanes:
             pause = self._refused.get(item, REFUSED_FIRST_S)
             self._refused[item] = min(2 * pause, REFUSED_PAUSE_S)
             self.touch_later(item, pause)
+        except errors.InvariantError:
+            raise
+        except Exception as error:  # one object must not stop all others
+            self._back_off(item)
+            await self._isolate(item, error)
         else:
             self._backoffs.pop(item, None)
             self._refused.pop(item, None)
+            self._failed.pop(item, None)
         finally:
             self._busy.discard(item)
             if item in self._again:
                 self.touch(item, self._again.pop(item))
             self._moved.set()
+
+    def _back_off(self, item: Item) -> None:
+        now = asyncio.get_running_loop().time()
+        pause, _ = self._failed.get(item, (FAILED_FIRST_S, 0.0))
+        self._failed[item] = min(2 * pause, FAILED_PAUSE_S), now + min(pause, FAILED_SPACE_S)
+        self.touch_later(item, pause)
 
     def _ring(self, item: Item) -> None:
         self._timers.pop(item, None)

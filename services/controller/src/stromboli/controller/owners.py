@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from stromboli.controller import isolation
 from stromboli.controller.core import view
 from stromboli.shared import errors, runtime
 from stromboli.shared.api import kinds
@@ -87,6 +88,11 @@ class Owners:
         except msgspec.DecodeError as error:
             _log.warning("owner not readable", kind=kind.kind, reason=str(error))
             return ""
-        for item in self._view.note_owner(found.namespace, found.uid, found):
+        try:
+            items = self._view.note_owner(found.namespace, found.uid, found)
+        except Exception as error:  # one owner must not stop the others
+            isolation.report(error, "owner", name=found.key)
+            return found.resource_version
+        for item in items:
             self._touch(item, "")
         return found.resource_version

@@ -6,12 +6,14 @@ another pod of the same claim; who waits holds up nobody.
 """
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import msgspec
 import structlog
 
+from stromboli.controller import isolation
 from stromboli.controller.core import commands, decisions, preparations
 from stromboli.controller.patience import Patience, Turn
 from stromboli.controller.slots import Slots
@@ -43,7 +45,8 @@ class Preparing:
         """Pod's uid -> why it is not to be bound; empty if all are prepared."""
         async with asyncio.TaskGroup() as tasks:
             found = {
-                bind.uid: tasks.create_task(self._prepare(bind, group, turn)) for bind in binds
+                bind.uid: tasks.create_task(self._prepare_isolated(bind, group, turn))
+                for bind in binds
             }
         results = {uid: task.result() for uid, task in found.items()}
         failed = {uid: it for uid, it in results.items() if it is not preparations.DONE}
@@ -69,6 +72,12 @@ class Preparing:
                 except errors.PermanentError as error:
                     _log.warning("devices not released", claim=step.claim, reason=error.reason)
                     break
+
+    async def _prepare_isolated(
+        self, bind: messages.Bind, group: str, turn: Turn
+    ) -> decisions.Answer:
+        call = functools.partial(self._prepare, bind, group, turn)
+        return await isolation.run(call, decisions.failure, "preparation", pod=bind.pod)
 
     async def _prepare(self, bind: messages.Bind, group: str, turn: Turn) -> decisions.Answer:
         try:

@@ -13,13 +13,12 @@ from datetime import timedelta
 
 import structlog
 
-from stromboli.controller import instruments, network_file
+from stromboli.controller import instruments, isolation, network_file
 from stromboli.controller.core import (
     commands,
     failures,
     history,
     items,
-    lifecycle,
     view,
 )
 from stromboli.controller.execution import Execution
@@ -38,7 +37,6 @@ from stromboli.shared import (
     telemetry,
     topics,
 )
-from stromboli.shared.api import kinds
 from stromboli.shared.bus import lasting
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
@@ -132,8 +130,12 @@ class Told:
             # It costs a repeated event at most.
             _log.warning("event not readable", offset=record.offset, reason=error.reason)
         else:
-            if message is not None:
+            if message is None:
+                return
+            try:
                 self._view.inherit(message)
+            except Exception as error:  # as above
+                isolation.report(error, "event record", offset=record.offset)
 
 
 class Controller:
@@ -161,7 +163,7 @@ class Controller:
             settings.max_queue_depth,
         )
         self._told = Told(bus, health, self._view)
-        self._lanes = Lanes(self._step, settings.items_in_hand)
+        self._lanes = Lanes(self._step, self._isolate, settings.items_in_hand)
         self._network_file = network_file.File(settings.network_file)
         self._writer: bus_port.Writer | None = None
         self._hands: Hands
@@ -300,6 +302,8 @@ class Controller:
                 found = self._network_file.look()
             except network_file.FileError as error:
                 _log.error("network file not used", reason=str(error))
+            except Exception as error:  # the file is somebody's to edit
+                isolation.report(error, "network file")
             else:
                 if found is not None:
                     self._view.discovery = found
@@ -326,17 +330,14 @@ class Controller:
     # Acting
 
     async def _step(self, item: view.Item, cause: str) -> None:
-        """Plan one item's next step and carry it out. Raises OutsideError."""
+        """Plan one item's next step and carry it out. Raises OutsideError; any other error is
+        reported by ``_isolate``, and the item is retried with backoff."""
         reason = self._view.unknown_reason(item.key) if item.kind == "job" else ""
         if reason:
             _log.warning("job frozen", job=item.key, reason=reason)
         loop = asyncio.get_running_loop()
         now, begun = self._clock(), loop.time()
-        try:
-            plan = items.plan(self._view, item, now)
-        except (lifecycle.IllegalMoveError, items.NotPlannedError) as error:
-            await self._freeze(item, error)
-            return
+        plan = items.plan(self._view, item, now)
         took_s = loop.time() - begun
         if item.kind == "queue counts":
             instruments.OWN.counted(self._view, item.key)
@@ -346,12 +347,8 @@ class Controller:
                 await self._carry_out(plan, item, cause)
         if took_s > LONG_PLAN_S:
             await asyncio.sleep(took_s * REST_AFTER_LONG)
-        try:
-            # From the plan's moment: what came due since then is not in the plan.
-            at = items.due(self._view, item, now)
-        except items.NotPlannedError as error:
-            await self._freeze(item, error)
-            return
+        # From the plan's moment: what came due since then is not in the plan.
+        at = items.due(self._view, item, now)
         if at is not None:
             wait_s = (at - self._clock()).total_seconds()
             self._lanes.touch_later(item, min(max(wait_s, SHORTEST_SLEEP_S), LONGEST_SLEEP_S))
@@ -397,18 +394,17 @@ class Controller:
                     await self._hands.carry_out((*news, *note), item.key, cause)
             raise
 
-    async def _freeze(self, item: view.Item, error: Exception) -> None:
-        """A job in a state that is no state of ours, or what we have no rule for, is left alone,
-        and a job says so: one object must not stop all others."""
-        _log.error("left alone", kind=item.kind, key=item.key, exc_info=error)
-        job = self._view.job(item.key) if item.kind == "job" else None
-        if job is not None:
-            why = f"left alone: {error}"
-            said = commands.event_about(
-                kinds.JOBS, job, "Warning", "JobStatusError", why, self._clock()
-            )
-            if not self._view.was_said(said):
-                await self._hands.carry_out((said,), item.key, "")
+    async def _isolate(self, item: view.Item, error: Exception) -> None:
+        """Report an item whose step failed by a bug: in the log, as a metric and on the object."""
+        isolation.report(error, item.kind, key=item.key)
+        try:
+            stage = failures.isolated(self._view, item, error, self._clock())
+            await self._hands.carry_out(stage, item.key, "")
+        except errors.InvariantError:
+            raise
+        except Exception as failed:
+            # The retry reports it again.
+            _log.warning("not reported", kind=item.kind, key=item.key, reason=str(failed))
 
     def _trace(self, item: view.Item) -> str:
         job = self._view.job(item.key) if item.kind == "job" else None

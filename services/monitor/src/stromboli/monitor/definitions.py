@@ -29,7 +29,11 @@ async def look(cluster: port.Cluster, health: runtime.Health) -> None:
         except errors.PermanentError as error:
             lines.append(f"{name} may not be looked at: {error.reason}")
             continue
-        lacks = comparing.lacking(ours, msgspec.json.decode(raw))
+        try:
+            lacks = comparing.lacking(ours, msgspec.json.decode(raw))
+        except (msgspec.DecodeError, TypeError, ValueError, KeyError, AttributeError) as error:
+            lines.append(f"{name} cannot be read: {type(error).__name__}: {error}")
+            continue
         if lacks:
             lines.append(f"{name} in the cluster lacks {comparing.shortened(lacks)}")
     health.warn(FACT, "; ".join(lines) or None)

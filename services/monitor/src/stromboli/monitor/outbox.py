@@ -11,8 +11,13 @@ import functools
 from collections import deque
 from collections.abc import Callable
 
-from stromboli.shared import envelope, runtime, telemetry
+import msgspec
+import structlog
+
+from stromboli.shared import envelope, errors, runtime, telemetry
+from stromboli.shared.api import meta
 from stromboli.shared.bus import port
+from stromboli.shared.messages import cluster
 
 MOST_AT_ONCE = 1000
 """Drafts in one append: some megabytes."""
@@ -26,6 +31,14 @@ FEW, FEW_PER_S = 20, 200.0
 _appends = telemetry.meter.create_counter(
     "stromboli.monitor.records", description="Snapshots and tombstones acknowledged by the log"
 )
+
+
+_rejected = telemetry.meter.create_counter(
+    "stromboli.monitor.rejected", description="Records that the log does not take"
+)
+_OF_ONE_DRAFT = (errors.TooLargeError, TypeError, ValueError, OverflowError, RecursionError)
+"""What appending raises because of one draft: it is too large, or cannot be encoded."""
+_log = structlog.get_logger(__name__)
 
 
 class LogLostError(Exception):
@@ -97,7 +110,15 @@ class Outbox:
 
     async def _append(self, drafts: list[envelope.Draft]) -> None:
         call = functools.partial(self._writer.append, *drafts)
-        stand = await runtime.persist(call, "log", self._health)
+        try:
+            stand = await runtime.persist(call, "log", self._health)
+        except _OF_ONE_DRAFT as error:
+            if len(drafts) > 1:
+                for draft in drafts:
+                    await self._append([draft])
+            else:
+                await self._append_instead(drafts[0], error)
+            return
         if stand[0].offset < self.position:
             raise LogLostError(
                 f"{drafts[0].topic.name}: an append came to stand at {stand[0].offset}, "
@@ -106,6 +127,24 @@ class Outbox:
         self.position = stand[-1].offset + 1
         self._appended += len(drafts)
         _appends.add(len(drafts), {"topic": drafts[0].topic.name})
+        async with self._progress:
+            self._progress.notify_all()
+
+    async def _append_instead(self, draft: envelope.Draft, error: Exception) -> None:
+        """Append that an object cannot be recorded: its key is unknown. Anything else that cannot
+        be is dropped."""
+        topic = draft.topic.name
+        _log.error("not recorded", topic=topic, key=draft.key, reason=str(error))
+        _rejected.add(1, {"topic": topic})
+        message = draft.message
+        if isinstance(message, meta.Object):
+            names, why = message.metadata, f"not recorded: {type(error).__name__}: {error}"
+            stub = cluster.Unreadable(
+                uid=names.uid, resource_version=names.resource_version, reason=why[:1000]
+            )
+            await self._append([msgspec.structs.replace(draft, message=stub, traceparent="")])
+            return
+        self._appended += 1
         async with self._progress:
             self._progress.notify_all()
 

@@ -8,7 +8,7 @@ import structlog
 from stromboli.monitor.core.picture import Mark, Picture
 from stromboli.monitor.outbox import Outbox
 from stromboli.monitor.own_log import OwnLog
-from stromboli.shared import envelope, errors, runtime
+from stromboli.shared import envelope, errors, runtime, telemetry
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port, watches
@@ -22,6 +22,10 @@ SERVED_LOOK_S = 10.0
 """How often one looks whether a kind is served by now: definitions come with an installation."""
 
 _log = structlog.get_logger(__name__)
+_isolated = telemetry.meter.create_counter(
+    "stromboli.monitor.isolated",
+    description="Failures that were isolated to one object, or to one kind",
+)
 
 
 class Watcher:
@@ -71,6 +75,15 @@ class Watcher:
                     await self._wait_out(error)
             except errors.OutsideError as error:
                 await self._wait_out(error)
+            except errors.InvariantError:
+                raise
+            except Exception as error:
+                # The other kinds go on. What was taken in of this one is not relied on.
+                _log.exception("kind isolated", kind=self._fact, exc_info=error)
+                _isolated.add(1, {"kind": self._fact})
+                self._picture.expired()
+                trouble = f"{type(error).__name__}: {error}"
+                await self._wait_out(errors.TransientError(f"read {self._fact}", trouble))
 
     async def _wait_out(self, error: errors.OutsideError) -> None:
         """A missing right or definition is no reason to stop either: it may be given, and other
@@ -138,6 +151,7 @@ class Watcher:
 
     def _put(self, draft: envelope.Draft | None) -> None:
         if draft is not None and isinstance(draft.message, messages.Unreadable):
+            _isolated.add(1, {"kind": self._fact})
             _log.warning(
                 "object not readable", kind=self._fact, key=draft.key, reason=draft.message.reason
             )

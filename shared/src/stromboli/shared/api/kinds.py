@@ -12,6 +12,7 @@ from stromboli.shared.api import (
     core,
     flow,
     meta,
+    nesting,
     numa,
     resource,
     scheduling,
@@ -57,7 +58,10 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
 
     def decode(self, raw: bytes | msgspec.Raw) -> T:
         """The object. Raises msgspec.DecodeError that names the path of what is wrong."""
-        decoded: T = _decoder(self.struct).decode(raw)
+        try:
+            decoded: T = _decoder(self.struct).decode(raw)
+        except RecursionError:
+            raise msgspec.DecodeError("nested too deeply") from None
         return decoded
 
 
@@ -299,7 +303,10 @@ _METADATA = msgspec.json.Decoder(meta.Object)
 
 def metadata_of(raw: bytes | msgspec.Raw) -> meta.ObjectMeta:
     """The metadata of any object. Raises msgspec.DecodeError."""
-    return _METADATA.decode(raw).metadata
+    try:
+        return _METADATA.decode(raw).metadata
+    except RecursionError:
+        return _METADATA.decode(nesting.outer(bytes(raw), levels=8)).metadata
 
 
 def name_of(raw: bytes) -> str:

@@ -33,6 +33,11 @@ class Answer(msgspec.Struct, frozen=True):
 EXECUTED = Answer("executed")
 
 
+def failure(error: Exception) -> Answer:
+    """The answer for a bind or eviction that failed by a bug: not done, as far as is known."""
+    return Answer("refused", "InternalError", f"{type(error).__name__}: {error}"[:200])
+
+
 def outcome(of: scheduling.Bind | scheduling.Eviction, answer: Answer) -> Outcome:
     """The outcome of one task."""
     return Outcome(

@@ -1,11 +1,12 @@
-"""What is said on an object when the cluster refuses a command for it. Source: spec/jobs.md 4.6."""
+"""What is recorded on an object when the cluster refuses a command for it, or when reconciling it
+fails by a bug. Event reasons are Volcano's."""
 
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from stromboli.controller.core import commands, held, view
-from stromboli.shared.api import kinds
+from stromboli.controller.core import commands, held, lifecycle, view
+from stromboli.shared.api import kinds, meta
 
 MAKERS: Mapping[str, kinds.Kind[Any]] = {
     "flow": kinds.JOB_FLOWS,
@@ -13,6 +14,40 @@ MAKERS: Mapping[str, kinds.Kind[Any]] = {
     "cron": kinds.CRON_JOBS,
 }
 """Items about objects from which jobs are made -> their kind."""
+
+
+_ABOUT: Mapping[str, kinds.Kind[Any]] = {
+    **MAKERS,
+    "job": kinds.JOBS,
+    "podgroup": kinds.POD_GROUPS,
+    "queue": kinds.QUEUES,
+    "queue counts": kinds.QUEUES,
+    "queue rules": kinds.QUEUES,
+    "command": kinds.COMMANDS,
+    "numatopology": kinds.NUMA_TOPOLOGIES,
+}
+"""Items that are one object -> its kind."""
+
+
+def isolated(
+    picture: view.View, item: view.Item, error: Exception, now: datetime
+) -> commands.Stage:
+    """What to record on an object whose reconciliation failed by a bug: it is retried with
+    backoff. Empty if the item is no single object, or is gone."""
+    kind = _ABOUT.get(item.kind)
+    state = None if kind is None else picture.state(kind, item.key)
+    if kind is None or not isinstance(state, meta.Object):
+        return ()
+    reason = "JobStatusError" if item.kind == "job" else "StatusError"
+    what = str(error)
+    if not isinstance(error, lifecycle.IllegalMoveError):
+        what = f"internal error: {type(error).__name__}: {error}"
+    why = f"left alone, and retried with backoff: {what}"
+    said = commands.event_about(kind, state, "Warning", reason, why, now)
+    news = () if picture.was_said(said) else (said,)
+    if kind not in (kinds.JOBS, *MAKERS.values()):
+        return news
+    return (*news, *held.noted(kind, state, held.reasons([(reason, why)])))
 
 
 def event(
@@ -54,7 +89,7 @@ def note(
     is_note = isinstance(command, commands.Patch) and command.kind is kinds.JOBS
     if job is None or is_note:
         return ()
-    return held.noted(job, held.reasons([(said.reason, said.message)]))
+    return held.noted(kinds.JOBS, job, held.reasons([(said.reason, said.message)]))
 
 
 def _reason(command: commands.Command) -> str:

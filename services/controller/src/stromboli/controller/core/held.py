@@ -1,16 +1,17 @@
-"""What keeps a job's pods from being made, noted on the job for as long as it does.
+"""Why an object is pending, recorded on the object for as long as the reason holds.
 
-Kubernetes' Events say it, too, and are gone after an hour, while a job may wait for weeks. It is an
+For a job this is what keeps its pods from being created. Kubernetes Events say it too and expire
+after an hour, while a job may wait for weeks. It is an
 annotation and no field of the status: definitions of others would drop the field, and it would be
 written again for ever.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 from stromboli.controller.core import commands, manifest
 from stromboli.shared import keys
-from stromboli.shared.api import kinds
-from stromboli.shared.api.batch import Job
+from stromboli.shared.api import kinds, meta
 
 
 def reasons(told: Iterable[tuple[str, str]]) -> str:
@@ -18,11 +19,11 @@ def reasons(told: Iterable[tuple[str, str]]) -> str:
     return "; ".join(f"{reason}: {message}" for reason, message in told)
 
 
-def noted(job: Job, why: str) -> commands.Stage:
-    """The write that notes it, or takes the note away if nothing does; none if it stands so."""
-    before = job.metadata.annotation(keys.HELD) or ""
+def noted(kind: kinds.Kind[Any], of: meta.Object, why: str) -> commands.Stage:
+    """The write that records the reason, or removes it if there is none; empty: it is recorded."""
+    before = of.metadata.annotation(keys.HELD) or ""
     if before == why:
         return ()
     if why:
-        return (manifest.annotated(kinds.JOBS, job, keys.HELD, why),)
-    return (manifest.unannotated(kinds.JOBS, job, keys.HELD),)
+        return (manifest.annotated(kind, of, keys.HELD, why),)
+    return (manifest.unannotated(kind, of, keys.HELD),)

@@ -13,7 +13,6 @@ from stromboli.controller.core import (
     group_status,
     hyper_nodes,
     jobs,
-    lifecycle,
     numa_topologies,
     queue_counts,
     queue_rules,
@@ -57,30 +56,14 @@ STEPS: Mapping[str, Steps] = {
 """Kind of item -> its steps."""
 
 
-class NotPlannedError(Exception):
-    """A bug of ours that one object brings to light: it is left alone, and all others go on."""
-
-    def __init__(self, item: view.Item, error: Exception) -> None:
-        super().__init__(f"a bug of ours: {type(error).__name__}: {error}")
-        self.item = item
-
-
 def plan(picture: view.View, item: view.Item, now: datetime) -> commands.Plan:
     """The item's next step, without what was said already. Raises IllegalMoveError for a job in
-    a phase that is none, and NotPlannedError."""
-    try:
-        found = STEPS[item.kind].plan(picture, item.key, now)
-    except lifecycle.IllegalMoveError:
-        raise
-    except Exception as error:
-        raise NotPlannedError(item, error) from error
+    a phase that is none; any other error is a bug that this item triggers."""
+    found = STEPS[item.kind].plan(picture, item.key, now)
     news = (tuple(it for it in stage if not picture.was_said(it)) for stage in found)
     return tuple(stage for stage in news if stage)
 
 
 def due(picture: view.View, item: view.Item, now: datetime) -> datetime | None:
-    """When the item needs a look although nothing changed. Raises NotPlannedError."""
-    try:
-        return STEPS[item.kind].due(picture, item.key, now)
-    except Exception as error:
-        raise NotPlannedError(item, error) from error
+    """When the item needs a look although nothing changed."""
+    return STEPS[item.kind].due(picture, item.key, now)

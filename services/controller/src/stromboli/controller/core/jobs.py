@@ -228,12 +228,12 @@ def _effects(
             why = held.reasons((it.reason, it.message) for it in said)
             stage += side_tools.carried_out(picture, job, seen.pods)
     if why:
-        stage += held.noted(job, why)
+        stage += held.noted(kinds.JOBS, job, why)
     stage += told
     if phase not in lifecycle.STOPPING and not any(task.replicas for task in job.spec.tasks):
         stage.append(_about(job, "Normal", "NoPods", _NO_PODS, now))
     # That nothing holds it up is known once all of this was done, as nobody may refuse it.
-    cleared = () if why else held.noted(job, "")
+    cleared = () if why else held.noted(kinds.JOBS, job, "")
     counted = tasks.status_with(job.status, seen.counts, tasks.min_available(job))
     final = msgspec.structs.replace(counted, controlled_resources=controlled)
     stages: commands.Plan = (tuple(stage),)

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from stromboli.shared import job_order, keys, snapshot
-from stromboli.shared.api import batch, kinds
+from stromboli.shared.api import batch, core, kinds, meta
 
 ItemKind = Literal[
     "job",
@@ -106,3 +106,33 @@ def _relations(state: snapshot.State) -> Iterator[tuple[Relation, str]]:
         yield "template", template
     for key in before(state):
         yield "before", key
+
+
+def group_of(pod: core.Pod) -> str | None:
+    """Key of the PodGroup that the pod is a member of."""
+    name = pod.metadata.annotation(keys.GROUP_NAME)
+    return f"{pod.metadata.namespace}/{name}" if name else None
+
+
+def job_of(found: meta.Object) -> str | None:
+    """Key of the job that manages the object."""
+    owner = found.metadata.controller
+    if owner is None or owner.kind != kinds.JOBS.kind:
+        return None
+    if owner.api_version != kinds.JOBS.api_version:
+        return None
+    return f"{found.metadata.namespace}/{owner.name}"
+
+
+def target_of(order: batch.Command) -> Item | None:
+    """The job or queue that a user's command is for."""
+    target = order.target
+    if target is None:
+        return None
+    match (target.api_version, target.kind):
+        case (kinds.JOBS.api_version, kinds.JOBS.kind):
+            return Item("job", f"{order.metadata.namespace}/{target.name}")
+        case (kinds.QUEUES.api_version, kinds.QUEUES.kind):
+            return Item("queue", target.name)
+        case _:
+            return None

@@ -22,7 +22,7 @@ from stromboli.controller.core import (
     sources,
     strays,
 )
-from stromboli.shared import envelope, job_plugins, keys, snapshot, topics
+from stromboli.shared import envelope, errors, job_plugins, keys, snapshot, topics
 from stromboli.shared.admission import queues as rules
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.messages import base, cluster
@@ -56,6 +56,9 @@ _UNREADABLE = base.type_name(cluster.Unreadable)
 
 
 Item = links.Item
+group_of = links.group_of
+job_of = links.job_of
+target_of = links.target_of
 
 
 class Folded(msgspec.Struct, frozen=True):
@@ -253,7 +256,18 @@ class View:
             return Folded()
         unreadable = change.after if isinstance(change.after, snapshot.Unknown) else None
         garbled = unreadable is not None and record.type != _UNREADABLE
-        return Folded(self._follow(change), unreadable.reason if unreadable and garbled else "")
+        try:
+            return Folded(self._follow(change), unreadable.reason if unreadable and garbled else "")
+        except errors.InvariantError:
+            raise
+        except Exception as error:  # one object must not stop all others
+            return self._isolate(change, error)
+
+    def _isolate(self, change: snapshot.Change, error: Exception) -> Folded:
+        """Take an object that cannot be indexed for unreadable: what it is counts as unknown."""
+        why = f"not understood: {type(error).__name__}: {error}"
+        unknown = self._objects.mark_unknown(change.kind, change.key, why)
+        return Folded(self._follow(unknown), why)
 
     def inherit(self, message: msgspec.Struct) -> None:
         """What a controller before this one told, at any time before this one acts: what it told to
@@ -455,38 +469,8 @@ class View:
         return [pod for pod in found if pod is not None]
 
 
-def group_of(pod: core.Pod) -> str | None:
-    """Key of the PodGroup that the pod is a member of."""
-    name = pod.metadata.annotation(keys.GROUP_NAME)
-    return f"{pod.metadata.namespace}/{name}" if name else None
-
-
-def job_of(found: meta.Object) -> str | None:
-    """Key of the job that manages the object."""
-    owner = found.metadata.controller
-    if owner is None or owner.kind != kinds.JOBS.kind:
-        return None
-    if owner.api_version != kinds.JOBS.api_version:
-        return None
-    return f"{found.metadata.namespace}/{owner.name}"
-
-
 def _items(found: Iterable[tuple[links.ItemKind, str]]) -> Iterator[Item]:
     return (Item(*it) for it in found)
-
-
-def target_of(order: batch.Command) -> Item | None:
-    """The job or queue that a user's command is for."""
-    target = order.target
-    if target is None:
-        return None
-    match (target.api_version, target.kind):
-        case (kinds.JOBS.api_version, kinds.JOBS.kind):
-            return Item("job", f"{order.metadata.namespace}/{target.name}")
-        case (kinds.QUEUES.api_version, kinds.QUEUES.kind):
-            return Item("queue", target.name)
-        case _:
-            return None
 
 
 def _discard(index: dict[T, set[str]], of: T, key: str) -> None:

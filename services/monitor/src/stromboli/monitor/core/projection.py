@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from stromboli.shared import keys, topics
-from stromboli.shared.api import meta
+from stromboli.shared.api import meta, nesting
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.messages import base, cluster
 
@@ -59,11 +59,15 @@ _BARE = msgspec.json.Decoder(_Bare)
 
 
 def observe(kind: AnyKind, raw: bytes) -> Observed:
-    """The projection of an object. Raises msgspec.DecodeError for what has no name at all."""
+    """The projection of an object. Raises msgspec.DecodeError or ValueError for what has no name
+    or version at all; an object that cannot be projected for any other reason becomes a stub."""
     try:
-        read = kind.decode(raw)
-    except msgspec.DecodeError as error:
-        return _stub(identify(raw), str(error))
+        return _projected(kind.decode(raw))
+    except Exception as error:  # one object must not stop the others of its kind
+        return _stub(identify(raw), str(error) or type(error).__name__)
+
+
+def _projected(read: meta.Object) -> Observed:
     annotations = read.metadata.annotations or {}
     message = _with_annotations(read, {k: v for k, v in annotations.items() if _carried(k, v)})
     value = _unversioned(message)
@@ -76,8 +80,12 @@ def observe(kind: AnyKind, raw: bytes) -> Observed:
 
 
 def identify(raw: bytes) -> Identity:
-    """Which object this is, whatever else is in it. Raises msgspec.DecodeError."""
-    return _identity(_BARE.decode(raw).metadata)
+    """Which object this is, whatever else is in it. Raises msgspec.DecodeError, or ValueError for
+    a version that is no number."""
+    try:
+        return _identity(_BARE.decode(raw).metadata)
+    except RecursionError:
+        return _identity(_BARE.decode(nesting.outer(raw, levels=2)).metadata)
 
 
 def digest(message: msgspec.Struct) -> bytes:

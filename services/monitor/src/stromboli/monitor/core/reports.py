@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from stromboli.shared import envelope, errors, topics
-from stromboli.shared.messages import node_topology
+from stromboli.shared.messages import base, node_topology
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -126,8 +126,13 @@ class Reports:
 
 
 def read(body: bytes) -> node_topology.NodeTopology:
-    """An agent's report. Raises msgspec.DecodeError."""
-    return _DECODER.decode(body)
+    """An agent's report. Raises msgspec.DecodeError, also for what no record can hold."""
+    found = _DECODER.decode(body)
+    try:
+        base.encode(found)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise msgspec.DecodeError(str(error)) from None
+    return found
 
 
 _DECODER = msgspec.json.Decoder(node_topology.NodeTopology)

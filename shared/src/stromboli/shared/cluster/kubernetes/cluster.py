@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, get_args
 import msgspec
 
 from stromboli.shared import errors
-from stromboli.shared.api import kinds
+from stromboli.shared.api import kinds, nesting
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes import listing, status
 from stromboli.shared.cluster.kubernetes.connection import Connection
@@ -216,6 +216,9 @@ def read_event(what: str, line: bytes) -> port.WatchEvent:
     TransientError for a line that is no event."""
     try:
         read = _LINE.decode(line)
+    except RecursionError:
+        kind, *objects = _LINE.decode(nesting.outer(line, levels=1)).type, *nesting.parts(line, 2)
+        read = _Line(kind, msgspec.Raw(objects[0]))
     except msgspec.DecodeError as error:
         raise errors.TransientError(what, f"garbled event: {error}") from None
     if read.type not in _EVENT_TYPES:

@@ -7,6 +7,7 @@ a picture is none. The list begins again, in one piece, which cannot expire.
 
 import msgspec
 
+from stromboli.shared.api import nesting
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.port import Listing
 
@@ -29,9 +30,18 @@ _DECODER = msgspec.json.Decoder(_Page)
 
 def page(body: bytes) -> port.Page:
     """One page by itself. Raises msgspec.DecodeError."""
-    found = _DECODER.decode(body)
-    items = tuple(bytes(item) for item in found.items or ())
-    return port.Page(items, found.metadata.resource_version, found.metadata.next_page)
+    found, items = _read(body)
+    return port.Page(tuple(items), found.resource_version, found.next_page)
+
+
+def _read(body: bytes) -> tuple[_ListMeta, list[bytes]]:
+    try:
+        found = _DECODER.decode(body)
+    except RecursionError:
+        found = _DECODER.decode(nesting.outer(body, levels=2))
+        return found.metadata, nesting.parts(body, level=3)
+    # A copy of each item: a Raw would keep its whole page alive.
+    return found.metadata, [bytes(item) for item in found.items or ()]
 
 
 class Pages:
@@ -52,11 +62,10 @@ class Pages:
 
     def add(self, body: bytes) -> Listing | None:
         """Take in a page; the whole once it is the last. Raises msgspec.DecodeError."""
-        page = _DECODER.decode(body)
-        self._version = self._version or page.metadata.resource_version
-        # A copy of each item: a Raw would keep its whole page alive.
-        self._items.extend(bytes(item) for item in page.items or ())
-        self._next = page.metadata.next_page
+        found, items = _read(body)
+        self._version = self._version or found.resource_version
+        self._items.extend(items)
+        self._next = found.next_page
         return None if self._next else Listing(tuple(self._items), self._version)
 
     def expired(self) -> bool:

@@ -1,0 +1,39 @@
+"""Isolates a bug that one object triggers: it is logged and counted, and everything else goes on.
+
+Errors of the outside, stopping and broken invariants across objects pass through: the first two
+have their own handling, and the last one ends the process.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import structlog
+
+from stromboli.controller import instruments
+from stromboli.controller.patience import StoppingError
+from stromboli.shared import errors
+
+T = TypeVar("T")
+_log = structlog.get_logger(__name__)
+_PASSED = (errors.OutsideError, errors.InvariantError, StoppingError)
+
+
+async def run(
+    call: Callable[[], Awaitable[T]], instead: Callable[[Exception], T], kind: str, **about: Any
+) -> T:
+    """The call's result, or ``instead`` of the bug that it raised."""
+    try:
+        return await call()
+    except _PASSED:
+        raise
+    except Exception as error:  # this is what the function is for
+        if isinstance(error, ExceptionGroup) and error.subgroup(_PASSED) is not None:
+            raise
+        report(error, kind, **about)
+        return instead(error)
+
+
+def report(error: Exception, kind: str, **about: Any) -> None:
+    """Log and count a failure of one object or record."""
+    instruments.isolated(kind)
+    _log.error("isolated", kind=kind, **about, exc_info=error)

@@ -1,0 +1,123 @@
+"""A bug that one object triggers stops the handling of no other object."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.controller.tests import stage as stages
+from stromboli.controller.core import books, history, view
+from stromboli.shared import errors, keys, snapshot
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+from stromboli.testkit.builders import make_job, make_pod, make_record, make_task, observed
+
+GOOD, BAD = "default/good", "default/bad"
+
+
+class FaultyCluster:
+    """A client with a bug that requests about some objects trigger."""
+
+    def __init__(self, cluster: port.Cluster) -> None:
+        self._cluster = cluster
+        self.faulty: set[tuple[str, str]] = set()
+        """(verb, the beginning of a name)."""
+
+    def __getattr__(self, verb: str) -> Any:
+        call = getattr(self._cluster, verb)
+        if verb not in ("create", "patch", "delete", "bind"):
+            return call
+
+        async def called(*given: Any, **named: Any) -> Any:
+            text = " ".join(str(it) for it in given if isinstance(it, str | bytes))
+            if any(verb == what and name in text for what, name in self.faulty):
+                raise ZeroDivisionError("a bug")
+            return await call(*given, **named)
+
+        return called
+
+
+def faulty(stage: stages.Stage, *triggers: tuple[str, str]) -> FaultyCluster:
+    cluster = FaultyCluster(stage.cluster)
+    cluster.faulty.update(triggers)
+    client: Any = cluster
+    stage.cluster = client
+    return cluster
+
+
+async def test_a_job_whose_commands_fail_by_a_bug_says_so_and_others_go_on(tmp_path: Path) -> None:
+    async with asyncio.timeout(30), stages.set_up(tmp_path, disorder=None) as stage:
+        cluster = faulty(stage, ("create", "bad-"))
+        async with stage.controller():
+            await stage.submit(make_job("bad"))
+            held = await stage.until(
+                kinds.JOBS, BAD, lambda it: bool(it.metadata.annotation(keys.HELD))
+            )
+            assert "ZeroDivisionError" in (held.metadata.annotation(keys.HELD) or "")
+            await stage.submit(make_job("good", tasks=[make_task(replicas=1)]))
+            await stage.answer(await stage.enqueue(await stage.group(GOOD)))
+            await stage.pods(1)
+            cluster.faulty.clear()
+            await stage.until(kinds.JOBS, BAD, lambda it: not it.metadata.annotation(keys.HELD))
+            await stage.group(BAD)
+
+
+async def test_a_bind_that_fails_by_a_bug_is_answered_and_others_are_carried_out(
+    tmp_path: Path,
+) -> None:
+    async with asyncio.timeout(30), stages.set_up(tmp_path, disorder=None) as stage:
+        faulty(stage, ("bind", "good-worker-0"))
+        async with stage.controller():
+            await stage.submit(make_job("good", tasks=[make_task(replicas=2)]))
+            await stage.answer(await stage.enqueue(await stage.group(GOOD)))
+            group, pods = await stage.group(GOOD), await stage.pods(2)
+            for _ in range(2):  # the process goes on: a second decision is answered, too
+                answer = await stage.answer(await stage.place(group, pods))
+                results = {it.pod: (it.result, it.reason) for it in answer.tasks}
+                assert results["good-worker-0"] == ("refused", "InternalError")
+            assert (await stage.pods(2))[1].spec.node_name == "n1"
+
+
+async def test_an_event_that_fails_by_a_bug_keeps_back_no_other(tmp_path: Path) -> None:
+    async with asyncio.timeout(30), stages.set_up(tmp_path, disorder=None) as stage:
+        faulty(stage, ("create", '"kind":"Event","lastTimestamp"'))
+        async with stage.controller():
+            await stage.submit(make_job("bad"))
+            await stage.submit(make_job("good"))
+            await stage.group(BAD)
+            await stage.group(GOOD)
+
+
+class FaultyBooks(books.Books):
+    """A bug that pods with this name trigger, in their indexing."""
+
+    def follow(self, change: snapshot.Change, group: str | None) -> Iterator[books.Touched]:
+        if change.key == "default/bad" and not isinstance(change.after, snapshot.Unknown):
+            raise ZeroDivisionError
+        yield from super().follow(change, group)
+
+
+def test_an_object_that_cannot_be_indexed_is_unknown_and_others_are_folded() -> None:
+    picture = view.View(("volcano",), history.Published())
+    picture.books = FaultyBooks(5)
+    folded = picture.apply(make_record(observed(make_pod("bad"))))
+    assert "ZeroDivisionError" in folded.undecodable
+    assert set(picture.unknown_pods()) == {"default/bad"}
+    assert picture.apply(make_record(observed(make_pod("good")))).undecodable == ""
+    assert picture.pod("default/good") is not None
+
+
+class Inconsistent(books.Books):
+    """A rule across objects that does not hold."""
+
+    def follow(self, change: snapshot.Change, group: str | None) -> Iterator[books.Touched]:
+        raise errors.InvariantError(change.key)
+
+
+def test_a_broken_invariant_across_objects_is_not_isolated() -> None:
+    picture = view.View(("volcano",), history.Published())
+    picture.books = Inconsistent(5)
+    with pytest.raises(errors.InvariantError):
+        picture.apply(make_record(observed(make_pod("good"))))
