@@ -1,6 +1,6 @@
 """Steps of the core thread, in virtual time: when it decides, and what it says and does not say."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -20,17 +20,23 @@ LATER = builders.NOON + session.PATIENCE
 
 
 def synced_engine(
-    log: topic_log.TopicLog, *objects: meta.Object, epoch: int | None = EPOCH
+    log: topic_log.TopicLog,
+    *objects: meta.Object,
+    epoch: int | None = EPOCH,
+    host: datetime = builders.NOON,
 ) -> engine.Engine:
-    """An engine that has folded these objects and may decide; without an epoch, a standby."""
+    """An engine that has folded these objects and may decide; without an epoch, a standby.
+
+    ``host``: what the clock of its host shows.
+    """
     made = engine.Engine(POLICY, 0, epoch, timedelta(seconds=60))
     records = log.see(builders.make_queue(), *objects)
     for kind in state.KINDS:
         message = cluster.KindSynced(
-            kind=kind.plural, state="synced", resource_version="1", at=builders.NOON
+            kind=kind.plural, state="synced", resource_version="1", at=host
         )
         records.append(log.append(draft(topics.SYNC, kind.plural, message)))
-    made.step([batch(*records)], builders.NOON, may_decide=False)
+    made.step([batch(*records)], host, may_decide=False)
     return made
 
 

@@ -88,7 +88,7 @@ def test_a_gang_whose_pods_are_being_made_needs_no_explanation() -> None:
     told = Told()
     told.see(builders.make_queue(), builders.make_node(), builders.make_pod_group("g1", 4))
     decided = told.decide(after=timedelta(seconds=1))
-    assert decided.is_awaiting
+    assert decided.wake_at == builders.NOON + session.PATIENCE
     assert decided.explanations == {}
     assert decided.orders == ()
 

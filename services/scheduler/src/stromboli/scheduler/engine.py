@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from stromboli.scheduler import instruments
-from stromboli.scheduler.core import plugins, policy, session, state, told
+from stromboli.scheduler.core import cluster_clock, plugins, policy, session, state, told
 from stromboli.scheduler.core.framework import cluster, configuration, isolation, opening, outside
 from stromboli.scheduler.core.framework import session as framework
 from stromboli.shared import envelope, errors, keys, snapshot, telemetry, topics
@@ -86,12 +86,15 @@ class Engine:
         self._sync_max_age = sync_max_age
         self._sync = snapshot.Sync()
         self._is_caught_up = False
+        self._is_current = False
         self._successor = ""
         self._opened_last = -1
         self._tidy_at = _LONG_AGO
         self._tidied_to = 0
         self._until: dict[str, int] = {}  # topic -> offset
+        self._clock = cluster_clock.ClusterClock()
         self._look_at: datetime | None = None
+        self._decided_at = _LONG_AGO
         self._shown: tuple[object, ...] = ({}, ())
         self._complained: set[str] = set()
         self._find = find
@@ -112,6 +115,8 @@ class Engine:
     def measure(self, measured: cluster.Measured | None) -> None:
         """From the next session on, this is the use of nodes as measured; None for nothing. The
         core thread calls it."""
+        if measured is not None:
+            measured = msgspec.structs.replace(measured, at=self._clock.of(measured.at))
         self._told = msgspec.structs.replace(self._told, measured=measured)
         if measured is not None and self.picture.waiting:
             self.picture.wake(self._own_id)
@@ -144,16 +149,19 @@ class Engine:
 
     def step(self, batches: Sequence[port.Batch], now: datetime, *, may_decide: bool) -> Step:
         """Fold, and decide if something is due and nothing forbids it."""
-        undecodable = [found for batch in batches for found in self._fold(batch)]
+        undecodable = [found for batch in batches for found in self._fold(batch, now)]
         facts = self._facts(now)
-        if self._epoch is None and now >= self._tidy_at and not any(facts.values()):
+        self._is_current = not any(facts.values())
+        if now < self._decided_at:
+            self._forget_times()
+        if self._epoch is None and now >= self._tidy_at and self._is_current:
             self.picture.stand_by(self._tidied_to)
             self._tidy_at = now + self._sync_max_age
             self._tidied_to = self.picture.offsets.get(topics.DECISIONS.name, 0)
         if self._look_at is not None and now >= self._look_at:
             self._look_at = None
             self.picture.wake(self._own_id)
-        is_due = self._may_decide and bool(self.picture.due) and not any(facts.values())
+        is_due = self._may_decide and bool(self.picture.due) and self._is_current
         publication = self._decide(now) if is_due and may_decide else None
         if self._stood_at is None or now - self._stood_at >= GAUGE_EVERY:
             self._stood_at = now
@@ -167,6 +175,12 @@ class Engine:
             look_again_s=self._look_again_s(now),
         )
 
+    def _forget_times(self) -> None:
+        """The clock was set back: times that were ahead by the old one may never come."""
+        self._tidy_at = self._decided_at = _LONG_AGO
+        self._look_at = self._gauged_at = self._stood_at = None
+        self.picture.wake(self._own_id)
+
     @property
     def _own_id(self) -> str:
         """What led to a session that no record called for."""
@@ -179,7 +193,8 @@ class Engine:
 
     # Folding
 
-    def _fold(self, batch: port.Batch) -> Iterator[Undecodable]:
+    def _fold(self, batch: port.Batch, now: datetime) -> Iterator[Undecodable]:
+        newest = self.picture.newest_creation
         for record in batch.records:
             reason = self._apply(record)
             if reason:
@@ -190,6 +205,10 @@ class Engine:
                 if self.picture.world.job(record.key) is not None:
                     self.picture.world.changed.add(record.key)  # also if it was left aside
                 self.picture.wake(record.id)
+        created = self.picture.newest_creation
+        is_live = batch.caught_up and self._is_current
+        if created > newest and (is_live or created > self._clock.of(now)):
+            self._clock.observe(created, now)
         self.picture.advance(batch.place.positions, batch.place.epochs)
         if batch.caught_up and not self._is_caught_up:
             self._is_caught_up = True
@@ -240,7 +259,7 @@ class Engine:
         started = time.perf_counter()
         decided = session.decide(
             self.picture,
-            now,
+            self._clock.of(now),
             self._policy,
             self._seed,
             given=self._told,
@@ -256,9 +275,9 @@ class Engine:
         for key, draft in publication.explanations.items():
             self.picture.record_explanation(key, draft.message)
         self.picture.rest(is_throttled=decided.is_throttled)
-        patient_until = now + session.PATIENCE if decided.is_awaiting else None
-        wakes = [at for at in (patient_until, decided.wake_at, self._gauge(decided, now)) if at]
-        self._look_at = min(wakes, default=None)
+        wake_at = None if decided.wake_at is None else decided.wake_at - self._clock.offset
+        wakes = [at for at in (wake_at, self._gauge(decided, now)) if at]
+        self._look_at, self._decided_at = min(wakes, default=None), now
         seconds = time.perf_counter() - started
         binds = sum(len(statement.binds) for statement in decided.decisions)
         self._complain(decided.complaints)
@@ -312,7 +331,8 @@ class Engine:
             group = self.picture.snapshot.get(kinds.POD_GROUPS, statement.pod_group)
             parent = group.metadata.annotation(keys.TRACEPARENT) if group else None
             created = group.metadata.creation_timestamp if group else None
-            waited_s = None if created is None else (now - created).total_seconds()
+            seen_at = self._clock.of(now)
+            waited_s = None if created is None else (seen_at - created).total_seconds()
             self._measures.decided(statement, waited_s)
             with telemetry.span(
                 "decide", parent or "", pod_group=statement.pod_group, binds=len(statement.binds)

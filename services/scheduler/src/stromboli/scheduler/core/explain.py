@@ -23,12 +23,11 @@ _MOST_NAMED = 3
 class Told(msgspec.Struct, frozen=True):
     """PodGroup -> why it waits, or None once it does not; queues' orders; only where that is news.
 
-    ``is_awaiting``: pods of a young gang are still to come. ``is_throttled``: gangs were not tried.
+    ``is_throttled``: gangs were not tried.
     """
 
     explanations: dict[str, messages.PodGroupExplained | None]
     orders: tuple[messages.QueueOrdered, ...]
-    is_awaiting: bool
     is_throttled: bool
 
 
@@ -46,7 +45,6 @@ def told(picture: state.State, closed: session.Session, patience: timedelta) -> 
     """What a closed session has to say about all that waits. O(jobs that wait)."""
     now: dict[str, messages.PodGroupExplained | None] = dict.fromkeys(picture.explained)
     lines: dict[str, list[model.Job]] = {queue: [] for queue in picture.ordered}
-    is_awaiting = False
     free = _Free(closed)
     for key in sorted(picture.waiting):
         job = picture.world.job(key)
@@ -61,7 +59,6 @@ def told(picture: state.State, closed: session.Session, patience: timedelta) -> 
         if why is None:
             continue
         if why.tier == "gang" and _is_young(closed, job, patience):
-            is_awaiting = True
             continue
         lines.setdefault(job.queue, []).append(job)
         if key in closed.untried:
@@ -71,7 +68,6 @@ def told(picture: state.State, closed: session.Session, patience: timedelta) -> 
     return Told(
         {key: said for key, said in sorted(now.items()) if said != picture.explained.get(key)},
         tuple(_orders(picture, closed, lines)),
-        is_awaiting,
         bool(closed.untried),
     )
 
@@ -90,10 +86,11 @@ def _orders(
 
 
 def _is_young(closed: session.Session, job: model.Job, patience: timedelta) -> bool:
-    """Its pods are being made: there is nothing to explain yet."""
-    is_entering = job.key in closed.decisions.admitted
+    """Its pods are being made: there is nothing to explain yet, but later if they do not come."""
+    if job.key in closed.decisions.admitted:
+        return not closed.reached(closed.now + patience)
     created = job.pod_group.metadata.creation_timestamp
-    return is_entering or (created is not None and closed.now - created < patience)
+    return created is not None and not closed.reached(created + patience)
 
 
 # What blocks ---------------------------------------------------------------------------------

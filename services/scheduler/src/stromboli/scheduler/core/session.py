@@ -39,8 +39,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     and ``orders``: only what differs from what stands on the topic; None says that a gang no longer
     waits. ``record`` is there if anything was decided or is to be remembered. ``cause``: id of the
     record that called for the session. ``is_throttled``: what is in flight kept it from deciding
-    more. ``is_awaiting``: pods of a young gang are still to come; should they not, a session after
-    ``PATIENCE`` explains it. ``complaints``: what went wrong without stopping anything.
+    more. ``complaints``: what went wrong without stopping anything.
     ``gauges``: what plugins tell for dashboards, None if they were not asked.
     ``failures``: plugin -> why the session went on without it, or holds gangs back for it.
     ``wake_at``: when another may decide otherwise although nothing happened.
@@ -52,7 +51,6 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     record: messages.SessionRecorded | None
     cause: str
     is_throttled: bool
-    is_awaiting: bool
     complaints: tuple[str, ...] = ()
     failures: Mapping[str, str] = {}
     gauges: tuple[points.Gauge, ...] | None = None
@@ -96,7 +94,7 @@ def decide(
             timed=timed,
         )
 
-    said = explain.Told({}, (), is_awaiting=False, is_throttled=False)
+    said = explain.Told({}, (), is_throttled=False)
     gauges: tuple[points.Gauge, ...] | None = None
     vain: parking.Vain = {}
 
@@ -130,7 +128,7 @@ def _measurements(
         return None, []
     if newest is None:
         return None, [f"metrics: nothing was measured yet by {by.metrics.address}: not used"]
-    if now - newest.at > MEASURED_FOR:
+    if now - newest.at >= MEASURED_FOR:
         text = f"metrics: what {by.metrics.address} measured is of {newest.at.isoformat()}: "
         return None, [f"{text}older than {MEASURED_FOR}, not used"]
     return newest, []
@@ -169,7 +167,6 @@ def _decided(
         record=record,
         cause=picture.due,
         is_throttled=said.is_throttled,
-        is_awaiting=said.is_awaiting,
         complaints=tuple(closed.complaints),
         failures=troubles.failures(),
         wake_at=min(

@@ -12,7 +12,7 @@ call for a session.
 
 import math
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ import msgspec
 from stromboli.scheduler.core import claiming, decided, pace, parking, told, waking
 from stromboli.scheduler.core.framework import jobs, world
 from stromboli.shared import envelope, errors, snapshot, topics
-from stromboli.shared.api import core, kinds, scheduling
+from stromboli.shared.api import core, kinds, meta, scheduling
 from stromboli.shared.api import seen as api_seen
 from stromboli.shared.messages import base, cluster, node_topology
 from stromboli.shared.messages import scheduling as messages
@@ -50,6 +50,7 @@ KINDS = api_seen.KINDS
 
 _MESSAGES = (topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS, topics.TOPOLOGY)
 """Topics whose records are no snapshots of objects."""
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _UNREADABLE = base.type_name(cluster.Unreadable)
 
 
@@ -72,6 +73,8 @@ class State:
         self._heard: dict[str, int] = {}
         self.sessions = 0
         self.due = ""
+        self.newest_creation = _LONG_AGO
+        """When the newest of all objects seen was created, by the API server's clock."""
         self.waiting: set[str] = set()
         self.evicts = False
         """Sessions may evict: then it matters whether a pod that takes room runs already."""
@@ -234,6 +237,9 @@ class State:
     # Snapshots
 
     def _apply_change(self, change: snapshot.Change) -> None:
+        if isinstance(change.after, meta.Object):
+            created = change.after.metadata.creation_timestamp
+            self.newest_creation = max(self.newest_creation, created or _LONG_AGO)
         match change.kind:
             case kinds.PODS:
                 if isinstance(change.after, snapshot.Unknown):

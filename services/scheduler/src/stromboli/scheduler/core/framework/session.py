@@ -419,8 +419,17 @@ class Session(extensions.Extensions):
         notice = self.eviction_notice(task)
         self.decisions.evictions.append(Eviction(task.key, reason, job, notice))
 
+    def reached(self, at: datetime) -> bool:
+        """Whether the session's time has reached ``at``; if not, another session starts then.
+
+        Rules that depend on time ask this instead of comparing with ``now``: an answer that time
+        alone turns is then asked for again when it turns.
+        """
+        self.look_again(at)
+        return at <= self.now
+
     def look_again(self, at: datetime) -> None:
-        """Another session is worth while at this time, which must lie ahead."""
+        """Start another session at this time; a time that is not ahead changes nothing."""
         if at > self.now and (self.wake_at is None or at < self.wake_at):
             self.wake_at = at
 

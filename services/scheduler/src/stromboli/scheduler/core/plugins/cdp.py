@@ -1,7 +1,7 @@
 """CDP: a pod that has only just started is not evicted (cooldown protection, spec/plugins 19)."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from stromboli.scheduler.core.framework import configuration, durations, model, points, session
 from stromboli.shared import keys
@@ -16,9 +16,7 @@ class Plugin:
         """Take protected pods out of the lists of preempt and reclaim."""
 
         def unprotected(evictor: model.Task, candidates: Sequence[model.Task]) -> points.Victims:
-            return points.Victims(
-                [task for task in candidates if not _is_protected(task, within.now)]
-            )
+            return points.Victims([task for task in candidates if not _is_protected(task, within)])
 
         within.add_preemptable(unprotected)
         within.add_reclaimable(unprotected)
@@ -27,7 +25,7 @@ class Plugin:
         """Nothing stays."""
 
 
-def _is_protected(task: model.Task, now: datetime) -> bool:
+def _is_protected(task: model.Task, within: session.Session) -> bool:
     metadata = task.pod.metadata
     text = metadata.label(keys.COOLDOWN_TIME) or metadata.annotation(keys.COOLDOWN_TIME)
     if text is None or task.pod.status.phase != "Running":
@@ -40,6 +38,13 @@ def _is_protected(task: model.Task, now: datetime) -> bool:
         condition.type == "PodScheduled"
         and condition.status == "True"
         and condition.last_transition_time is not None
-        and condition.last_transition_time + cooldown > now
+        and not _has_passed(condition.last_transition_time, cooldown, within)
         for condition in task.pod.status.conditions
     )
+
+
+def _has_passed(since: datetime, cooldown: timedelta, within: session.Session) -> bool:
+    try:
+        return within.reached(since + cooldown)
+    except OverflowError:
+        return False

@@ -1,4 +1,7 @@
-"""When jobs' patience ends: creation plus ``sla-waiting-time`` (spec/plugins 11)."""
+"""When jobs' patience ends: creation plus ``sla-waiting-time`` (spec/plugins 11).
+
+The creation time is the API server's, and so is a session's time (see ``cluster_clock``).
+"""
 
 from datetime import datetime, timedelta
 
@@ -33,9 +36,9 @@ class Deadlines:
         return self._known[job.key]
 
     def is_over(self, job: model.Job) -> bool:
-        """It has passed."""
+        """It has passed; if it has not, a session starts when it does."""
         deadline = self.of(job)
-        return deadline is not None and deadline <= self._session.now
+        return deadline is not None and self._session.reached(deadline)
 
     def compare(self, left: model.Job, right: model.Job) -> int:
         """The earlier deadline first, jobs without one last."""

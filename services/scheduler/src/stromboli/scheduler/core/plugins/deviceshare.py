@@ -300,12 +300,11 @@ class _Open:
                 for task in self._session.nodes.tasks[row].values()
                 if task.pod.metadata.annotation(card_words.BIND_PHASE) == card_words.ALLOCATING
             ]
-            now = self._session.cluster.now
-            self._locked[row] = any(_is_young(text, now) for text in told if text)
+            self._locked[row] = any(_is_young(text, self._session) for text in told if text)
         return self._locked[row]
 
 
-def _is_young(text: str, now: datetime) -> bool:
+def _is_young(text: str, within: session.Session) -> bool:
     """Whether the time, in seconds or as RFC 3339, is not long ago; what is no time counts."""
     try:
         then = (
@@ -313,6 +312,6 @@ def _is_young(text: str, now: datetime) -> bool:
             if text.isdecimal()
             else datetime.fromisoformat(text)
         )
-        return now - then < LOCK_HOLDS
+        return not within.reached(then + LOCK_HOLDS)
     except (ValueError, OverflowError, OSError, TypeError):
         return True

@@ -61,7 +61,7 @@ class Plugin:
         within.complaints.extend(self._arguments.complaints)
         self._edges = {
             (edge.evictor, edge.victim): edge
-            for edge in _recall(within.cluster.memory.get(NAME, ""))
+            for edge in _recall(within.cluster.memory.get(NAME, ""), within.now)
             if edge.at + self._window > within.now
         }
         self._seen = 0
@@ -81,8 +81,7 @@ class Plugin:
         protected = self._run_time.of(self._session.job_of(task))
         if protected > timedelta(0):
             until = (task.pod.status.start_time or now) + protected
-            if now < until:
-                self._session.look_again(until)
+            if not self._session.reached(until):
                 return False
         if job is None or job.key == task.job or not self._window:
             return True
@@ -192,8 +191,10 @@ def _bounded(text: str) -> timedelta:
     return found
 
 
-def _recall(text: str) -> list[Edge]:
+def _recall(text: str, now: datetime) -> list[Edge]:
+    """What was remembered; a time ahead of now, of a clock set back since, counts as now."""
     try:
-        return msgspec.json.decode(text, type=list[Edge]) if text else []
+        found = msgspec.json.decode(text, type=list[Edge]) if text else []
     except msgspec.DecodeError:
         return []
+    return [msgspec.structs.replace(edge, at=min(edge.at, now)) for edge in found]

@@ -28,6 +28,9 @@ from stromboli.scheduler.core.framework import (
 from stromboli.scheduler.core.plugins import extender_wire as wire
 
 USUAL_TIMEOUT = timedelta(seconds=1)
+RETRY = timedelta(seconds=10)
+"""After so long an extender that refused or did not answer is asked again: what its answers depend
+on changes without a record on any topic."""
 MOST_SCORE = 10**6
 """Scores beyond are cut, so that sums stay exact."""
 
@@ -150,6 +153,7 @@ class Plugin:
                 return msgspec.json.decode(answer.body, type=form)
             except msgspec.DecodeError as error:
                 problem = f"its answer cannot be read: {error}"
+        self._ask_again()
         if not self._trouble:
             self._trouble = f"{url}: {problem}"
             if self._within.outside.is_possible:
@@ -158,6 +162,10 @@ class Plugin:
                     f"plugin extender: {self._trouble}; for this session it {instead}"
                 )
         return None
+
+    def _ask_again(self) -> None:
+        """Something was refused: another session asks again later."""
+        self._within.look_again(self._within.now + RETRY)
 
     def _is_managed(self, task: model.Task) -> bool:
         if self._managed is None:
@@ -197,7 +205,10 @@ class Plugin:
         bodies = [{"task": asked, "node": wire.node(self._within, row)} for row in rows]
         answers = self._all_asked("predicate", bodies, wire.Predicate)
         missing = None if self._is_ignorable else (self._failed(), points.Code.ERROR)
-        return [missing if answer is None else _judgement(answer) for answer in answers]
+        found = [missing if answer is None else _judgement(answer) for answer in answers]
+        if any(found):
+            self._ask_again()
+        return found
 
     def _failed(self) -> str:
         return f"the extender does not answer: {self._trouble}"
@@ -233,6 +244,8 @@ class Plugin:
         if answer is None:
             return points.Victims((), points.REJECT)
         chosen = {victim.uid for victim in answer.victims or ()}
+        if len(chosen) < len(candidates):
+            self._ask_again()
         return points.Victims(
             [each for each in candidates if each.uid in chosen], _vote(answer.status)
         )
@@ -241,11 +254,16 @@ class Plugin:
 
     def _is_overused(self, queue: model.Queue) -> bool:
         answer = self._asked("queueOverused", {"queue": wire.queue(queue)}, wire.Overused)
-        return not self._is_ignorable if answer is None else answer.overused
+        is_overused = not self._is_ignorable if answer is None else answer.overused
+        if is_overused:
+            self._ask_again()
+        return is_overused
 
     def _may_enter(self, job: model.Job) -> int:
         answer = self._asked("jobEnqueueable", {"job": wire.job(self._within, job)}, wire.Vote)
         if answer is not None:
+            if _vote(answer.status) == points.REJECT:
+                self._ask_again()
             return _vote(answer.status)
         if self._is_ignorable:
             return points.PERMIT
@@ -261,7 +279,10 @@ class Plugin:
         if not self._has("jobReady"):
             return True
         answer = self._asked("jobReady", {"job": wire.job(self._within, job)}, wire.Ready)
-        return self._is_ignorable if answer is None else answer.status
+        is_ready = self._is_ignorable if answer is None else answer.status
+        if not is_ready:
+            self._ask_again()
+        return is_ready
 
     # Placements -------------------------------------------------------------------------------
 
@@ -270,6 +291,7 @@ class Plugin:
             reason = self._failed() if answer is None else answer.error_message
             if reason and not self._is_ignorable:
                 self._refused[task.job] = reason
+                self._ask_again()
                 self._within.complaints.append(
                     f"plugin extender: {task.key} on {task.node} is not taken in: {reason}"
                 )

@@ -9,7 +9,7 @@ close the node, since they may be now. Nothing is evicted.
 
 import bisect
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import numpy as np
@@ -29,6 +29,8 @@ from stromboli.shared import keys
 REASON = "node(s) are needed for maintenance before the task would end"
 UNREADABLE = "node(s) say unreadably when they are needed for maintenance"
 NEVER_ENDS = float("inf")
+LATEST = datetime(9999, 1, 1, tzinfo=UTC)
+"""A window that ends later cannot be written in every time zone."""
 
 
 class Window(msgspec.Struct, frozen=True, order=True):
@@ -59,8 +61,9 @@ class Plugin:
         within.add_distinction(self._reach)
         within.add_predicate(self._check, points.Scope.STATIC)
         within.add_openness(self._open)
-        for each in (window for found in self._windows.values() for window in found):
-            within.look_again(datetime.fromtimestamp(each.end, within.now.tzinfo))
+        ends = [window.end for found in self._windows.values() for window in found]
+        if ends:
+            within.look_again(datetime.fromtimestamp(min(ends), within.now.tzinfo))
 
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
@@ -131,6 +134,8 @@ def _window(text: str) -> Window:
             end = start + durations.duration(second)
         except OverflowError:
             raise ValueError(f"{text!r} ends beyond all time") from None
+    if end > LATEST:
+        raise ValueError(f"{text!r} ends beyond all time")
     if end <= start:
         raise ValueError(f"{text!r} ends before it begins")
     return Window(start.timestamp(), end.timestamp())

@@ -29,6 +29,9 @@ PATIENCE = timedelta(minutes=1)
 """How long a queue waits for the pods of its head to be made: seconds as a rule, and never for one
 whose pods cannot be made."""
 
+DECAY_STEPS = 64
+"""While a strict queue with fair share waits, its order is looked at so often per half-life."""
+
 T = TypeVar("T")
 
 
@@ -160,6 +163,10 @@ class Plugin:
         is_short = not job.is_pending and self._session.job_valid(job) is not None
         if is_short and not self._is_awaited(job):
             return ""
+        if rules.policy == FAIR_SHARE and rules.terms.remembers:
+            # What owners used decays, so that another may come to the front without an event.
+            step = max(rules.terms.half_life / DECAY_STEPS, timedelta(seconds=1))
+            self._session.look_again(self._session.now + step)
         return f"waits behind {job.key}, which cannot start yet (dequeueStrategy fifo)"
 
     def _is_awaited(self, job: model.Job) -> bool:
@@ -168,10 +175,11 @@ class Plugin:
             return False
         before = self._memory.awaited.get(job.queue, ("", self._session.now))
         since = before[1] if before[0] == job.key else self._session.now
+        since = min(since, self._session.now)  # the clock may have been set back
         first = self._awaited.get(job.queue)
         if first is None or self._session.compare_jobs(job, self._session.jobs[first[0]]) < 0:
             self._awaited[job.queue] = (job.key, since)
-        return self._session.now < since + PATIENCE
+        return not self._session.reached(since + PATIENCE)
 
 
 def _compared(left: Any, right: Any) -> int:

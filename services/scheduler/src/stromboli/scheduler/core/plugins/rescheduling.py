@@ -55,11 +55,13 @@ class Plugin:
         """Offer victims if an interval has passed since the last time."""
         self._read()
         within.complaints.extend(self._given.complaints)
-        last = _time(within.cluster.memory.get(NAME))
-        if last is None or within.now - last < self._interval:
-            within.remember[NAME] = (last or within.now).isoformat()
+        # A time ahead of now was remembered before the clock was set back.
+        last = min(_time(within.cluster.memory.get(NAME)) or within.now, within.now)
+        if not within.reached(last + self._interval):
+            within.remember[NAME] = last.isoformat()
             return
         within.remember[NAME] = within.now.isoformat()
+        within.look_again(within.now + self._interval)
         within.add_victim_tasks(lambda tasks: self._victims(within, tasks))
 
     def close(self, within: session.Session) -> None:

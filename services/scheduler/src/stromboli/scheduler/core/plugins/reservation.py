@@ -120,7 +120,7 @@ class Plugin:
             return self._session.queues[job.queue].is_open
         if self._session.job_valid(job) is None:
             return True
-        is_late = kept.start is None or self._session.now > kept.start + PATIENCE
+        is_late = kept.start is None or self._session.reached(kept.start + PATIENCE)
         return job.phase == "Inqueue" and not is_late
 
     def _note_blocked(self, job: model.Job) -> str:
@@ -169,7 +169,7 @@ class Plugin:
         """Room that is kept for a job lets it in, whatever waits inside for the same room."""
         self._reopen()
         plan = self._plans.get(job.key)
-        is_due = plan is not None and plan.start is not None and plan.start <= self._session.now
+        is_due = plan is not None and plan.start is not None and self._session.reached(plan.start)
         return points.PERMIT if is_due else points.ABSTAIN
 
     # Planning -------------------------------------------------------------------------------

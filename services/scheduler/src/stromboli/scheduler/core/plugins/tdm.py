@@ -46,6 +46,8 @@ class Plugin:
         self._zone_of = np.array(labels, dtype=object)
         self._active = {name for name, zone in self._zones.items() if zone.is_active(within.now)}
         self._found = sorted(set(labels) - {""})
+        for name in self._zones.keys() & set(self._found):
+            within.look_again(self._zones[name].changes_at(within.now))
         within.add_distinction(_zone_of)
         within.add_predicate(self._check, points.Scope.STATIC)
         within.add_node_order(self._score, points.Scope.STATIC)
@@ -104,11 +106,19 @@ class Plugin:
 
     def _choose_victims(self, tasks: Sequence[model.Task]) -> Sequence[model.Task]:
         """Tasks that linger in a zone outside its hours; not more often than the period says."""
-        now = self._session.now
-        if self._last and now < datetime.fromisoformat(self._last) + self._period:
+        victims = self._within_budgets(tasks, self._zones.keys() - self._active)
+        if not victims:
+            return []
+        now, last = self._session.now, self._last_time()
+        if last is not None and not self._session.reached(last + self._period):
             return []
         self._last = now.isoformat()
-        return self._within_budgets(tasks, self._zones.keys() - self._active)
+        self._session.look_again(now + self._period)  # more may linger than each job can spare
+        return victims
+
+    def _last_time(self) -> datetime | None:
+        """When victims were last chosen; a time ahead of now, of a clock set back since, is now."""
+        return min(datetime.fromisoformat(self._last), self._session.now) if self._last else None
 
     def _within_budgets(
         self, tasks: Iterable[model.Task], wanted: Iterable[str]

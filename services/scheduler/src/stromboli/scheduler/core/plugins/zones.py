@@ -24,15 +24,25 @@ class Zone(msgspec.Struct, frozen=True):
 
         The hours that began yesterday count, too: a zone from 22:00 to 06:00 is active at 05:00.
         """
-        return any(self._is_within(now, days) for days in (0, 1))
+        return any(start <= now <= end for start, end in self._hours(now))
 
-    def _is_within(self, now: datetime, days_ago: int) -> bool:
-        day = now.date() - timedelta(days=days_ago)
-        start = datetime.combine(day, self.start, now.tzinfo)
-        end = datetime.combine(day, self.end, now.tzinfo)
-        if start >= end:
-            end += timedelta(days=1)
-        return start <= now <= end
+    def changes_at(self, now: datetime) -> datetime:
+        """When ``is_active`` next answers otherwise."""
+        hours = sorted(self._hours(now))
+        current = [end for start, end in hours if start <= now <= end]
+        if current:
+            return max(current) + timedelta.resolution  # the end itself belongs to the hours
+        return next(start for start, _ in hours if start > now)
+
+    def _hours(self, now: datetime) -> list[tuple[datetime, datetime]]:
+        """The hours that begin yesterday, today and tomorrow."""
+        found = []
+        for days in (-1, 0, 1):
+            day = now.date() + timedelta(days=days)
+            start = datetime.combine(day, self.start, now.tzinfo)
+            end = datetime.combine(day, self.end, now.tzinfo)
+            found.append((start, end + timedelta(days=1) if start >= end else end))
+        return found
 
 
 def zones(arguments: Mapping[str, Any], complaints: list[str]) -> dict[str, Zone]:
