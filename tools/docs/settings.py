@@ -36,7 +36,8 @@ SHARED: tuple[tuple[str, str, type[msgspec.Struct], str], ...] = (
         "leases",
         "STROM_LEASE_",
         LeaseSettings,
-        "In monitor, scheduler and controller, alike: of several replicas one acts.",
+        "In every service alike: of several replicas one acts. Of admission's all answer webhooks and "
+        "REST; one consumes submissions.",
     ),
     ("the agent on every node", "STROM_AGENT_", AgentSettings, "In the monitor's agents."),
 )

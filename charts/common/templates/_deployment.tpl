@@ -60,12 +60,10 @@ spec:
           env:
             - name: {{ $prefix }}_INSTANCE
               valueFrom: {fieldRef: {fieldPath: metadata.name}}
-            {{- if ne .service "admission" }}
             - name: STROM_LEASE_IDENTITY
               valueFrom: {fieldRef: {fieldPath: metadata.name}}
             - name: STROM_LEASE_NAMESPACE
               value: {{ .root.Release.Namespace | quote }}
-            {{- end }}
             {{- include "common.kafka.environment" . | nindent 12 }}
             {{- with .environment }}
             {{- . | nindent 12 }}

@@ -18,7 +18,7 @@ from stromboli.admission.core import submissions
 from stromboli.admission.core.submissions import Refused, Submission
 from stromboli.admission.settings import DoorSettings
 from stromboli.local.bus import EmbeddedBus
-from stromboli.shared import envelope, keys, runtime, topics
+from stromboli.shared import envelope, keys, leases, runtime, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages.admission import Reviewed, SubmissionAnswered
 from stromboli.testkit import guarded, records
@@ -71,6 +71,7 @@ def test_a_submission_is_read_with_its_name_token_and_objects() -> None:
         ({"ce_time": None}, 400, "ce_time"),
         ({"ce_time": "yesterday"}, 400, "ce_time"),
         ({"ce_time": "2026-01-01T11:44:00Z"}, 408, "960 s ago; at most 900 s"),
+        ({"ce_time": "2025-12-26T12:00:00Z"}, 408, "518400 s ago"),
         ({"ce_time": "2026-01-01T12:02:00Z"}, 400, "not that late"),
         ({"ce_type": None}, 400, "does not belong"),
         ({"ce_type": "stromboli.admission.reviewed.v1"}, 400, "does not belong"),
@@ -166,6 +167,10 @@ class Hall:
         return [kinds.metadata_of(each).name for each in found.items]
 
 
+async def knows_all_answers() -> None:
+    """There was no leader before."""
+
+
 @contextlib.asynccontextmanager
 async def serving(hall: Hall, *, accounts: bool = True) -> AsyncIterator[None]:
     """The desk is open while inside."""
@@ -173,7 +178,9 @@ async def serving(hall: Hall, *, accounts: bool = True) -> AsyncIterator[None]:
     askers = hall.house.askers if accounts else None
     desk = shell.Desk(hall.house.door, DoorSettings(), askers, lambda: hall.at)
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(desk.serve(hall.bus, writer, runtime.Health("admission")))
+        health = runtime.Health("admission")
+        serving = desk.serve(leases.Alone(health), hall.bus, writer, health, knows_all_answers)
+        task = group.create_task(serving)
         if not hall.house.door.once._opened().done():
             hall.house.door.once.open(writer)
         try:

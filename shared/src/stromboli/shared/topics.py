@@ -203,9 +203,10 @@ SUBMISSIONS = Topic(
     (admission.Submitted,),
     {
         "cleanup.policy": "delete",
-        "retention.ms": str(HOUR_MS),
-        # Only a segment that is closed is deleted, and tokens are in here.
-        "segment.ms": "600000",
+        # As long as admission may be down: what is deleted unread never gets an answer. Tokens in
+        # here are good for an hour at most.
+        "retention.ms": str(7 * DAY_MS),
+        "segment.ms": str(DAY_MS),
         "max.message.bytes": str(RECORD_BYTES),
     },
     OUTSIDE,

@@ -237,6 +237,7 @@ class EmbeddedCluster:
         metadata = document["metadata"]
         key = key_of(kind, metadata.get("namespace", ""), metadata["name"])
         if self._state.newest(key) is not None:
+            await self._state.settled()  # as with an API server, what is in the way can be read
             raise errors.AlreadyExistsError(f"{what}{metadata['name']}", "already exists")
         if kind is kinds.PODS:
             self._quotas.check(document, what)

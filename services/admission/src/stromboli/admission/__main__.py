@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator
 
 from litestar import Litestar
 
-from stromboli.admission import asking, certificates, rest, service, webhooks
+from stromboli.admission import asking, certificates, rest, service, submissions, webhooks
 from stromboli.admission.door import Door
 from stromboli.admission.settings import Settings
 from stromboli.shared import http, process, runtime, telemetry
 from stromboli.shared.cluster.kubernetes import KubernetesAccounts, KubernetesCluster
 from stromboli.shared.cluster.port import Cluster
+from stromboli.shared.leases import on_cluster
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -45,7 +46,17 @@ async def main(settings: Settings, health: runtime.Health) -> None:
                 await stack.enter_async_context(_rest(front, door, settings, tls))
         bus = await stack.enter_async_context(process.connected(settings.kafka, health))
         await stack.enter_async_context(process.noticed(cluster, "API server", health))
-        await service.serve(door, settings, bus, health, runtime.utc_now, settings.instance)
+        lease = on_cluster.lease(
+            settings.lease,
+            "admission",
+            settings.kafka.cell,
+            cluster,
+            health,
+            runtime.utc_now,
+            role=submissions.ROLE,
+            essential=False,
+        )
+        await service.serve(door, settings, bus, health, runtime.utc_now, settings.instance, lease)
 
 
 @contextlib.asynccontextmanager

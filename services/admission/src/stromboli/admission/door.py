@@ -7,30 +7,27 @@ admitted objects.
 
 import asyncio
 import contextlib
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-from stromboli.admission import asking, feeds, incoming, once, resource_groups
+from stromboli.admission import asking, feeds, incoming, once, resource_groups, reviewer
 from stromboli.admission.core import reviews, task_history, wire
 from stromboli.admission.settings import DoorSettings
 from stromboli.shared import (
     envelope,
     errors,
     job_plugins,
-    network,
     runtime,
     snapshot,
     telemetry,
     topics,
 )
-from stromboli.shared.admission import jobs as job_rules
 from stromboli.shared.admission import patch, review
 from stromboli.shared.admission.patch import Document
-from stromboli.shared.api import core, kinds, meta
+from stromboli.shared.api import kinds, meta
 from stromboli.shared.api.kinds import Kind
-from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.cluster.accounts import right
 from stromboli.shared.messages.admission import Violation, Way
@@ -83,7 +80,8 @@ class Door:
         self.once = once.Once(clock)
         self.feeds = feeds.Feeds(cluster, settings.watch_alive_every_s)
         self.histories = task_history.Histories(settings.attempts_kept)
-        self._groups = resource_groups.File(settings.resource_groups_file)
+        groups = resource_groups.File(settings.resource_groups_file)
+        self._reviewer = reviewer.Reviewer(cluster, self._picture, self.policy, groups)
 
     def fold(self, record: envelope.Record) -> None:
         """Take in a record. Raises UndecodableError for an unreadable explanation or topology."""
@@ -138,18 +136,18 @@ class Door:
                 return self._not_now(request, kind, error)
             with telemetry.span("admit", kind=kind.kind) as traceparent:
                 document = request.object or {}
-                additions = self._completed(
+                additions = self._reviewer.completed(
                     kind, document, request.namespace, traceparent, user, self.claimed
                 )
             return wire.answer(request.uid, (), additions)
         document = (request.old_object if request.operation == "DELETE" else request.object) or {}
         before = request.old_object if request.operation == "UPDATE" else None
         try:
-            found = await self._violations(
+            found = await self._reviewer.violations(
                 kind, request.operation, document, before, {}, self.claimed
             )
             if kind == kinds.JOBS and request.operation == "CREATE":
-                found += await self._absent(request.namespace, document, (), self.claimed)
+                found += await self._reviewer.absent(request.namespace, document, (), self.claimed)
         except errors.OutsideError as error:
             return self._not_now(request, kind, error)
         self._record(
@@ -177,18 +175,28 @@ class Door:
         *,
         way: Way = "rest",
         only_new: bool = False,
+        marks: Sequence[str] = (),
     ) -> list[incoming.Applied]:
         """Create or change objects, all or none as far as they can be judged beforehand.
 
-        ``only_new``: change none, so that the right to create is enough.
+        ``only_new``: change none, so that the right to create is enough. ``marks``: the digest of
+        the request for each object. Names that are generated derive from it, and what is created
+        carries it, so that the API server arbitrates between replicas that get the same request:
+        an object with its mark is this request's own work, ``created``, whatever became of it.
 
         Raises MissingRightsError with every right that is missing, RefusedError with all
         violations, AlreadyExistsError for what is not new, ConflictError for what others change all
         the time; OutsideError if the API server fails in the middle (repeating is safe: what stands
         already is unchanged).
         """
-        tries = CONFLICTS if not only_new and incoming.may_repeat(documents) else 0
-        request = incoming.Request()
+        may_conflict = bool(marks) or not only_new
+        marks = marks or [""] * len(documents)
+        documents = [
+            incoming.named_once(each, mark) if mark else each
+            for each, mark in zip(documents, marks, strict=True)
+        ]
+        tries = CONFLICTS if may_conflict and incoming.may_repeat(documents) else 0
+        request = incoming.Request(marks)
         try:
             for _ in range(tries):
                 with contextlib.suppress(errors.ConflictError):  # somebody was faster: begin anew
@@ -212,7 +220,9 @@ class Door:
         request: incoming.Request,
     ) -> list[incoming.Applied]:
         with telemetry.span("submit", objects=len(documents)) as traceparent:
-            submissions = await self._prepared(documents, traceparent, asker, only_new=only_new)
+            submissions = await self._prepared(
+                documents, traceparent, asker, only_new=only_new, marks=request.marks
+            )
             missing = await incoming.missing(submissions, asker)
             refused = missing if any(missing) else await self._refused(submissions)
             request.judged(submissions, refused)
@@ -244,7 +254,7 @@ class Door:
     async def delete_queue(self, name: str, user: str) -> None:
         """Delete a queue that may go. Raises RefusedError, OutsideError."""
         document = msgspec.json.decode(await self._cluster.get(kinds.QUEUES, "", name))
-        found = await self._violations(kinds.QUEUES, "DELETE", document, None, {})
+        found = await self._reviewer.violations(kinds.QUEUES, "DELETE", document, None, {})
         self._record(kinds.QUEUES.kind, document, "DELETE", user, "rest", found)
         if found:
             raise incoming.RefusedError(found)
@@ -257,9 +267,12 @@ class Door:
             for submission in submissions
             if submission.kind == kinds.QUEUES and incoming.is_readable(submission)
         }
-        refused = []
+        refused: list[tuple[Violation, ...]] = []
         for submission in submissions:
-            found = await self._violations(
+            if submission.is_done:
+                refused.append(())
+                continue
+            found = await self._reviewer.violations(
                 submission.kind,
                 submission.operation,
                 submission.document,
@@ -268,7 +281,8 @@ class Door:
             )
             if submission.kind == kinds.JOBS and submission.operation == "CREATE":
                 coming = {it.name for it in submissions if it.kind == kinds.JOBS}
-                found += await self._absent(submission.namespace, submission.document, coming)
+                document = submission.document
+                found += await self._reviewer.absent(submission.namespace, document, coming)
             refused.append(found + self._foreign(submission))
         return refused
 
@@ -295,6 +309,7 @@ class Door:
         asker: asking.Asker,
         *,
         only_new: bool = False,
+        marks: Sequence[str] = (),
     ) -> list[incoming.Submission]:
         refused: list[Violation] = []
         missing: list[Violation] = []
@@ -333,8 +348,12 @@ class Door:
         if missing:
             raise asking.MissingRightsError(tuple(missing))
         return [
-            await self._submission(kind, namespace, document, traceparent, asker.name, only_new)
-            for kind, namespace, document in named
+            await self._submission(
+                kind, namespace, document, traceparent, asker.name, only_new, mark
+            )
+            for (kind, namespace, document), mark in zip(
+                named, marks or [""] * len(named), strict=True
+            )
         ]
 
     async def _submission(
@@ -345,101 +364,29 @@ class Door:
         traceparent: str,
         user: str,
         only_new: bool,
+        mark: str,
     ) -> incoming.Submission:
         name = document["metadata"]["name"]
         try:
             before = msgspec.json.decode(await self._cluster.get(kind, namespace, name))
         except errors.NotFoundError:
-            additions = self._completed(kind, document, namespace, traceparent, user)
-            return incoming.Submission(kind, namespace, patch.applied(document, additions), None)
+            additions = self._reviewer.completed(kind, document, namespace, traceparent, user)
+            made = incoming.marked(patch.applied(document, additions), mark)
+            return incoming.Submission(kind, namespace, made, None, mark)
+        if incoming.has_mark(before, mark):
+            return incoming.Submission(kind, namespace, before, before, mark, is_done=True)
         if only_new:
             raise incoming.taken(kind, namespace, name)
         return incoming.Submission(kind, namespace, patch.merged(before, document), before)
-
-    async def _violations(
-        self,
-        kind: Kind[Any],
-        operation: review.Operation,
-        document: Document,
-        before: Document | None,
-        together: dict[str, Queue],
-        claimed: frozenset[str] = frozenset(),
-    ) -> tuple[Violation, ...]:
-        """All that is wrong; ``together`` are queues that come in with the object, ``claimed``
-        the names of others, if it may be theirs. Raises OutsideError when queues or HyperNodes have
-        to be read and cannot."""
-        queues = {queue.metadata.name: queue for queue in self._picture.objects(kinds.QUEUES)}
-        hyper_nodes = list(self._picture.objects(kinds.HYPER_NODES))
-
-        def judged() -> tuple[Violation, ...]:
-            known = review.Known(
-                queues=queues | together, tiers=network.tiers(hyper_nodes), claimed=claimed
-            )
-            return review.violations(kind, operation, document, before, known, self.policy)
-
-        needs_queues = review.is_about_queues(kind, document)
-        found = () if needs_queues else judged()
-        if review.network_in_doubt(found):
-            hyper_nodes.extend(await self._listed(kinds.HYPER_NODES))
-            found = judged()
-        if not (needs_queues or review.queues_in_doubt(found)):
-            return found
-        queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
-        return judged()
-
-    async def _absent(
-        self,
-        namespace: str,
-        document: Document,
-        coming: Collection[str],
-        claimed: frozenset[str] = frozenset(),
-    ) -> tuple[Violation, ...]:
-        """Jobs that a new one waits for, which neither are there nor come in with it."""
-        found = []
-        known = review.Known(claimed=claimed)
-        for name in review.waited_for(document, self.policy, known):
-            if name not in coming:
-                try:
-                    await self._cluster.get(kinds.JOBS, namespace, name)
-                except errors.NotFoundError:
-                    found.append(job_rules.missing(name))
-        return tuple(found)
-
-    async def _listed(self, kind: Kind[T]) -> list[T]:
-        """All readable objects of a kind as they are now; none where the kind is not installed."""
-        found = []
-        with contextlib.suppress(errors.NotFoundError):
-            for item in (await self._cluster.list(kind)).items:
-                with contextlib.suppress(msgspec.DecodeError):  # unreadable: it stays absent
-                    found.append(kind.decode(item))
-        return found
-
-    def _completed(
-        self,
-        kind: Kind[Any],
-        document: Document,
-        namespace: str,
-        traceparent: str,
-        user: str,
-        claimed: frozenset[str] = frozenset(),
-    ) -> tuple[patch.Add, ...]:
-        """Defaults for a new object. Namespaces are known from the log: a wish in one that is a
-        moment old may be missed, as with any watch."""
-        space = self._picture.get(kinds.NAMESPACES, namespace)
-        known = review.Known(namespace=space, claimed=claimed)
-        policy = self.policy
-        if kind == kinds.PODS:
-            policy = msgspec.structs.replace(policy, groups=self._groups.current())
-            if known.namespace is None:
-                own = core.Namespace(metadata=meta.ObjectMeta(name=namespace))
-                known = review.Known(namespace=own)
-        return review.completed(kind, document, policy, traceparent, known, user)
 
     async def _written(self, submission: incoming.Submission) -> incoming.Applied:
         kind, namespace, name = submission.kind, submission.namespace, submission.name
         if submission.before is None:
             body = msgspec.json.encode(submission.document)
             stored = await self._cluster.create(kind, namespace, body)
+            result = "created"
+        elif submission.is_done:
+            stored = msgspec.json.encode(submission.before)
             result = "created"
         elif submission.document == submission.before:
             stored = msgspec.json.encode(submission.before)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from stromboli.admission import asking
-from stromboli.shared import errors
+from stromboli.shared import errors, keys
 from stromboli.shared.admission import patch
 from stromboli.shared.admission.patch import Document
 from stromboli.shared.admission.review import Operation
@@ -28,12 +28,19 @@ class RefusedError(Exception):
 
 
 class Submission(msgspec.Struct, frozen=True):
-    """One object on its way in. ``before`` is there if it changes one that exists."""
+    """One object on its way in.
+
+    ``before`` is there if it changes one that exists. ``mark``: the digest of the request that
+    creates it, empty without an idempotency key. ``is_done``: this very request has created the
+    object already, as its mark says; it is not judged or written a second time.
+    """
 
     kind: Kind[Any]
     namespace: str
     document: Document
     before: Document | None
+    mark: str = ""
+    is_done: bool = False
 
     @property
     def name(self) -> str:
@@ -44,7 +51,7 @@ class Submission(msgspec.Struct, frozen=True):
     @property
     def operation(self) -> Operation:
         """What it is for the rules."""
-        return "UPDATE" if self.before else "CREATE"
+        return "UPDATE" if self.before and not self.is_done else "CREATE"
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -61,7 +68,8 @@ class Request:
     """What one request has come to, however often it had to begin anew: its objects by their place
     in it, each with the review that counts, and those that are written."""
 
-    def __init__(self) -> None:
+    def __init__(self, marks: Sequence[str] = ()) -> None:
+        self.marks = marks
         self.reviews: dict[int, tuple[Submission, tuple[Violation, ...]]] = {}
         self.written: dict[int, Applied] = {}
 
@@ -72,6 +80,25 @@ class Request:
         for place, review in enumerate(zip(submissions, refused, strict=True)):
             if place not in self.written:
                 self.reviews[place] = review
+
+
+def marked(document: Document, mark: str) -> Document:
+    """An object with the digest of the request that creates it, so that the same request finds
+    its own work whichever replica it reaches."""
+    metadata = document["metadata"]
+    annotations = metadata.get("annotations") or {}
+    if not mark or not isinstance(annotations, dict):  # what is no object is refused by the rules
+        return document
+    annotations = {**annotations, keys.IDEMPOTENCY: mark}
+    return {**document, "metadata": {**metadata, "annotations": annotations}}
+
+
+def has_mark(document: Document, mark: str) -> bool:
+    """Whether the request with this digest has created the object."""
+    annotations = document["metadata"].get("annotations")
+    if not mark or not isinstance(annotations, dict):
+        return False
+    return annotations.get(keys.IDEMPOTENCY) == mark
 
 
 def named(kind: Kind[Any], document: Document) -> tuple[str, Document]:
@@ -86,7 +113,7 @@ def named(kind: Kind[Any], document: Document) -> tuple[str, Document]:
 
 
 def may_repeat(documents: Sequence[Document]) -> bool:
-    """Whether handing the objects in again makes nothing twice: each has a name."""
+    """Whether submitting the objects again makes nothing twice: each has a name."""
     return all(patch.text_of(document, "name") for document in documents)
 
 
@@ -112,8 +139,11 @@ async def missing(
     submissions: list[Submission], asker: asking.Asker
 ) -> list[tuple[Violation, ...]]:
     """The right to write each, where it is missing."""
-    found = []
+    found: list[tuple[Violation, ...]] = []
     for each in submissions:
+        if each.is_done:
+            found.append(())
+            continue
         name = each.name if each.before else ""  # who creates asks for no name
         asked = right("patch" if each.before else "create", each.kind, each.namespace, name)
         found.append(await asking.lacks(asker, (asked,)))

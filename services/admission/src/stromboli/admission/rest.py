@@ -63,7 +63,7 @@ class Seen(msgspec.Struct, frozen=True, rename="camel"):
 def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
     """All of ``/v1``."""
 
-    creator = Creator(door, cluster)
+    creator = Creator(door)
 
     @post(
         "/v1/apply",

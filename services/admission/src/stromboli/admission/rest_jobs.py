@@ -58,7 +58,8 @@ def routes(
             target = kinds.JOBS.decode(await cluster.get(kinds.JOBS, namespace, name))
             refuse_ended(target, action)
             wish = command_of(name, namespace, target.metadata.uid, action)
-            (made,) = await door.submit([wish], request.user, only_new=True)
+            marks = (asked,) if asked else ()
+            (made,) = await door.submit([wish], request.user, only_new=True, marks=marks)
             return 202, bytes(made.object)
 
         status, body = await (

@@ -7,12 +7,13 @@ it says *ready* once its picture is whole and fresh, and nobody else acts under 
 import asyncio
 import contextlib
 import functools
+from collections.abc import Mapping
 from datetime import timedelta
 
 from stromboli.admission import submissions
 from stromboli.admission.door import Door
 from stromboli.admission.settings import DoorSettings
-from stromboli.shared import envelope, errors, runtime, snapshot, telemetry, topics
+from stromboli.shared import envelope, errors, leases, runtime, snapshot, telemetry, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import lasting
 from stromboli.shared.bus import port as bus_port
@@ -38,13 +39,16 @@ async def serve(
     health: runtime.Health,
     clock: runtime.Clock,
     instance: str,
+    lease: leases.Lease | None = None,
 ) -> None:
-    """Keep the door's picture and record its reviews, until cancelled."""
+    """Keep the cache and record reviews, until cancelled. ``lease``: decides which of several
+    replicas consumes submissions; without, this one does."""
     health.set("picture", "folding")
     writer = await runtime.persist(lambda: bus.open_writer("admission", instance), "log", health)
     sync = snapshot.Sync()
     max_age = timedelta(seconds=settings.sync_max_age_s)
     folded, others_changed = asyncio.Event(), asyncio.Event()
+    reached = _Reached()
 
     async def watch_age() -> None:
         await folded.wait()
@@ -64,7 +68,15 @@ async def serve(
         group.create_task(_record(door, writer, health))
         group.create_task(_read_history(door, bus, health))
         desk = submissions.Desk(door, settings, door.askers, clock)
-        group.create_task(desk.serve(bus, writer, health))
+
+        async def caught_up() -> None:
+            await reached.wait(await lasting.ends(bus, (topics.ANSWERS,), health))
+
+        async def term(lead: leases.Lead) -> None:
+            await desk.serve(lead, bus, writer, health, caught_up)
+
+        held = lease or leases.Alone(health)
+        group.create_task(leases.serve_in_terms(held, term, health))
         # No problem of readiness: what is known answers still, and its age is watched.
         fold = lasting.fold(bus, FOLDED, health.warn, "picture")
         async with contextlib.aclosing(fold) as batches:
@@ -75,9 +87,29 @@ async def serve(
                         door.claimed = sync.claimed
                         others_changed.set()
                     await _fold(door, record, writer, clock)
+                reached.set(batch.positions)
                 if batch.caught_up and not folded.is_set():
                     folded.set()
                     door.once.open(writer)
+
+
+class _Reached:
+    """How far the cache has read, topic by topic."""
+
+    def __init__(self) -> None:
+        self._positions: dict[str, int] = {}
+        self._changed = asyncio.Event()
+
+    def set(self, positions: Mapping[str, int]) -> None:
+        """Everything before these offsets is in the cache."""
+        self._positions.update(positions)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait(self, wanted: Mapping[str, int]) -> None:
+        """Return once everything before these offsets is in the cache."""
+        while any(self._positions.get(topic, 0) < offset for topic, offset in wanted.items()):
+            await self._changed.wait()
 
 
 async def _read_history(door: Door, bus: bus_port.Bus, health: runtime.Health) -> None:

@@ -5,6 +5,7 @@ import msgspec
 from stromboli.shared.admission import queues
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.cluster.kubernetes import KubernetesSettings
+from stromboli.shared.leases import LeaseSettings
 
 
 class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +45,7 @@ class Settings(DoorSettings, frozen=True, kw_only=True):
 
     kafka: KafkaSettings
     kubernetes: KubernetesSettings = KubernetesSettings()
+    lease: LeaseSettings = LeaseSettings()
     instance: str = "admission"
     """Names this process in its epoch record."""
     accounts: bool = False

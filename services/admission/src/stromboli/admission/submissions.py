@@ -1,5 +1,10 @@
 """Submissions over Kafka: the same reviews, rights and writes as over REST, and an answer to each.
 
+One replica consumes, the one that holds the lease; it first reads what the leader before it
+answered. Should two overlap all the same, object names derive from the submission and what is
+created carries its digest, so the API server arbitrates: the second finds the first one's work as
+its own.
+
 Each record is answered on ``admission.reviews`` before it counts as done, whatever it is; one that
 nothing can be done with stops no other. Those of one key are done in order, others side by side. A
 repetition is found by the submission's name, as REST finds an idempotency key. The token stays in
@@ -9,17 +14,18 @@ that would keep its headers for two weeks.
 
 import asyncio
 import functools
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import msgspec
 
-from stromboli.admission import asking, incoming, lanes, once, problems
+from stromboli.admission import asking, lanes, once, problems
 from stromboli.admission.core import submissions
 from stromboli.admission.core.submissions import Refused, Submission
 from stromboli.admission.door import Door
 from stromboli.admission.incoming import Applied, RefusedError
 from stromboli.admission.settings import DoorSettings
-from stromboli.shared import envelope, errors, runtime, telemetry, topics
+from stromboli.shared import envelope, errors, leases, runtime, telemetry, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.messages.admission import SubmissionAnswered, SubmittedObject
@@ -28,6 +34,8 @@ GROUP = "admission.submissions"
 SIDE_BY_SIDE = 32
 """Submissions under way: as many as lines of a bulk."""
 FACT = "submissions"
+ROLE = "submissions"
+"""The health note that says whether this replica consumes them."""
 _OBJECTS = msgspec.json.Decoder(tuple[SubmittedObject, ...])
 _answers = telemetry.meter.create_counter(
     "stromboli.admission.submissions", description="Submissions over Kafka, by their status"
@@ -52,9 +60,17 @@ class Desk:
         self._lanes: lanes.Lanes[str] = lanes.Lanes()
 
     async def serve(
-        self, bus: bus_port.Bus, writer: bus_port.Writer, health: runtime.Health
+        self,
+        lead: leases.Lead,
+        bus: bus_port.Bus,
+        writer: bus_port.Writer,
+        health: runtime.Health,
+        caught_up: Callable[[], Awaitable[None]],
     ) -> None:
-        """Answer what comes, for ever."""
+        """Answer what comes while this replica is the leader. ``caught_up``: returns when every
+        answer that is on the log by now is known."""
+        await lead.acquired()
+        await caught_up()
         backoff = runtime.Backoff()
         while True:
             try:
@@ -121,17 +137,15 @@ class Desk:
             return _refusal(record, Refused(read.name, 401, error.reason))
         no = functools.partial(_answer, record, read.name, user=asker.name)
         key = once.digest("kafka", asker.scope, read.name.source, read.name.id)
-        documents = [
-            incoming.named_once(each, once.digest(key, str(index)))
-            for index, each in enumerate(read.documents)
-        ]
+        asked = once.digest(key, record.value or b"")
+        documents = list(read.documents)
+        marks = [once.digest(asked, str(index)) for index in range(len(documents))]
 
         async def work() -> tuple[int, bytes]:
-            applied = await self._door.submit(documents, asker, way="kafka")
+            applied = await self._door.submit(documents, asker, way="kafka", marks=marks)
             return 200, msgspec.json.encode([_told(each) for each in applied])
 
         try:
-            asked = once.digest(key, record.value or b"")
             status, body = await self._door.once.answer(key, asked, work)
         except asking.MissingRightsError as error:
             return no(403, str(error), violations=error.violations)

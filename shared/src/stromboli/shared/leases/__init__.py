@@ -10,6 +10,7 @@ from stromboli.shared.leases.keeping import (
     Lead,
     Lease,
     ReplacedError,
+    Term,
     identity,
     serve_in_terms,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "Lease",
     "LeaseSettings",
     "ReplacedError",
+    "Term",
     "identity",
     "serve_in_terms",
 ]

@@ -119,11 +119,22 @@ class Keeper:
     """See ``Lease``: holds a lease at a place, or waits for it."""
 
     def __init__(
-        self, place: Place, identity: str, terms: core.Terms, health: runtime.Health
+        self,
+        place: Place,
+        identity: str,
+        terms: core.Terms,
+        health: runtime.Health,
+        *,
+        role: str = ROLE,
+        essential: bool = True,
     ) -> None:
+        """``role``: the health note that says whether this replica is active. ``essential``:
+        whether a process whose lease cannot be read is not ready; else that is a warning."""
         self._place = place
         self._terms = terms
         self._health = health
+        self._role = role
+        self._report = health.set if essential else health.warn
         self._candidate = core.Candidate(identity, terms)
         self._acquired = asyncio.Event()
 
@@ -170,9 +181,9 @@ class Keeper:
         while not candidate.acts(_now()):
             await self._trying(self._take)
             if not candidate.acts(_now()):
-                self._health.note(ROLE, f"standby of {candidate.holder or 'nobody'}")
+                self._health.note(self._role, f"standby of {candidate.holder or 'nobody'}")
                 await asyncio.sleep(self._terms.look_every_s)
-        self._health.note(ROLE, "active")
+        self._health.note(self._role, "active")
         self._acquired.set()
         _log.info("leads", identity=candidate.identity)
         while self.acts:
@@ -203,9 +214,9 @@ class Keeper:
             with contextlib.suppress(errors.OutsideError):
                 self._candidate.see(await self._place.read(), _now())
         except errors.OutsideError as error:
-            self._health.set(LEASE, str(error))
+            self._report(LEASE, str(error))
             return
-        self._health.set(LEASE, None)
+        self._report(LEASE, None)
 
 
 async def serve_in_terms(lease: Lease, term: Term, health: runtime.Health) -> None:

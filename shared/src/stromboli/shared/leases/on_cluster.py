@@ -21,13 +21,19 @@ def lease(
     cluster: port.Cluster,
     health: runtime.Health,
     clock: runtime.Clock,
+    *,
+    role: str = keeping.ROLE,
+    essential: bool = True,
 ) -> keeping.Lease:
-    """The lease of a service that talks to the cluster; none if leases are off."""
+    """The lease of a service that talks to the cluster; none if leases are off. ``role`` and
+    ``essential``: see ``keeping.Keeper``."""
     if not given.enabled:
         return keeping.Alone(health)
     namespace = given.namespace or _own_namespace()
     place = ClusterPlace(cluster, namespace, f"{given.name}-{cell}-{service}", clock)
-    return keeping.Keeper(place, keeping.identity(given), given.terms, health)
+    return keeping.Keeper(
+        place, keeping.identity(given), given.terms, health, role=role, essential=essential
+    )
 
 
 def _own_namespace() -> str:

@@ -19,8 +19,8 @@ LONGEST_NAME = 255
 MOST_BYTES = 3 * 1024 * 1024
 """As one request over REST may have."""
 TOKEN_LONGEST_S = 3600 + 60
-"""Whoever reads the topic sees the tokens in it for an hour: none may be good for longer. kubectl
-makes them for an hour, and clocks differ."""
+"""Readers of the topic see the tokens in it, and the topic is kept for days: none may be valid for
+longer than this. kubectl issues them for an hour, and clocks differ."""
 CLOCKS_DIFFER = timedelta(seconds=60)
 BEARER = "bearer "
 

@@ -1,0 +1,360 @@
+"""Two admission replicas on one log and one cluster: each request is carried out once, over REST,
+through webhooks and over Kafka."""
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from stromboli.admission import asking, once, rest, service, submissions, webhooks
+from stromboli.admission.door import Door
+from stromboli.admission.settings import DoorSettings
+from stromboli.local import accounts as files
+from stromboli.local.bus import EmbeddedBus
+from stromboli.local.cluster import OWN_NAME, EmbeddedCluster, Hook
+from stromboli.shared import envelope, leases, runtime, topics
+from stromboli.shared.api import kinds
+from stromboli.shared.leases import on_cluster
+from stromboli.shared.messages.admission import SubmissionAnswered
+from stromboli.testkit import guarded, objects
+from stromboli.testkit.contracts.accounts import OTHER_AUDIENCE, Scene
+
+WITHIN_S = 60.0
+TERMS = leases.LeaseSettings(lasts_s=60, acts_s=40.0, look_every_s=0.05)
+JOBS = "/v1/namespaces/{}/jobs"
+
+
+class Replica:
+    """One admission process: its service, its health, and a REST client of each account."""
+
+    def __init__(self, name: str, door: Door, app: Any) -> None:
+        self.name = name
+        self.door = door
+        self.app = app
+        self.health = runtime.Health("admission")
+        self.task: asyncio.Task[None] | None = None
+
+    def client(self, user: str) -> httpx.AsyncClient:
+        headers = {"authorization": f"Bearer {guarded.token_of(user)}"}
+        transport = httpx.ASGITransport(app=self.app)
+        return httpx.AsyncClient(transport=transport, base_url="http://door", headers=headers)
+
+    async def stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait([self.task])
+            self.task = None
+
+
+class Replicas:
+    """Two of them, a log, and a cluster whose webhooks call one and the other in turn."""
+
+    def __init__(self, bus: EmbeddedBus, scene: Scene) -> None:
+        self.bus = bus
+        self.scene = scene
+        self.cluster: EmbeddedCluster
+        self.all: list[Replica] = []
+        self.sent = 0
+
+    def hooks(self) -> list[Hook]:
+        turns = itertools.count()
+
+        def call_for(path: str) -> Any:
+            async def call(body: bytes) -> bytes:
+                replica = self.all[next(turns) // 2 % len(self.all)]
+                return await replica.door.answer(path, body)
+
+            return call
+
+        return [
+            Hook(
+                kind=kind,
+                operations=frozenset(operations),
+                mutating=way == "mutate",
+                call=call_for(f"/{kind.plural}/{way}"),
+            )
+            for kind, way, operations in webhooks.RULES
+        ]
+
+    def add(self, folder: Path) -> Replica:
+        """One more, not started."""
+        known = files.read(guarded.accounts_file(folder, self.scene), OWN_NAME)
+        askers = asking.Askers(known, 10.0, asyncio.get_running_loop().time)
+        door = Door(DoorSettings(), self.cluster, runtime.utc_now, askers)
+        name = f"admission-{len(self.all)}"
+        app = rest.front(door, self.cluster, DoorSettings(), [runtime.Health(name)], askers)
+        self.all.append(Replica(name, door, app))
+        return self.all[-1]
+
+    def start(self, replica: Replica, *, lease: leases.Lease | None = None) -> None:
+        clock, given = runtime.utc_now, msgspec.structs.replace(TERMS, identity=replica.name)
+        held = lease or on_cluster.lease(
+            given,
+            "admission",
+            "a",
+            self.cluster,
+            replica.health,
+            clock,
+            role=submissions.ROLE,
+            essential=False,
+        )
+        replica.task = asyncio.create_task(
+            service.serve(
+                replica.door,
+                DoorSettings(),
+                self.bus,
+                replica.health,
+                clock,
+                replica.name,
+                held,
+            )
+        )
+
+    async def until(self, is_so: Any) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while not is_so():
+                for replica in self.all:
+                    if replica.task is not None and replica.task.done():
+                        replica.task.result()
+                await asyncio.sleep(0.01)
+
+    async def submit(self, *documents: dict[str, Any], name: str = "", user: str = "ann") -> str:
+        """Append a submission; its id."""
+        self.sent += 1
+        name = name or f"s-{self.sent}"
+        headers = {
+            "ce_id": name,
+            "ce_source": "test",
+            "ce_type": "stromboli.admission.submitted.v1",
+            "ce_time": runtime.utc_now().isoformat(),
+            "authorization": f"Bearer {guarded.token_of(user, OTHER_AUDIENCE)}",
+        }
+        body = msgspec.json.encode({"objects": documents})
+        await self.bus.put(topics.SUBMISSIONS, "", headers, body)
+        return name
+
+    async def answers(self, *names: str) -> list[SubmissionAnswered]:
+        """All answers on the topic once each of these submissions has one, and no replica has work
+        left."""
+        found: list[SubmissionAnswered] = []
+        async with asyncio.timeout(WITHIN_S):
+            async with contextlib.aclosing(self.bus.fold((topics.REVIEWS,))) as batches:
+                async for batch in batches:
+                    messages = (envelope.decode(each) for each in batch.records)
+                    found += [each for each in messages if isinstance(each, SubmissionAnswered)]
+                    if {each.submission for each in found} >= set(names):
+                        return found
+        raise AssertionError
+
+    async def jobs(self, namespace: str) -> list[str]:
+        listed = await self.cluster.list(kinds.JOBS, namespace)
+        return [kinds.metadata_of(each).name for each in listed.items]
+
+
+@pytest.fixture
+async def replicas(tmp_path: Path) -> AsyncIterator[Replicas]:
+    async with EmbeddedBus(tmp_path / "log") as bus:
+        made = Replicas(bus, Scene())
+        async with EmbeddedCluster(tmp_path / "cluster", hooks=made.hooks()) as cluster:
+            made.cluster = cluster
+            for _ in range(2):
+                made.add(tmp_path)
+            for namespace in (made.scene.blue, made.scene.red):
+                space = objects.make(kinds.NAMESPACES, namespace)
+                await cluster.create(kinds.NAMESPACES, "", space)
+            await cluster.create(kinds.QUEUES, "", objects.make(kinds.QUEUES, "default", spec={}))
+            try:
+                yield made
+            finally:
+                for replica in made.all:
+                    await replica.stop()
+
+
+def job(name: str, namespace: str, **metadata: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}
+    named = {"name": name} if name else {}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {**named, "namespace": namespace, **metadata},
+        "spec": {"tasks": [{"name": "w", "replicas": 1, "template": template}]},
+    }
+
+
+class Overlapping:
+    """A lease that every replica believes it holds, as after a pause of its holder."""
+
+    acts = True
+
+    async def acquired(self) -> None:
+        """At once."""
+
+    async def serve(self, term: leases.Term) -> None:
+        """One term without end."""
+        await term(self)
+
+    async def leave(self) -> None:
+        """Nothing to release."""
+
+
+def both(first: Replica, second: Replica) -> Sequence[Replica]:
+    return (first, second)
+
+
+# --- Kafka -------------------------------------------------------------------------------------
+
+
+async def test_of_two_replicas_one_consumes_submissions(replicas: Replicas) -> None:
+    """Each submission is answered once; the standby says so and is ready all the same."""
+    first, second = replicas.all
+    blue = replicas.scene.blue
+    for replica in both(first, second):
+        replicas.start(replica)
+
+    def roles() -> set[str]:
+        return {replica.health.notes.get("submissions", "") for replica in replicas.all}
+
+    names = {"admission-0", "admission-1"}
+    await replicas.until(lambda: roles() in [{"active", f"standby of {name}"} for name in names])
+    sent = [await replicas.submit(job(f"j-{number}", blue)) for number in range(8)]
+    sent.append(await replicas.submit(job("", blue, generateName="made-")))
+    await replicas.answers(*sent)
+    sent.append(await replicas.submit(job("last", blue)))
+    found = await replicas.answers(sent[-1])
+    assert Counter(each.submission for each in found) == Counter(sent)
+    assert {each.status for each in found} == {200}
+    assert len(await replicas.jobs(blue)) == 10
+
+
+async def test_a_standby_takes_over_submissions_and_knows_what_was_answered(
+    replicas: Replicas,
+) -> None:
+    """A repetition that the next leader gets is answered as the first was, though the job is
+    gone."""
+    first, second = replicas.all
+    blue = replicas.scene.blue
+    replicas.start(first)
+    name = await replicas.submit(job("", blue, generateName="made-"))
+    (before,) = await replicas.answers(name)
+    (made,) = await replicas.jobs(blue)
+    await first.stop()
+    await replicas.cluster.delete(kinds.JOBS, blue, made)
+    await replicas.submit(job("", blue, generateName="made-"), name=name)
+    replicas.start(second)
+    later = await replicas.submit(job("later", blue))
+    found = await replicas.answers(later)
+    again = [each for each in found if each.submission == name]
+    assert [each.objects for each in again] == [before.objects] * 2
+    assert await replicas.jobs(blue) == ["later"]
+
+
+async def test_two_replicas_that_both_consume_create_each_object_once(replicas: Replicas) -> None:
+    """Whatever the lease promised: names derive from the submission, so the API server arbitrates,
+    and both answers name the same object."""
+    blue = replicas.scene.blue
+    for replica in replicas.all:
+        replicas.start(replica, lease=Overlapping())
+    submitted = [
+        await replicas.submit(job("", blue, generateName="made-"), job(f"j-{number}", blue))
+        for number in range(6)
+    ]
+    async with asyncio.timeout(WITHIN_S):
+        found = await replicas.answers(*submitted)
+        while len(found) < 12:
+            await asyncio.sleep(0.01)
+            found = await replicas.answers(*submitted)
+    assert {each.status for each in found} == {200}
+    for name in submitted:
+        uids = {tuple(it.uid for it in each.objects) for each in found if each.submission == name}
+        results = {it.result for each in found if each.submission == name for it in each.objects}
+        assert len(uids) == 1
+        assert results == {"created"}
+    assert len(await replicas.jobs(blue)) == 12
+
+
+async def test_a_submission_that_comes_again_to_another_replica_undoes_no_later_change(
+    replicas: Replicas,
+) -> None:
+    """The second replica knows nothing of the first one's answer: the object says whose it is."""
+    first, second = replicas.all
+    blue = replicas.scene.blue
+    document = job("train", blue)
+    document["spec"]["tasks"][0]["replicas"] = 1
+    asker = await first.door.askers.asker(guarded.token_of("op"), ("stromboli",))  # type: ignore[union-attr]
+    marks = (once.digest("a submission"),)
+    (made,) = await first.door.submit([document], asker, way="kafka", marks=marks)
+    change = {**document, "spec": {**document["spec"], "minAvailable": 1}}
+    change["spec"]["tasks"] = [{**document["spec"]["tasks"][0], "replicas": 3}]
+    await first.door.submit([change], asker)
+    (again,) = await second.door.submit([document], asker, way="kafka", marks=marks)
+    assert (made.result, again.result) == ("created", "created")
+    stored = kinds.JOBS.decode(await replicas.cluster.get(kinds.JOBS, blue, "train"))
+    assert stored.spec.tasks[0].replicas == 3
+
+
+# --- REST --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["train", ""])
+async def test_a_request_sent_to_both_replicas_at_once_creates_one_job(
+    replicas: Replicas, name: str
+) -> None:
+    """Neither has heard of the other's answer: both say 201 with the same object."""
+    blue = replicas.scene.blue
+    for replica in replicas.all:
+        replicas.start(replica)
+    body = job(name, blue) if name else job("", blue, generateName="train-")
+    answers = await asyncio.gather(
+        *(
+            client.post(JOBS.format(blue), json=body, headers={once.HEADER: f"key-{number}"})
+            for number in range(8)
+            for client in (replica.client("ann") for replica in replicas.all)
+            if number == 0 or not name
+        )
+    )
+    assert [answer.text for answer in answers if answer.status_code != 201] == []
+    uids = Counter(answer.json()["metadata"]["uid"] for answer in answers)
+    assert set(uids.values()) == {2}
+    assert len(await replicas.jobs(blue)) == len(uids)
+
+
+async def test_a_command_sent_to_both_replicas_at_once_is_given_once(replicas: Replicas) -> None:
+    blue = replicas.scene.blue
+    document = msgspec.json.encode(job("train", blue))
+    await replicas.cluster.create(kinds.JOBS, blue, document)
+    plain = []
+    for replica in replicas.all:
+        replicas.start(replica)
+        app = rest.app(rest.routes(replica.door, replicas.cluster))
+        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI
+        plain.append(httpx.AsyncClient(transport=transport, base_url="http://door"))
+    path, key = f"{JOBS.format(blue)}/train/suspend", {once.HEADER: "suspend it"}
+    answers = await asyncio.gather(*(client.post(path, headers=key) for client in plain))
+    assert [answer.status_code for answer in answers] == [202, 202]
+    assert len((await replicas.cluster.list(kinds.COMMANDS)).items) == 1
+
+
+# --- webhooks ----------------------------------------------------------------------------------
+
+
+async def test_both_replicas_answer_webhooks_whoever_consumes_submissions(
+    replicas: Replicas,
+) -> None:
+    """A queue that came in through one is known to the other, which has not folded it."""
+    blue = replicas.scene.blue
+    for number in range(4):
+        queue = objects.make(kinds.QUEUES, f"q-{number}", spec={})
+        await replicas.cluster.create(kinds.QUEUES, "", queue)
+        document = job(f"j-{number}", blue)
+        document["spec"]["queue"] = f"q-{number}"
+        await replicas.cluster.create(kinds.JOBS, blue, msgspec.json.encode(document))
+    assert len(await replicas.jobs(blue)) == 4
+    counts = [replica.door.reviewed.qsize() for replica in replicas.all]
+    assert min(counts) > 0
