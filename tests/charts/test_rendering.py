@@ -146,7 +146,8 @@ def test_monitoring_and_cert_manager_are_there_when_asked_for(real_tools: tools.
     pod = helm.the(objects, "Deployment")["spec"]["template"]["spec"]
     secrets = [each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each]
     assert secrets == [certificate["spec"]["secretName"]]
-    assert not list(helm.of_kind(objects, "Role"))
+    rules = helm.the(objects, "Role")["rules"]
+    assert {each["resources"][0] for each in rules} == {"leases"}
 
 
 def test_pods_are_shown_to_us_only_where_there_are_resource_groups(
@@ -241,10 +242,12 @@ def test_the_certificate_has_every_name_by_which_rest_is_reached(
 def test_an_open_rest_has_the_rights_that_are_documented_and_no_other(
     real_tools: tools.Tools,
 ) -> None:
-    """Beside those of the certificate, which it shares with the webhooks."""
+    """Beside those of the certificate, which it shares with the webhooks, and of its lease."""
     options = ("--set", "certificate.by=cert-manager")
     objects = helm.rendered("admission", *helm.BROKERS, *OPEN, *options)
-    assert rights.given(rights.bound(objects, "stromboli-admission")) == rights.documented()
+    found = rights.given(rights.bound(objects, "stromboli-admission"))
+    of_lease = {right for right in found if right.resource == "leases"}
+    assert found - of_lease == rights.documented()
 
 
 def test_rest_without_a_certificate_is_refused_with_the_next_step(real_tools: tools.Tools) -> None:
