@@ -36,8 +36,8 @@ SHARED: tuple[tuple[str, str, type[msgspec.Struct], str], ...] = (
         "leases",
         "STROM_LEASE_",
         LeaseSettings,
-        "In every service alike: of several replicas one acts. All of admission answer webhooks and "
-        "REST; one consumes submissions.",
+        "In every service alike: of several replicas one acts. All of admission answer webhooks "
+        "and REST; one consumes submissions.",
     ),
     ("the agent on every node", "STROM_AGENT_", AgentSettings, "In the monitor's agents."),
 )
