@@ -163,6 +163,13 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=getattr(usual, name))
     for name in ("prefill", "selectors", "taints"):
         parser.add_argument(f"--{name}", type=float, default=getattr(usual, name))
+    for name in ("as_served", "token_volumes"):
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            action=argparse.BooleanOptionalAction,
+            default=getattr(usual, name),
+            help="pods as an API server with the default admission plugins returns them",
+        )
     parser.add_argument("--preset", choices=("volcano",), help="gangs of 100 pods of 1 core, 1 GiB")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(

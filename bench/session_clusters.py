@@ -9,7 +9,7 @@ import msgspec
 
 from stromboli.scheduler.core.framework import cluster
 from stromboli.shared.api import core, meta, scheduling
-from stromboli.testkit import builders
+from stromboli.testkit import builders, served
 
 CORES = 32
 MEMORY_GIB = 256
@@ -34,6 +34,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     taints: float = 0.0
     is_equal: bool = False
     """All pods ask for 1 core and 1 GiB, as Volcano's own benchmark has it."""
+    as_served: bool = True
+    """Pods bear what an API server with the default admission plugins adds to each, and share
+    nothing with each other, as what is decoded."""
+    token_volumes: bool = True
+    """With ``as_served``: among it a token volume of a random name."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -93,7 +98,7 @@ def _running(options: Options) -> Iterator[core.Pod]:
         # A little uneven, so that nodes differ as they do in life.
         cpu = int(CORES * 1000 * options.prefill / 2 * (0.9 + 0.2 * (at * 7919 % 101) / 100))
         for half in range(2):
-            yield builders.make_pod(
+            other = builders.make_pod(
                 f"other-{at}-{half}",
                 cpu=f"{cpu}m",
                 memory=f"{int(MEMORY_GIB * options.prefill / 2)}Gi",
@@ -101,6 +106,7 @@ def _running(options: Options) -> Iterator[core.Pod]:
                 phase="Running",
                 scheduler="default-scheduler",
             )
+            yield shown(options, other)
 
 
 def _gang(options: Options, at: int, shape: Shape) -> tuple[scheduling.PodGroup, list[core.Pod]]:
@@ -121,7 +127,15 @@ def _gang(options: Options, at: int, shape: Shape) -> tuple[scheduling.PodGroup,
             "memory": f"{shape.memory_mib * options.size}Mi",
         },
     )
-    return group, [_renamed(first, f"{name}-w-{number}") for number in range(options.size)]
+    members = (_renamed(first, f"{name}-w-{number}") for number in range(options.size))
+    return group, [shown(options, member) for member in members]
+
+
+def shown(options: Options, pod: core.Pod) -> core.Pod:
+    """The pod as these options have it."""
+    if not options.as_served:
+        return pod
+    return served.served(pod, with_token=options.token_volumes)
 
 
 def _renamed(pod: core.Pod, name: str) -> core.Pod:

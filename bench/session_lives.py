@@ -81,13 +81,13 @@ def steady(
     life.see(*given.nodes, *given.queues, *map(_running_group, given.pod_groups))
     life.see(*(_running(pod, names[at % len(names)]) for at, pod in enumerate(given.pods)))
     for at in range(waiting):
-        life.see(*_gang(f"waits{at:05}", session_clusters.CORES * (2 + at % 20)))
+        life.see(*_gang(options, f"waits{at:05}", session_clusters.CORES * (2 + at % 20)))
     life.accept(life.decide())
     seconds, wall = [], []
     gc.collect()
     gc.freeze()
     for at in range(WARM_UP + rounds):
-        records = life.log.see(*_gang(f"new{at:05}", 1))
+        records = life.log.see(*_gang(options, f"new{at:05}", 1))
         began, began_wall = time.process_time(), time.perf_counter()
         life.fold(records)
         decided = life.decide()
@@ -168,11 +168,12 @@ def victims(nodes: int, count: int, action: str, rounds: int) -> dict[str, Any]:
     }
 
 
-def _gang(name: str, cores: int) -> list[meta.Object]:
+def _gang(options: session_clusters.Options, name: str, cores: int) -> list[meta.Object]:
     wanted: builders.Resources = {"cpu": cores * GANG, "memory": f"{GANG}Gi"}
-    pods = (
+    made = (
         builders.make_pod(f"{name}-w-{at}", name, cpu=cores, memory="1Gi") for at in range(GANG)
     )
+    pods = (session_clusters.shown(options, pod) for pod in made)
     return [builders.make_pod_group(name, GANG, queue="q0", min_resources=wanted), *pods]
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from stromboli.monitor.core import projection
 from stromboli.shared import keys
-from stromboli.shared.api import batch, kinds
+from stromboli.shared.api import batch, core, kinds
 from stromboli.shared.messages import base, cluster
-from stromboli.testkit import builders, objects
+from stromboli.testkit import builders, objects, served
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -114,3 +114,16 @@ def test_an_object_that_is_nested_too_deeply_is_unreadable_and_keeps_its_name() 
         observed = projection.observe(kinds.JOBS, document % parts)
         assert isinstance(observed.message, cluster.Unreadable)
         assert observed.identity == projection.Identity("ns/x", "u1", 7)
+
+
+def test_of_a_pods_volumes_only_those_with_a_claim_are_on_the_topic() -> None:
+    """A token volume has a random name, in every pod: bytes that no service reads."""
+    claimed = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "scratch", "ephemeral": {}},
+    ]
+    document = served.document(builders.make_pod("p1"))
+    document["spec"]["volumes"] += claimed
+    observed = projection.observe(kinds.PODS, msgspec.json.encode(document))
+    assert isinstance(observed.message, core.Pod)
+    assert [each.name for each in observed.message.spec.volumes] == ["data", "scratch"]

@@ -2,8 +2,9 @@
 
 The projection of an object is what our Struct of its kind reads of it. All of its annotations
 stay but two sorts: kubectl's copy of the whole object, and values so large that they are somebody
-else's store. What cannot be read, or is too large for a record, becomes a stub that says so: its
-key is unknown, never absent.
+else's store. Of a pod's volumes only those with a claim stay: the API server gives each pod a token
+volume, and no service reads it. What cannot be read, or is too large for a record, becomes a stub
+that says so: its key is unknown, never absent.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from typing import Any
 import msgspec
 
 from stromboli.shared import keys, topics
-from stromboli.shared.api import meta, nesting
+from stromboli.shared.api import core, meta, nesting
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.messages import base, cluster
 
@@ -23,7 +24,7 @@ LARGEST_ANNOTATION_BYTES = 16 * 1024
 """Ours are below 1 KiB; beyond this it is a tool that keeps its state on the object."""
 LARGEST_VALUE_BYTES = topics.RECORD_BYTES - 64 * 1024
 """What a record holds beside key and headers, with room to spare."""
-RULES = "1"
+RULES = "2"
 """Changes with the rules of this module, so that all snapshots are made anew by them."""
 
 
@@ -69,7 +70,8 @@ def observe(kind: AnyKind, raw: bytes) -> Observed:
 
 def _projected(read: meta.Object) -> Observed:
     annotations = read.metadata.annotations or {}
-    message = _with_annotations(read, {k: v for k, v in annotations.items() if _carried(k, v)})
+    carried = _with_annotations(read, {k: v for k, v in annotations.items() if _carried(k, v)})
+    message = _with_claims_only(carried)
     value = _unversioned(message)
     identity = _identity(read.metadata)
     if len(value) > LARGEST_VALUE_BYTES:
@@ -122,6 +124,19 @@ def _with_annotations(read: meta.Object, kept: dict[str, str]) -> meta.Object:
         return read
     metadata = msgspec.structs.replace(read.metadata, annotations=kept or None)
     return msgspec.structs.replace(read, metadata=metadata)
+
+
+def _with_claims_only(read: meta.Object) -> meta.Object:
+    if not isinstance(read, core.Pod):
+        return read
+    kept = tuple(
+        each
+        for each in read.spec.volumes
+        if each.persistent_volume_claim is not None or each.ephemeral is not None
+    )
+    if len(kept) == len(read.spec.volumes):
+        return read
+    return msgspec.structs.replace(read, spec=msgspec.structs.replace(read.spec, volumes=kept))
 
 
 def _stub(identity: Identity, reason: str) -> Observed:

@@ -44,7 +44,7 @@ class Checks:
         kept = self._kept.get(shape)
         version = self._nodes.placement_version
         if kept is None or kept.version != version:
-            if len(self._kept) >= shapes.MOST_KEPT:
+            if len(self._kept) >= shapes.SPECS_KEPT:
                 self._kept.clear()
             kept = self._kept[shape] = _check(self._nodes, shape.constraints, version)
         return kept

@@ -5,7 +5,9 @@ spec/scheduling 1.2: containers and sidecars are summed, other init containers r
 count by their maximum, overhead is added, and every pod takes one of ``pods``.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -21,10 +23,11 @@ AMOUNT_LIMIT = 2**56
 (72 PB of memory)."""
 STEP = 2**40
 """Of what is less than a step not even a million times as much fills 64 bits."""
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 UNASKED: units.Amounts = {"cpu": 100, "memory": 200 * 2**20}
 """What scoring takes a container to use that requests nothing, as Kubernetes does."""
-MOST_KEPT = 65_536
-"""Encoded specs remembered; beyond, equal pods may get two equal shapes, at the price of memory."""
+SPECS_KEPT = 4096
+"""Specs whose shape is remembered; beyond, pods of a template are read again, once each."""
 
 
 class Constraints(msgspec.Struct, frozen=True):
@@ -35,14 +38,17 @@ class Constraints(msgspec.Struct, frozen=True):
     tolerations: tuple[core.Toleration, ...]
 
 
-class Shape(msgspec.Struct, frozen=True, eq=False):
-    """An interned request with constraints; compared by identity.
+class Shape(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """An interned request with constraints; compared by identity. It lives as long as something
+    refers to it, and no two that are equal live at the same time.
 
-    ``amounts``: column -> amount, with cpu, memory and pods always present. ``assumed_cpu`` and
-    ``assumed_memory``: the request as scoring sees it. ``weight``: the largest of all these, in
-    steps of ``STEP``, rounded down: nothing for what pods usually ask for.
+    ``number``: in the order of first sight, never used twice. ``amounts``: column -> amount, with
+    cpu, memory and pods always present. ``assumed_cpu`` and ``assumed_memory``: the request as
+    scoring sees it. ``weight``: the largest of all these, in steps of ``STEP``, rounded down:
+    nothing for what pods usually ask for.
     """
 
+    number: int
     request: Mapping[str, int]
     amounts: Mapping[int, int]
     assumed_cpu: int
@@ -85,7 +91,12 @@ class Shapes:
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
         self._by_spec: dict[bytes, Shape] = {}
-        self._by_content: dict[bytes, Shape] = {}
+        """Digest of what a spec says of requests and constraints -> shape."""
+        self._by_content: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()
+        self._made = 0
+
+    def __len__(self) -> int:
+        return len(self._by_content)
 
     def of(self, spec: core.PodSpec) -> Shape:
         """The shape of a pod. Raises ValueError that names the bad quantity."""
@@ -96,25 +107,32 @@ class Shapes:
             spec.tolerations,
         )
         parts = (
-            [container.resources for container in spec.containers],
-            [(container.resources, container.restart_policy) for container in spec.init_containers],
+            [container.resources.requests for container in spec.containers],
+            [
+                (container.resources.requests, container.restart_policy)
+                for container in spec.init_containers
+            ],
             spec.overhead,
             constraints,
         )
-        key = msgspec.msgpack.encode(parts)
+        key = _digest(parts)
         shape = self._by_spec.get(key)
         if shape is None:
-            if len(self._by_spec) >= MOST_KEPT:
+            shape = self._interned(spec, constraints)
+            if len(self._by_spec) >= SPECS_KEPT:
                 self._by_spec.clear()
-                self._by_content.clear()
-            shape = self._by_spec[key] = self._interned(spec, constraints)
+            self._by_spec[key] = shape
         return shape
 
     def _interned(self, spec: core.PodSpec, constraints: Constraints) -> Shape:
         request = pod_request(spec)
         assumed = pod_request(spec, UNASKED)
-        content = msgspec.json.encode((request, assumed, constraints), order="sorted")
+        key = _digest((request, assumed, constraints))
+        known = self._by_content.get(key)
+        if known is not None:
+            return known
         shape = Shape(
+            self._made,
             request,
             self._resources.amounts({"cpu": 0, "memory": 0} | request),
             assumed.get("cpu", 0),
@@ -122,7 +140,13 @@ class Shapes:
             max(*request.values(), *assumed.values()) // STEP,
             constraints,
         )
-        return self._by_content.setdefault(content, shape)
+        self._made += 1
+        self._by_content[key] = shape
+        return shape
+
+
+def _digest(content: object) -> bytes:
+    return hashlib.blake2b(_ENCODER.encode(content), digest_size=16).digest()
 
 
 def pod_request(spec: core.PodSpec, unasked: Mapping[str, int] | None = None) -> units.Amounts:

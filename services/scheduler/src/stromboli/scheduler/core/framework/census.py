@@ -15,10 +15,6 @@ from stromboli.scheduler.core.framework import claims, model, terms
 
 Counts: TypeAlias = npt.NDArray[np.int64]
 """Pods per node."""
-Port = tuple[str, int, str]
-"""Protocol, number, address."""
-ANY_ADDRESS = "0.0.0.0"
-"""The address that stands for all of a node's, as pods write it."""
 MOST_TALLIES = 1024
 """Questions remembered; beyond, all are forgotten and those still asked are counted anew."""
 
@@ -37,7 +33,7 @@ class Census:
         self.carried_away: dict[terms.Term, Counts] = {}
         """Term of anti-affinity -> pods that carry it, per node."""
         self.carried_likes: dict[tuple[int, terms.Term], Counts] = {}
-        self.ports: dict[Port, Counts] = {}
+        self.ports: dict[model.Port, Counts] = {}
         self.claimants: dict[str, model.Task] = {}
         """Pod -> its task, of those that claim volumes or devices."""
         self._size = 0
@@ -129,7 +125,7 @@ class Census:
         return [
             *(self._vector(self.carried_away, term) for term in wishes.away),
             *(self._vector(self.carried_likes, like) for like in wishes.likes),
-            *(self._vector(self.ports, port) for port in host_ports(placed.task_class)),
+            *(self._vector(self.ports, port) for port in placed.task_class.ports),
         ]
 
     def _vector(self, table: dict, key: object) -> Counts:  # type: ignore[type-arg]  # of any key
@@ -146,7 +142,7 @@ class Census:
         for table, keys in (
             (self.carried_away, wishes.away),
             (self.carried_likes, wishes.likes),
-            (self.ports, host_ports(placed.task_class)),
+            (self.ports, placed.task_class.ports),
         ):
             for key in keys:
                 if key in table and not table[key].any():  # type: ignore[index]  # its own key
@@ -160,13 +156,3 @@ class Census:
 def placed_of(task: model.Task) -> Placed:
     """What the census takes a task for."""
     return Placed(task.task_class, task.pod.metadata.deletion_timestamp is None)
-
-
-def host_ports(task_class: model.TaskClass) -> tuple[Port, ...]:
-    """The ports of the node that a pod of the class takes."""
-    return tuple(
-        (port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)
-        for container in task_class.spec.containers
-        for port in container.ports
-        if port.host_port > 0
-    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 from stromboli.scheduler.core import shapes
 from stromboli.scheduler.core.framework import amounts, model, subjobs
@@ -10,6 +11,8 @@ from stromboli.shared.api import core, meta, scheduling
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
+Request: TypeAlias = tuple[amounts.Vector, amounts.Sum]
+"""What pods of a shape ask for, to be compared and to be summed up."""
 SLA_WAITING_TIME = "sla-waiting-time"
 
 
@@ -90,7 +93,7 @@ def job_of(pod: core.Pod) -> str:
     return f"{pod.metadata.namespace}/{group}" if group else ""
 
 
-def request(resources: shapes.Resources, shape: shapes.Shape) -> tuple[amounts.Vector, amounts.Sum]:
+def request(resources: shapes.Resources, shape: shapes.Shape) -> Request:
     """What pods of the shape ask for, to be compared and to be summed up."""
     found = amounts.vector(resources, shape.request)
     return found, amounts.times(found, 1)

@@ -41,18 +41,30 @@ COMPLETED = frozenset({Status.SUCCEEDED, Status.FAILED})
 ON_NODE = ALLOCATED | {Status.PIPELINED, Status.RELEASING, Status.UNKNOWN}
 
 
-class TaskClass(msgspec.Struct, frozen=True, eq=False):
+Port = tuple[str, int, str]
+"""Protocol, number, address of a node's port."""
+
+
+class TaskClass(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """What equal tasks have in common; interned, compared by identity.
 
-    Predicates and scores answer once per class. ``labels`` are only those that some pod's affinity
-    or spread looks at, so that an index label does not make every task its own class.
+    Predicates and scores answer once per class, and read pods through these fields only: what is
+    not here splits no class. ``labels`` are those that some pod's affinity or spread selects by, so
+    that an index label does not make every task its own class. ``ports``: of the node, that a pod
+    takes. ``images``: as nodes list them, one for each container. ``claims``: names of
+    PersistentVolumeClaims; ``has_own_claims``: others are made for each pod.
     """
 
     number: int
     shape: shapes.Shape
     namespace: str
     labels: Mapping[str, str]
-    spec: core.PodSpec
+    affinity: core.Affinity | None
+    spread: tuple[core.TopologySpreadConstraint, ...]
+    ports: tuple[Port, ...]
+    images: tuple[str, ...]
+    claims: tuple[str, ...]
+    has_own_claims: bool
 
 
 class Task(msgspec.Struct, eq=False):

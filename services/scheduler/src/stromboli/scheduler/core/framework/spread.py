@@ -121,8 +121,7 @@ class Spread:
         found = self._constraints.get(task_class.number)
         if found is None:
             found = self._constraints[task_class.number] = tuple(
-                _constraint(each, task_class)
-                for each in task_class.spec.topology_spread_constraints
+                _constraint(each, task_class) for each in task_class.spread
             )
         return found
 

@@ -94,7 +94,7 @@ def selector(
 
 def wishes(task_class: model.TaskClass) -> Wishes:
     """What the affinities of a class say of other pods."""
-    affinity = task_class.spec.affinity
+    affinity = task_class.affinity
     if affinity is None or not (affinity.pod_affinity or affinity.pod_anti_affinity):
         return _NO_WISHES
     near = affinity.pod_affinity or core.PodAffinity()

@@ -12,6 +12,7 @@ might be fuller than it seems takes nothing, a job that is not known whole is fr
 import contextlib
 from collections.abc import Mapping
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -73,7 +74,7 @@ class World:
         self._scheduler_names = scheduler_names
         self._default_queue = default_queue
         self._classes = classes.Classes(self.resources)
-        self._requests: dict[shapes.Shape, tuple[amounts.Vector, amounts.Sum]] = {}
+        self._requests: WeakKeyDictionary[shapes.Shape, jobs.Request] = WeakKeyDictionary()
         self._width = len(self.resources.names)
         self._members: dict[str, dict[str, model.Task]] = {}
         self._flawed: dict[str, dict[str, str]] = {}
@@ -275,10 +276,8 @@ class World:
     def _is_ours(self, pod: core.Pod) -> bool:
         return self._scheduler_names is None or pod.spec.scheduler_name in self._scheduler_names
 
-    def _request(self, shape: shapes.Shape) -> tuple[amounts.Vector, amounts.Sum]:
+    def _request(self, shape: shapes.Shape) -> jobs.Request:
         if shape not in self._requests:
-            if len(self._requests) >= shapes.MOST_KEPT:
-                self._requests.clear()
             self._requests[shape] = jobs.request(self.resources, shape)
         return self._requests[shape]
 

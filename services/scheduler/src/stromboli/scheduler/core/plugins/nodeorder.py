@@ -108,8 +108,8 @@ class _Single:
 
     def images(self, task: model.Task, view: views.View) -> points.Scores | None:
         """Bytes of the task's images that lie there, those on few nodes counting little."""
-        wanted = [container.image for container in task.task_class.spec.containers]
-        sizes_of = [self._nodes.image_sizes(_tagged(name)) for name in wanted]
+        wanted = task.task_class.images
+        sizes_of = [self._nodes.image_sizes(name) for name in wanted]
         known = [sizes for sizes in sizes_of if sizes is not None]
         if not known:
             return None
@@ -170,7 +170,7 @@ class _Among:
         return None if counts is None else _MOST - _scaled(counts[view.rows])
 
     def _matching_weights(self, task_class: model.TaskClass) -> points.Scores | None:
-        wanted = task_class.spec.affinity.node_affinity if task_class.spec.affinity else None
+        wanted = task_class.affinity.node_affinity if task_class.affinity else None
         terms = wanted.preferred_during_scheduling_ignored_during_execution if wanted else ()
         if not terms:
             return None
@@ -194,12 +194,6 @@ class _Among:
         )
         result: points.Scores = counts[self._labelled.taints_of[: len(self._labelled)]]
         return result
-
-
-def _tagged(image: str) -> str:
-    """The image's name as nodes list it: one without a tag means the latest."""
-    has_tag = image.rfind(":") > image.rfind("/")
-    return image if has_tag else f"{image}:latest"
 
 
 def _repels(taint: core.Taint, accepted: list[core.Toleration]) -> bool:

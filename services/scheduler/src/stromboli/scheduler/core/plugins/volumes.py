@@ -65,9 +65,7 @@ class Claims:
 
     def tell(self, task: model.Task) -> Hashable:
         """What answers hang on besides the task's class: claims made for it alone."""
-        if any(each.ephemeral is not None for each in task.pod.spec.volumes):
-            return task.uid
-        return None
+        return task.uid if task.task_class.has_own_claims else None
 
     def reachable(self, task: model.Task, view: views.View) -> list[points.Check]:
         """Nodes that reach the volumes which its claims have."""
