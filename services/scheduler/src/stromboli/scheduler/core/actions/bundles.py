@@ -72,7 +72,7 @@ def _divided(job: model.Job, tasks: Iterable[model.Task]) -> list[Bundle]:
         return [Bundle(job, ordered, is_safe=True)]
     surplus = job.ready - job.min_available
     ready = Counter(task.role for task in job.with_status(*model.READY))
-    of_role = {role: ready[role] - least for role, least in job.task_min_available.items()}
+    of_role = {role: ready[role] - least for role, least in job.role_minimums}
     groups = _Groups(job)
     safe: list[model.Task] = []
     rest: list[model.Task] = []

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from stromboli.scheduler.core.actions import bundles, evicting, nearby
+from stromboli.scheduler.core.actions import bundles, evicting, nearby, victim_search
 from stromboli.scheduler.core.framework import amounts, holdings, model, points, session, statement
 
 
@@ -20,6 +20,16 @@ def allows_whole(within: session.Session, action: str) -> bool:
     allowed = given.boolean("allowWholeBundle", default=True)
     within.complaints.extend(given.complaints)
     return allowed
+
+
+def least(within: session.Session, job: model.Job) -> list[model.Task]:
+    """The tasks without which the job does not stand; the first that waits if it does already.
+
+    Volcano asks for all that wait: a queue that deserves the minimum of an elastic job but not all
+    of its tasks would never reclaim for it.
+    """
+    waiting = victim_search.most_needed_first(job, evicting.wanting(within, job))
+    return waiting[: max(1, job.min_available - job.ready - job.waiting)]
 
 
 def serve(
@@ -58,8 +68,8 @@ def serve(
             found = _enough(within, action, job, waiting, offered, inside)
             if found is not None:
                 made, taken = found
-                evicting.settle(within, made, [each.victims for each in taken if not each.is_safe])
-                made.commit()
+                ended = [each.victims for each in taken if not each.is_safe]
+                victim_search.conclude(within, job, made, _rules(action), ended)
                 return
 
 
@@ -90,21 +100,37 @@ def _enough(
     offered: Sequence[bundles.Bundle],
     inside: points.Mask,
 ) -> tuple[statement.Statement, list[bundles.Bundle]] | None:
-    """The first bundles, as many as it takes, and what they make possible, applied."""
-    least = waiting[: max(1, job.min_available - job.ready - job.waiting)]
-    need = holdings.together(least, len(least[0].request))
+    """The first bundles, as many as it takes, and what they make possible, applied.
+
+    If no bundles are enough for all that the job starves for, the first that are enough for it to
+    stand.
+    """
+    need = _least(waiting, job.min_available - job.ready - job.waiting)
     there = amounts.total(np.maximum(within.nodes.future_idle[:, inside], 0))
-    taken: list[bundles.Bundle] = []
-    for bundle in (None, *offered):
-        if bundle is not None:
-            taken.append(bundle)
-            there = there + bundle.request
+    stood = within.job_pipelined(job)
+    partial: list[bundles.Bundle] | None = None
+    for count in range(len(offered) + 1):
+        taken = list(offered[:count])
+        if taken:
+            there = there + taken[-1].request
         # Adding up the nodes says quickly what cannot be; only a trial says what can.
-        if np.all(need <= there):
-            made = _trial(within, job, waiting, taken, action)
-            if made is not None:
-                return made, taken
-    return None
+        if not np.all(need <= there):
+            continue
+        made, has_all = _trial(within, job, waiting, taken, action)
+        if has_all:
+            return made, taken
+        if partial is None and made.operations and not stood:
+            partial = taken
+        made.discard()
+    if partial is None:
+        return None
+    return _trial(within, job, waiting, partial, action)[0], partial
+
+
+def _least(waiting: Sequence[model.Task], count: int) -> amounts.Sum:
+    """What so many of the tasks ask for at least, resource by resource; of one at least."""
+    requests = np.sort(np.array([task.request for task in waiting]), axis=0)
+    return amounts.summed(list(requests[: max(1, count)]), requests.shape[1])
 
 
 def _trial(
@@ -113,31 +139,20 @@ def _trial(
     waiting: Sequence[model.Task],
     taken: Sequence[bundles.Bundle],
     reason: str,
-) -> statement.Statement | None:
-    """All victims evicted and the gang promised places; None, and nothing done, if it does not
-    stand then."""
+) -> tuple[statement.Statement, bool]:
+    """All victims evicted and the gang nominated, and whether it starves no more or has room for
+    all its tasks. If it does not stand, or nothing was nominated, nothing is done."""
     trial = within.statement()
     victims = [victim for bundle in taken for victim in bundle.victims]
     for victim in victims:
         trial.evict(victim, reason)
-    has_all = True
-    for task in waiting:
-        if not within.job_starving(job):
-            break
-        has_all = _promise(within, trial, task, has_victims=bool(victims)) and has_all
-    if within.job_pipelined(job) and (has_all or not within.job_starving(job)):
-        return trial
+    has_all = victim_search.place(within, job, waiting, _rules(reason), trial)
+    if len(trial.operations) > len(victims) and within.job_pipelined(job):
+        return trial, has_all
     trial.discard()
-    return None
+    return trial, False
 
 
-def _promise(
-    within: session.Session, trial: statement.Statement, task: model.Task, *, has_victims: bool
-) -> bool:
-    room = evicting.free_room(within, task)
-    if not room.any():
-        return False
-    idle = room & within.finder.fits_idle(task)
-    node = within.finder.best(task, idle if idle.any() else room)
-    trial.pipeline(task, node, eviction_occurred=has_victims)
-    return True
+def _rules(action: str) -> victim_search.Rules:
+    """No further victims: bundles have been chosen."""
+    return victim_search.Rules(action, lambda task: True, lambda task: None, lambda node: True)

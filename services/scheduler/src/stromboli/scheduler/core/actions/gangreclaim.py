@@ -15,7 +15,7 @@ def run(within: session.Session) -> None:
         jobs = starving.pop(queue.name)
         if not within.overused(queue):
             for job in jobs:
-                if within.preemptive(queue, evicting.wanting(within, job)):
+                if within.preemptive(queue, gangevicting.least(within, job)):
                     gangevicting.serve(
                         within, bundles.RECLAIM, job, _others(within, job), whole_allowed=whole
                     )

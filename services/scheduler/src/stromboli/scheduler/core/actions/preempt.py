@@ -1,10 +1,10 @@
 """Preempt: a starving job takes the places of others in its own queue (spec/scheduling 8.4).
 
 First jobs take from other jobs, all they need or nothing; then tasks from lower tasks of their own
-job. Other than the field's scheduler, no node is robbed while another has room, a promise inside a
-job too is only made if the gang then stands, and where candidates are limited they are looked for
-in the order of names instead of from a random start. Gangs that care how near their tasks lie are
-served by ``gangpreempt``: room that is made node by node may lie anywhere.
+job. Unlike Volcano, it evicts nothing on a node while another has room, nominates inside a job only
+if the gang then stands, and looks for limited candidates in the order of names instead of from a
+random start. Gangs that care how near their tasks lie are served by ``gangpreempt``: room that is
+made node by node may lie anywhere.
 """
 
 from collections.abc import Callable
@@ -13,13 +13,12 @@ from datetime import datetime
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core.actions import evicting
+from stromboli.scheduler.core.actions import evicting, victim_search
 from stromboli.scheduler.core.framework import (
     configuration,
     model,
     points,
     session,
-    statement,
     views,
 )
 
@@ -72,29 +71,17 @@ def configuration_of(within: session.Session) -> Arguments:
 
 
 def _from_others(within: session.Session, job: model.Job, attempt: "_Attempt") -> None:
-    whole = within.statement()
-    for task in evicting.wanting(within, job):
-        if not within.job_starving(job):
-            break
-        made = attempt.make(task, lambda other: other.job != job.key)
-        if made is not None:
-            whole.merge(made)
-    if within.job_pipelined(job):
-        evicting.settle(within, whole)
-        whole.commit()
-    else:
-        whole.discard()
+    rules = attempt.rules(lambda victim: victim.job != job.key)
+    victim_search.serve(within, job, evicting.wanting(within, job), rules)
 
 
 def _from_itself(within: session.Session, job: model.Job, attempt: "_Attempt") -> None:
+    rules = attempt.rules(lambda victim: victim.job == job.key)
+    whole = within.statement()
     for task in evicting.wanting(within, job):
-        made = attempt.make(task, lambda other: other.job == job.key)
-        if made is None:
-            return
-        if not within.job_pipelined(job):
-            made.discard()
-            return
-        made.commit()
+        if not victim_search.nominate(within, task, rules, whole):
+            break
+    victim_search.conclude(within, job, whole, rules)
 
 
 class _Attempt:
@@ -106,12 +93,24 @@ class _Attempt:
         self._victims = evicting.Victims(within, model.PREEMPTABLE)
         self._failed: dict[tuple[model.TaskClass, str, int, bool], int] = {}
 
-    def make(
+    def rules(self, may_go: Callable[[model.Task], bool]) -> victim_search.Rules:
+        """What the search may do where these victims may go."""
+
+        def may_place(task: model.Task) -> bool:
+            return self._session.finder.pre_predicate(task) is None
+
+        return victim_search.Rules(
+            NAME,
+            may_place,
+            lambda task: self._make_room(task, may_go),
+            lambda node: not self._arguments.is_topology_aware,
+        )
+
+    def _make_room(
         self, task: model.Task, may_go: Callable[[model.Task], bool]
-    ) -> statement.Statement | None:
-        """Evict on the best node and promise its room; None if no node will do."""
+    ) -> victim_search.Room | None:
         within = self._session
-        if not evicting.may_evict(within, task) or within.finder.pre_predicate(task) is not None:
+        if not evicting.may_evict(within, task):
             return None
         is_own = may_go(task)
         asked = (task.task_class, task.job, task.priority, is_own)
@@ -120,16 +119,12 @@ class _Attempt:
         room = self._room(task, may_go)
         if room is None:
             self._failed[asked] = len(within.nodes.touched)
-            return None
-        return evicting.take(within, task, room, NAME)
+        return room
 
-    def _room(self, task: model.Task, may_go: Callable[[model.Task], bool]) -> evicting.Room | None:
+    def _room(
+        self, task: model.Task, may_go: Callable[[model.Task], bool]
+    ) -> victim_search.Room | None:
         finder = self._session.finder
-        free = evicting.free_room(self._session, task)
-        if free.any():
-            if self._arguments.is_topology_aware:
-                return None
-            return evicting.Room(finder.best(task, free), ())
         queue = self._session.jobs[task.job].queue
         helps = self._victims.may_help(task, [queue]) & finder.verdict(task).resolvable
         if self._arguments.is_topology_aware:
@@ -166,10 +161,10 @@ class _Attempt:
         task: model.Task,
         may_go: Callable[[model.Task], bool],
         helps: points.Mask,
-    ) -> evicting.Room | None:
+    ) -> victim_search.Room | None:
         """Of the first nodes with room, the one whose victims matter least."""
         wanted = self._arguments.most_compared(len(self._session.nodes))
-        found: list[evicting.Room] = []
+        found: list[victim_search.Room] = []
         for row in np.flatnonzero(helps):
             room = self._room_on(task, self._session.nodes.names[row], may_go)
             if room is not None:
@@ -180,7 +175,7 @@ class _Attempt:
 
     def _room_on(
         self, task: model.Task, node: str, may_go: Callable[[model.Task], bool]
-    ) -> evicting.Room | None:
+    ) -> victim_search.Room | None:
         within = self._session
         queue = within.jobs[task.job].queue
         candidates = [
@@ -190,10 +185,10 @@ class _Attempt:
         ]
         if not candidates:
             return None
-        room = evicting.room_on(within, task, node, candidates, within.preemptable)
+        room = victim_search.room_on(within, task, node, candidates, within.preemptable)
         return None if room is None or self._goes_back(task, room) else room
 
-    def _goes_back(self, task: model.Task, room: evicting.Room) -> bool:
+    def _goes_back(self, task: model.Task, room: victim_search.Room) -> bool:
         """With its victims gone, one of their jobs would be served before the task's own: it would
         take the room back, be robbed again, and so for ever."""
         within = self._session
@@ -211,7 +206,7 @@ class _Attempt:
         return goes_back
 
 
-def _cost(room: evicting.Room) -> tuple[int, int, int, float]:
+def _cost(room: victim_search.Room) -> tuple[int, int, int, float]:
     """Least first: the highest priority lost, the sum, how many, how long they have run."""
     priorities = [victim.priority for victim in room.victims]
     highest = max(priorities)

@@ -1,13 +1,12 @@
 """Reclaim: a queue takes back from others what is its own (spec/scheduling 8.5).
 
-Other than the field's scheduler, no node is robbed while another has room (one without tasks of
-other queues is left to allocate), and a task must pass predicates and its queue's limits on the
-node as it is after the evictions.
+Unlike Volcano, it evicts nothing on a node while another has room, and a task must pass predicates
+and its queue's limits on the node as it is after the evictions.
 """
 
 import numpy as np
 
-from stromboli.scheduler.core.actions import evicting
+from stromboli.scheduler.core.actions import evicting, victim_search
 from stromboli.scheduler.core.framework import model, session
 
 NAME = "reclaim"
@@ -28,57 +27,49 @@ def run(within: session.Session) -> None:
 
 
 def _reclaim_for(within: session.Session, job: model.Job, victims: evicting.Victims) -> None:
-    whole = within.statement()
     queue = within.queue_of(job)
     failed: dict[model.TaskClass, int] = {}
-    for task in evicting.wanting(within, job):
-        if not within.job_starving(job):
-            break
-        if not _may_reclaim(within, task, queue):
-            continue
+
+    def may_place(task: model.Task) -> bool:
+        return within.preemptive(queue, [task]) and within.finder.pre_predicate(task) is None
+
+    def make_room(task: model.Task) -> victim_search.Room | None:
+        if task.pod.spec.preemption_policy == evicting.NEVER:
+            return None
         if failed.get(task.task_class) == len(within.nodes.touched):
-            continue  # Nothing has changed since an equal task found no room.
+            return None  # Nothing has changed since an equal task found no room.
         room = _room(within, task, queue, victims)
         if room is None:
             failed[task.task_class] = len(within.nodes.touched)
-        else:
-            whole.merge(evicting.take(within, task, room, NAME))
-    if within.job_pipelined(job):
-        evicting.settle(within, whole)
-        whole.commit()
-    else:
-        whole.discard()
+        return room
 
+    def nominates_idle(node: str) -> bool:
+        return bool(victims.on(within.nodes.rows[node], _others(within, queue, victims)))
 
-def _may_reclaim(within: session.Session, task: model.Task, queue: model.Queue) -> bool:
-    return (
-        task.pod.spec.preemption_policy != evicting.NEVER
-        and within.preemptive(queue, [task])
-        and within.finder.pre_predicate(task) is None
-    )
+    rules = victim_search.Rules(NAME, may_place, make_room, nominates_idle)
+    victim_search.serve(within, job, evicting.wanting(within, job), rules)
 
 
 def _room(
     within: session.Session, task: model.Task, queue: model.Queue, victims: evicting.Victims
-) -> evicting.Room | None:
-    others = [
-        name
-        for name in victims.queues
-        if name != queue.name and name in within.queues and within.queues[name].reclaimable
-    ]
-    free = evicting.free_room(within, task)
-    if free.any():
-        shared = np.zeros_like(free)
-        for row in np.flatnonzero(free & victims.held_by(others)):
-            shared[row] = bool(victims.on(int(row), others))
-        # Room on a node that others do not use is for allocate to give, at once and for good.
-        return evicting.Room(within.finder.best(task, shared), ()) if shared.any() else None
+) -> victim_search.Room | None:
+    """Room on the first node whose victims make some."""
+    others = _others(within, queue, victims)
     helps = victims.may_help(task, others) & within.finder.verdict(task).resolvable
     for row in np.flatnonzero(helps):
         candidates = victims.on(int(row), others)
         if candidates:
             node = within.nodes.names[row]
-            room = evicting.room_on(within, task, node, candidates, within.reclaimable)
+            room = victim_search.room_on(within, task, node, candidates, within.reclaimable)
             if room is not None:
                 return room
     return None
+
+
+def _others(within: session.Session, queue: model.Queue, victims: evicting.Victims) -> list[str]:
+    """The queues from which may be reclaimed."""
+    return [
+        name
+        for name in victims.queues
+        if name != queue.name and name in within.queues and within.queues[name].reclaimable
+    ]

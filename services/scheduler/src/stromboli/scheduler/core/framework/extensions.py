@@ -53,13 +53,6 @@ class Extensions:
             self._keys[compare] = key
         self._add("job_order", compare)
 
-    def add_job_precedence(
-        self, compare: points.Order[model.Job], key: points.Key[model.Job]
-    ) -> None:
-        """Which job first, before all that ``add_job_order`` says in any tier; ``key`` alike."""
-        self._keys[compare] = key
-        self._add("job_precedence", compare)
-
     def add_standing(self, tell: points.Standings) -> None:
         """What a queue holds and may hold, for explanations."""
         self._add("standing", tell)

@@ -206,10 +206,8 @@ class Session(extensions.Extensions):
 
     def compare_jobs(self, left: model.Job, right: model.Job) -> int:
         """Negative if left goes first: plugins, then age, then uid."""
-        return (
-            self._first_opinion("job_precedence", "enableJobOrder", left, right)
-            or self._first_opinion("job_order", "enableJobOrder", left, right)
-            or _by_age(left, right)
+        return self._first_opinion("job_order", "enableJobOrder", left, right) or _by_age(
+            left, right
         )
 
     def compare_queues(self, left: model.Queue, right: model.Queue) -> int:
@@ -236,11 +234,9 @@ class Session(extensions.Extensions):
 
     def job_key(self) -> Callable[[model.Job], Any]:
         """What sorts as ``compare_jobs`` does, as long as nothing is given to the jobs."""
-        before = self.sort_keys("job_precedence", "enableJobOrder")
         keys = self.sort_keys("job_order", "enableJobOrder")
-        if before is None or keys is None:
+        if keys is None:
             return cmp_to_key(self.compare_jobs)
-        keys = [*before, *keys]
         return lambda job: (*[key(job) for key in keys], job.created, job.uid)
 
     def ordered_tasks(self, tasks: Iterable[model.Task]) -> list[model.Task]:

@@ -29,14 +29,9 @@ class Plugin:
         within.add_preemptable(surplus)
         within.add_reclaimable(surplus)
         within.add_unified_evictable(lambda action, job, candidates: points.Victims(candidates))
-        # What a broken gang holds is held in vain: it is freed soonest by completing it.
-        within.add_job_precedence(
-            lambda left, right: _is_broken(right) - _is_broken(left),
-            lambda job: not _is_broken(job),
-        )
-        within.add_job_order(
-            lambda left, right: left.is_ready - right.is_ready, lambda job: job.is_ready
-        )
+        # What a broken gang holds is held in vain: it is freed soonest by completing it. Plugins
+        # before this one, such as priority, decide first.
+        within.add_job_order(_compare_jobs, _job_key)
         within.add_job_ready(_ready, _lacking)
         within.add_job_pipelined(_pipelined)
         within.add_job_starving(lambda job: job.is_starving)
@@ -71,9 +66,19 @@ def _gauges(within: session.Session) -> Iterator[points.Gauge]:
         )
 
 
+def _compare_jobs(left: model.Job, right: model.Job) -> int:
+    first, second = _job_key(left), _job_key(right)
+    return (first > second) - (first < second)
+
+
+def _job_key(job: model.Job) -> tuple[bool, bool]:
+    return (not _is_broken(job), job.is_ready)
+
+
 def _is_broken(job: model.Job) -> bool:
-    """It holds places but is below its minimum."""
-    return job.ready > 0 and not (job.is_ready and job.roles_ready)
+    """It holds places but is below its minimum. Tasks that have finished hold none."""
+    is_whole = job.is_ready and job.roles_ready
+    return not is_whole and job.count(*model.ALLOCATED) > 0
 
 
 def _validity(job: model.Job) -> points.Invalid | None:

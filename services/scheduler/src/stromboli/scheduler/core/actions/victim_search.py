@@ -1,0 +1,320 @@
+"""Finds room for a whole gang: the victim search that the four evicting actions share.
+
+Rules, for one gang:
+
+1. A task is nominated where there is room without a further eviction: idle, else freed by tasks
+   that terminate, among them what this statement evicted for an earlier task of the gang.
+2. Only a task for which there is none evicts, on one node, as few victims as will do.
+3. The statement is committed only if the gang stands with it: all of its minimum has room.
+4. Victims that the finished statement turns out not to need are spared, the most valuable first.
+5. A gang for which all is idle is left to ``allocate`` where that comes later in the session: a
+   nomination would keep the gang from being bound, in this session and in each one after it.
+
+So idle, terminating and reclaimed room count together, and a node without victims never hides one
+that has some. Everything is a function of the session: the search is deterministic.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core.framework import amounts, model, points, session, statement
+
+ALLOCATE = "allocate"
+"""The action that binds to what is idle."""
+
+Chooser = Callable[[model.Task, Sequence[model.Task]], list[model.Task]]
+"""What plugins leave of a node's candidates: ``Session.preemptable`` or ``Session.reclaimable``."""
+
+
+class Room(msgspec.Struct, frozen=True, eq=False):
+    """A node for a task once the victims are gone. Nothing of it is applied."""
+
+    node: str
+    victims: Sequence[model.Task]
+
+
+MakeRoom = Callable[[model.Task], Room | None]
+"""Room for a task that has none without evictions; None if no eviction helps."""
+
+
+class Rules(msgspec.Struct, frozen=True, eq=False):
+    """What an action lets the search do.
+
+    ``action``: its name, the reason given to victims. ``may_place``: whether a task may be given
+    room now. ``make_room``: by evictions, if it has none without. ``nominates_idle``: whether a
+    gang that needs no eviction at all is nominated to idle room on this node, as far as Volcano's
+    actions do so.
+    """
+
+    action: str
+    may_place: Callable[[model.Task], bool]
+    make_room: MakeRoom
+    nominates_idle: Callable[[str], bool]
+
+
+def serve(
+    within: session.Session,
+    job: model.Job,
+    tasks: Iterable[model.Task],
+    rules: Rules,
+) -> None:
+    """Evict for the gang and nominate its tasks, or change nothing. ``tasks``: in order."""
+    whole = within.statement()
+    place(within, job, tasks, rules, whole)
+    conclude(within, job, whole, rules)
+
+
+def place(
+    within: session.Session,
+    job: model.Job,
+    tasks: Iterable[model.Task],
+    rules: Rules,
+    whole: statement.Statement,
+) -> bool:
+    """Add room for tasks to the statement until the gang stands and starves no more; whether it
+    does, or every task got room."""
+    has_all = True
+    for task in most_needed_first(job, tasks):
+        if within.job_pipelined(job) and not within.job_starving(job):
+            return True
+        has_all = nominate(within, task, rules, whole) and has_all
+    return has_all
+
+
+def nominate(
+    within: session.Session,
+    task: model.Task,
+    rules: Rules,
+    whole: statement.Statement,
+) -> bool:
+    """Add room for one task to the statement, free room before any that must be made; whether
+    there is some."""
+    if not rules.may_place(task):
+        return False
+    free = free_room(within, task)
+    if free.any():
+        idle = free & within.finder.fits_idle(task)
+        found: Room | None = Room(within.finder.best(task, idle if idle.any() else free), ())
+    else:
+        found = rules.make_room(task)
+    if found is None:
+        return False
+    for victim in found.victims:
+        whole.evict(victim, rules.action)
+    occurred = any(not victim.is_best_effort for victim in found.victims)
+    whole.pipeline(task, found.node, eviction_occurred=occurred)
+    return True
+
+
+def conclude(
+    within: session.Session,
+    job: model.Job,
+    whole: statement.Statement,
+    rules: Rules,
+    inseparable: Iterable[Sequence[model.Task]] = (),
+) -> None:
+    """Commit what the gang needs of the statement if it stands with it; else discard it.
+
+    ``inseparable``: victims of which all are spared or none.
+    """
+    if not within.job_pipelined(job):
+        whole.discard()
+        return
+    settle(within, whole, inseparable)
+    if _is_idle_alone(within, whole) and _leaves_idle(within, whole, rules):
+        whole.discard()
+    else:
+        whole.commit()
+
+
+def most_needed_first(job: model.Job, tasks: Iterable[model.Task]) -> list[model.Task]:
+    """Tasks of roles that lack their minimum before all others: without them the gang does not
+    stand, however many others have room."""
+    lacking = {
+        role: job.role_lacks(role) - job.role_count(role, (model.Status.PIPELINED,))
+        for role, _ in job.role_minimums
+    }
+    needed: list[model.Task] = []
+    others: list[model.Task] = []
+    for task in tasks:
+        is_needed = lacking.get(task.role, 0) > 0
+        (needed if is_needed else others).append(task)
+        if is_needed:
+            lacking[task.role] -= 1
+    return [*needed, *others]
+
+
+def _is_idle_alone(within: session.Session, whole: statement.Statement) -> bool:
+    """Nothing is evicted, and nothing that terminates is waited for."""
+    nodes = within.nodes
+    for each in whole.operations:
+        if each.kind == "evict":
+            return False
+        for task, node in zip(each.tasks, each.nodes, strict=True):
+            row = nodes.rows[node]
+            if not _covers(task, nodes.idle[:, row] - nodes.pipelined[:, row] + task.request):
+                return False
+    return True
+
+
+def room_on(
+    within: session.Session,
+    task: model.Task,
+    node: str,
+    candidates: Sequence[model.Task],
+    choose: Chooser,
+) -> Room | None:
+    """The room that a node's candidates can make for a task, with as few of them as will do.
+
+    None if plugins leave too few. The session is as before when this returns.
+    """
+    chosen = choose(task, within.evictable(within.job_of(task), candidates))
+    row = within.nodes.rows[node]
+    future = within.nodes.future_idle_of(row)
+    freed = sum((victim.request for victim in chosen), np.zeros_like(future))
+    if not _covers(task, future + freed):
+        return None
+    evicted = _enough(within, task, node, within.ordered_victims(chosen, task))
+    return None if evicted is None else Room(node, _spared(within, task, node, evicted))
+
+
+def _leaves_idle(within: session.Session, whole: statement.Statement, rules: Rules) -> bool:
+    """The action leaves idle room to ``allocate``."""
+    order = within.configuration.actions
+    if ALLOCATE in order[order.index(rules.action) :]:
+        return True
+    return not all(rules.nominates_idle(node) for each in whole.operations for node in each.nodes)
+
+
+def settle(
+    within: session.Session,
+    whole: statement.Statement,
+    inseparable: Iterable[Sequence[model.Task]],
+) -> None:
+    """Take back evictions that all promises of the statement turn out not to need.
+
+    What is evicted for a later task may make room for an earlier one too. The last evicted, the
+    most valuable, are spared first; tasks of one ``inseparable`` group all or none.
+    """
+    saved = whole.save()
+    evicted = [task for each in saved if each.kind == "evict" for task in each.tasks]
+    ending = [list(group) for group in inseparable]
+    grouped = {task.uid for group in ending for task in group}
+    singles = [[task] for task in reversed(evicted) if task.uid not in grouped]
+    spareable = _spareable(within, [*ending, *singles])
+    # What is left of a job that ends would hold its place in vain.
+    ended = {group[0].job for group in ending if group not in spareable}
+    spareable = [group for group in spareable if group[0].job not in ended]
+    if not spareable or _replay(within, whole, saved, spareable):
+        return
+    # Rules beyond resources forbid to spare them all: those that can be, one by one.
+    spared: list[Sequence[model.Task]] = []
+    for group in spareable:
+        if group[0].job in ended:
+            continue
+        if _replay(within, whole, saved, [*spared, group]):
+            spared.append(group)
+        elif group in ending:
+            ended.add(group[0].job)
+    _replay(within, whole, saved, spared)
+
+
+def _replay(
+    within: session.Session,
+    whole: statement.Statement,
+    saved: Sequence[statement.Operation],
+    spared: Iterable[Sequence[model.Task]],
+) -> bool:
+    """Do again what was saved, without evicting these; all of it, and False, if some promise could
+    not be kept then."""
+    stay = {task.uid for group in spared for task in group}
+    whole.discard()
+    for each in saved:
+        for task in each.tasks:
+            if each.kind == "evict" and task.uid not in stay:
+                whole.evict(task, each.reason)
+    for each in saved:
+        for task, node in zip(each.tasks, each.nodes, strict=True):
+            if each.kind == "pipeline":
+                if not _fits(within, task, node):
+                    whole.discard()
+                    whole.recover(saved)
+                    return False
+                whole.pipeline(task, node, each.eviction_occurred)
+    return True
+
+
+def _spareable(
+    within: session.Session, groups: Iterable[Sequence[model.Task]]
+) -> list[Sequence[model.Task]]:
+    """Groups for which their nodes have room after all that was promised."""
+    left: dict[str, amounts.Vector] = {}
+    found = []
+    for group in groups:
+        trial = dict(left)
+        for task in group:
+            row = within.nodes.rows[task.node]
+            room = trial.get(task.node, within.nodes.future_idle_of(row))
+            trial[task.node] = room - task.request
+        if all(np.all(trial[task.node] >= 0) for task in group):
+            left = trial
+            found.append(group)
+    return found
+
+
+def free_room(within: session.Session, task: model.Task) -> points.Mask:
+    """Nodes that hold the task without any eviction, if its queue may have it at all."""
+    if not within.allocatable(within.queue_of(within.jobs[task.job]), task):
+        return np.zeros(len(within.nodes), np.bool_)
+    mask: points.Mask = within.finder.verdict(task).passed & within.finder.fits_future(task)
+    return mask
+
+
+def _enough(
+    within: session.Session, task: model.Task, node: str, victims: Iterable[model.Task]
+) -> list[model.Task] | None:
+    """The first victims, as many as it takes; None if all of them are not enough."""
+    trial = within.statement()
+    evicted: list[model.Task] = []
+    waiting = iter(victims)
+    try:
+        while not _fits(within, task, node):
+            victim = next(waiting, None)
+            if victim is None:
+                return None
+            trial.evict(victim, "")
+            evicted.append(victim)
+    finally:
+        trial.discard()
+    return evicted
+
+
+def _spared(
+    within: session.Session, task: model.Task, node: str, evicted: list[model.Task]
+) -> list[model.Task]:
+    """The victims without those that need not go. The last one always must."""
+    needed = list(evicted)
+    for victim in reversed(evicted[:-1]):
+        others = [other for other in needed if other is not victim]
+        trial = within.statement()
+        for other in others:
+            trial.evict(other, "")
+        if _fits(within, task, node):
+            needed = others
+        trial.discard()
+    return needed
+
+
+def _fits(within: session.Session, task: model.Task, node: str) -> bool:
+    row = within.nodes.rows[node]
+    return (
+        _covers(task, within.nodes.future_idle_of(row))
+        and within.allocatable(within.queue_of(within.jobs[task.job]), task)
+        and bool(within.finder.verdict(task).passed[row])
+    )
+
+
+def _covers(task: model.Task, amount: amounts.Vector) -> bool:
+    return bool(np.all((task.request <= amount) | (task.request == 0)))
