@@ -168,3 +168,31 @@ def test_a_path_is_told_by_the_line_it_stands_in_or_the_nearest_around(
     )
     (found,) = read(tmp_path, text)
     assert found.place(path) == f"{tmp_path}/jobs.yaml:{line}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: " + "[" * 200 + "]" * 200, "nested too deeply"),
+        ("a:\n" + "".join(f"{' ' * level}- \n" for level in range(1, 300)), "nested too deeply"),
+        ("[" * 100_000, "nested too deeply"),
+        (
+            "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
+            + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)),
+            "aliases are replaced",
+        ),
+        ("a: &a [*a]", "an alias within its own anchor"),
+    ],
+    ids=["flow", "block", "unclosed", "billion", "endless"],
+)
+def test_a_document_that_would_grow_without_bound_is_refused_with_its_line(
+    text: str, said: str
+) -> None:
+    with pytest.raises(CommandError, match=said) as told:
+        manifests.parse(text, "m.yaml")
+    assert "m.yaml:" in str(told.value)
+
+
+def test_json_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(CommandError, match="nested too deeply"):
+        manifests.parse('{"a":' * 100_000, "m.json")

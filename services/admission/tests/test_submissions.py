@@ -21,7 +21,7 @@ from stromboli.local.bus import EmbeddedBus
 from stromboli.shared import envelope, keys, leases, runtime, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages.admission import Reviewed, SubmissionAnswered
-from stromboli.testkit import guarded, records
+from stromboli.testkit import guarded, poison, records
 from stromboli.testkit.contracts.accounts import OTHER_AUDIENCE, Scene
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -272,6 +272,19 @@ async def test_a_broken_submission_stops_no_other(hall: Hall) -> None:
         await hall.send(objects({"kind": ["odd"], "metadata": 7}))
         found = await hall.answers(4)
     assert sorted(each.status for each in found) == [200, 400, 400, 422]
+    assert await hall.jobs(blue) == ["fine"]
+
+
+async def test_a_poison_record_stops_no_other_submission(hall: Hall) -> None:
+    """Not even the consumer: each is answered."""
+    blue = hall.house.scene.blue
+    async with serving(hall):
+        for number, (changes, value) in enumerate(poison.SUBMISSIONS.values()):
+            now = {"ce_time": hall.at.isoformat(), "ce_id": f"p-{number}"}
+            await hall.send(value, **(now | changes))
+        await hall.send(objects(job("fine", blue)))
+        found = await hall.answers(len(poison.SUBMISSIONS) + 1)
+    assert {each.status for each in found} == {200, 400, 408, 422}
     assert await hall.jobs(blue) == ["fine"]
 
 

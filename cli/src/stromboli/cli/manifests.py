@@ -135,6 +135,11 @@ def _of_json(text: str, file: str) -> Iterator[Manifest]:
             document, at = decoder.raw_decode(text, at)
         except _TwiceError as error:
             raise CommandError(f"{file}:{line}", str(error), "keep one of them") from None
+        except json.JSONDecodeError:
+            raise
+        except (ValueError, RecursionError) as error:
+            what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise CommandError(f"{file}:{line}", f"not readable: {what}", "correct it") from None
         yield _manifest(document, file, line, None)
 
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 import cronsim
 import msgspec
 
-from stromboli.shared import durations
+from stromboli.shared import decoding, durations
 
 MOST_MISSED = 100
 """Times counted before counting is given up."""
@@ -158,7 +158,8 @@ def _interval(text: str) -> timedelta | None:
 def _span(item: str, field: Field) -> range | None:
     """The values of ``*``, ``?``, ``n``, ``n-m``, each with ``/step``; None: it cannot be read."""
     span, slash, step = item.partition("/")
-    if slash and (not step.isascii() or not step.isdigit() or int(step) == 0):
+    every = decoding.number(step) if slash else 1
+    if not every:
         return None
     if span in ("*", "?"):
         span = f"{field.low}-{field.high}"
@@ -169,12 +170,12 @@ def _span(item: str, field: Field) -> range | None:
         return None
     # n/step means from n on.
     to = field.high if slash and not dash else last
-    return range(first, to + 1, int(step) if slash else 1)
+    return range(first, to + 1, every)
 
 
 def _value(text: str, field: Field) -> int | None:
-    if text.isascii() and text.isdigit():
-        return int(text)
+    if (found := decoding.number(text)) is not None:
+        return found
     name = text.lower()
     return field.names.index(name) + field.low if name in field.names else None
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 
 GPU_INDEX = "volcano.sh/gpu-index"
 VGPU_IDS = "volcano.sh/vgpu-ids-new"
@@ -53,6 +53,6 @@ def written(found: Mapping[str, tuple[str, ...]]) -> str:
 
 def _read(decoder: "msgspec.json.Decoder[dict[str, T]]", text: str | None) -> dict[str, T]:
     try:
-        return decoder.decode(text or "{}")
+        return decoding.decode(decoder, text or "{}")
     except msgspec.DecodeError:
         return {}

@@ -14,6 +14,10 @@ import yaml
 _NULL, _BOOL, _INT, _FLOAT, _STR, _MERGE = (
     f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "merge")
 )
+MOST_LEVELS = 100
+"""As many as admission takes; PyYAML and JSON encoders recurse."""
+MOST_PARTS = 200_000
+"""Values of one document: an object of 3 MB has fewer."""
 _STEP = re.compile(r'\["([^"]*)"\]|\[(\d+)\]|([^.\[\]]+)')
 
 
@@ -82,7 +86,35 @@ def read(text: str) -> Iterator[tuple[Any, Tree]]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it; see the module."""
+    """YAML as Kubernetes reads it; see the module. Bounded: in depth, and in the size that a
+    document has once its aliases are replaced by what they stand for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+        self._parts = 0
+        self._sizes: dict[yaml.Node, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """As PyYAML's, within the bounds. Raises DocumentError."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML has no types
+        line = event.start_mark.line + 1
+        is_alias = isinstance(event, yaml.AliasEvent)
+        before, self._depth = self._parts, self._depth + 1
+        if self._depth > MOST_LEVELS:
+            raise DocumentError(line, "nested too deeply", f"at most {MOST_LEVELS} levels")
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        if node is None:
+            return None
+        if is_alias and node not in self._sizes:
+            raise DocumentError(line, "an alias within its own anchor", "write it out")
+        self._parts += self._sizes[node] if is_alias else 1
+        if self._parts > MOST_PARTS:
+            what = f"over {MOST_PARTS} values once aliases are replaced"
+            raise DocumentError(line, what, "split the document, or use fewer aliases")
+        self._sizes[node] = self._parts - before
+        return node
 
 
 _Loader.yaml_implicit_resolvers = {

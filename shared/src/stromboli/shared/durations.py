@@ -28,14 +28,14 @@ def duration(text: str) -> timedelta:
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if rest == "0":
         return timedelta()
+    if len(rest) > LONGEST_TEXT:  # first: searching costs the square of the length
+        raise ValueError(f"{rest[:LONGEST_TEXT]!r}... is longer than any duration that we take")
     parts = _PART.findall(rest)
     if not parts or "".join(number + unit for number, unit in parts) != rest:
         raise ValueError(
             f"{text!r} is not a duration: write numbers with one of the units "
             f"{' '.join(sorted(set(_SECONDS) - {'μs'}))}, such as 90s or 1h30m"
         )
-    if len(rest) > LONGEST_TEXT:
-        raise ValueError(f"{rest[:LONGEST_TEXT]!r}... is longer than any duration that we take")
     seconds = sum(Fraction(number.rstrip(".")) * _SECONDS[unit] for number, unit in parts)
     if seconds > LONGEST_S:
         raise ValueError(f"{text!r} is longer than a thousand years")

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import msgspec
 
-from stromboli.shared import errors, topics
+from stromboli.shared import decoding, errors, topics
 from stromboli.shared.messages import base, cluster, log
 
 Headers = Mapping[str, str]
@@ -74,14 +74,14 @@ class Record(msgspec.Struct, frozen=True):
         if self.type == log.OPENED:
             return self.offset
         parts = self.id.split("/")
-        return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else None
+        return decoding.number(parts[1]) if len(parts) == 3 else None
 
     @property
     def time(self) -> datetime:
         """When it happened. Raises UndecodableError."""
         try:
-            return msgspec.convert(self.headers.get("ce_time"), datetime, strict=False)
-        except msgspec.ValidationError as error:
+            return decoding.instant(self.headers.get("ce_time", ""))
+        except msgspec.DecodeError as error:
             raise self.undecodable(f"ce_time: {error}") from None
 
     def undecodable(self, reason: str) -> errors.UndecodableError:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stromboli.shared import envelope, errors, topics
+from stromboli.shared import decoding, envelope, errors, topics
 from stromboli.shared.api import meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.messages import cluster
@@ -97,6 +97,9 @@ class Snapshot:
             return self._remove(kind, record)
         if not isinstance(message, meta.Object):
             raise TypeError(f"{record.topic.name} carries {type(message).__name__}")
+        if not message.metadata.version and message.metadata.resource_version:
+            reason = f"resourceVersion {message.metadata.resource_version[:40]!r} is no number"
+            return self._put(kind, record.key, Unknown(reason), record)
         return self._observe(kind, record.key, message, record)
 
     def observe(self, kind: Kind[Any], written: meta.Object) -> Change | None:
@@ -150,8 +153,8 @@ class Snapshot:
             return None
         if isinstance(before, meta.Object) and uid and before.metadata.uid != uid:
             return None  # the tombstone of an older object under this key
-        version = record.headers.get("ce_objectversion", "")
-        ended_at = int(version) if version.isdecimal() else math.inf
+        version = decoding.number(record.headers.get("ce_objectversion", ""))
+        ended_at = math.inf if version is None else version
         self._remember_gone(kind, record.key, uid, ended_at)
         return self._put(kind, record.key, None, record)
 

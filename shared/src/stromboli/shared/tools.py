@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 from stromboli.shared.api.batch import Job
 from stromboli.shared.messages.admission import Violation
 
@@ -132,4 +132,4 @@ def object_name(job: str, tool: str) -> str:
 
 def _read(job: Job) -> tuple[Wish, ...]:
     text = job.metadata.annotation(keys.TOOLS)
-    return _WISHES.decode(text) if text else ()
+    return decoding.decode(_WISHES, text) if text else ()

@@ -9,14 +9,14 @@ begins, so that a queue may stand before its jobs.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from stromboli.admission import asking, incoming, once, problems
 from stromboli.admission.door import Door
 from stromboli.admission.incoming import RefusedError
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 from stromboli.shared.api import kinds
 from stromboli.shared.messages.admission import Violation
 
@@ -126,11 +126,11 @@ async def _result(
         why = f"the line is longer than {LINE_BYTES} bytes"
         return ItemResult(index=index, result="refused", status=413, detail=why)
     try:
-        document = msgspec.json.decode(line, type=dict[str, Any])
+        document = decoding.document(line)
         if key:
             document = incoming.named_once(document, once.digest(key, str(index)))
         (applied,) = await door.submit([document], asker)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         why = f"no JSON object: {error}"
         return ItemResult(index=index, result="refused", status=400, detail=why)
     except RefusedError as error:
@@ -168,6 +168,6 @@ _HEAD = msgspec.json.Decoder(_Head)
 
 def _is_job(line: bytes) -> bool:
     try:
-        return _HEAD.decode(line).kind == kinds.JOBS.kind
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return decoding.decode(_HEAD, line).kind == kinds.JOBS.kind
+    except msgspec.DecodeError:
         return True  # refused by itself

@@ -9,6 +9,7 @@ from litestar.types import ControllerRouterHandler
 
 from stromboli.admission.listing import Continue, Items, Limit, listed
 from stromboli.admission.rights import many, needs, one
+from stromboli.shared import decoding
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.cluster import port as cluster_port
@@ -68,7 +69,11 @@ def _of(kind: Kind[Any], cluster: cluster_port.Cluster) -> list[ControllerRouter
     async def events(namespace: FromPath[str], name: FromPath[str]) -> Items:
         uid = kinds.metadata_of(await cluster.get(kind, namespace, name)).uid
         listing: Any = await cluster.list(kinds.EVENTS, namespace)
-        about = [item for item in listing.items if _ABOUT.decode(item).involved_object.uid == uid]
+        about = [
+            item
+            for item in listing.items
+            if decoding.decode(_ABOUT, item).involved_object.uid == uid
+        ]
         return Items([msgspec.Raw(item) for item in about], listing.resource_version)
 
     return [everywhere, here, maker, remove, events]

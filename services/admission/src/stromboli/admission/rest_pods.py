@@ -10,7 +10,7 @@ from litestar.types import ControllerRouterHandler
 
 from stromboli.admission import rights
 from stromboli.admission.rights import many, needs, one
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Job
 from stromboli.shared.cluster import port as cluster_port
@@ -37,7 +37,7 @@ _EVENT = msgspec.json.Decoder(_Event)
 
 def is_about(event: bytes, job: Job) -> bool:
     """Whether an Event is about the job, its PodGroup or one of its pods, also one that is gone."""
-    about = _EVENT.decode(event).involved_object
+    about = decoding.decode(_EVENT, event).involved_object
     name = job.metadata.name
     if about.kind == kinds.JOBS.kind:
         return about.uid == job.metadata.uid

@@ -14,7 +14,7 @@ import msgspec
 
 from stromboli.scheduler.core.framework import cluster, configuration
 from stromboli.scheduler.core.plugins import usage
-from stromboli.shared import runtime, telemetry
+from stromboli.shared import decoding, runtime, telemetry
 
 TIMEOUT_S = 10.0
 """For one question: averages over all nodes are computed when asked for."""
@@ -92,7 +92,7 @@ class Prometheus:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise MeasuringError(str(error) or type(error).__name__) from error
         try:
-            found = msgspec.json.decode(response.content, type=_Response)
+            found = decoding.decode(msgspec.json.Decoder(_Response), response.content)
         except msgspec.DecodeError as error:
             raise MeasuringError(f"{response.status_code}: not its API: {error}") from error
         if found.status != "success" or found.data is None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.shared import units
+from stromboli.shared import decoding, units
 from stromboli.shared.admission import naming
 from stromboli.shared.api.core import ResourceRequirements, Toleration
 from stromboli.shared.api.meta import ObjectMeta, Part
@@ -69,7 +69,7 @@ _DECODER = msgspec.json.Decoder(TemplateSpec)
 def read(raw: msgspec.Raw) -> TemplateSpec | None:
     """The template's spec, None if it is not one: ``violations`` then says why."""
     try:
-        return _DECODER.decode(raw)
+        return decoding.decode(_DECODER, raw)
     except msgspec.DecodeError:
         return None
 
@@ -77,7 +77,7 @@ def read(raw: msgspec.Raw) -> TemplateSpec | None:
 def violations(raw: msgspec.Raw, path: str) -> Iterator[Violation]:
     """Everything wrong with the spec that stands at ``path``."""
     try:
-        spec = _DECODER.decode(raw)
+        spec = decoding.decode(_DECODER, raw)
     except msgspec.DecodeError as error:
         reason, _, where = str(error).partition(" - at `$")
         yield Violation(path=path + where.rstrip("`"), reason=reason)

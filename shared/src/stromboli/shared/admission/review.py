@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from stromboli.shared import crds, job_order, job_plugins, keys, network
+from stromboli.shared import crds, decoding, job_order, job_plugins, keys, network
 from stromboli.shared.admission import (
     cron_jobs,
     defaults,
@@ -74,6 +74,9 @@ class _Template(meta.Part, frozen=True, kw_only=True):
     """What says whose a CronJob's jobs are."""
 
     scheduler_name: str = ""
+
+
+_TEMPLATE = msgspec.json.Decoder(_Template | None)
 
 
 def completed(
@@ -269,7 +272,7 @@ def _acts(policy: Policy, known: Known) -> bool:
 def _scheduler_of(made: flow.CronJob) -> str:
     """Of its jobs; what cannot be read names none, and is refused for that."""
     try:
-        template = msgspec.json.decode(made.spec.job_template.spec, type=_Template | None)
+        template = decoding.decode(_TEMPLATE, made.spec.job_template.spec)
     except msgspec.DecodeError:
         return ""
     return template.scheduler_name if template else ""

@@ -1,10 +1,9 @@
 """batch.volcano.sh/v1alpha1 Job and bus.volcano.sh/v1alpha1 Command."""
 
-from datetime import datetime
-
 import msgspec
 
 from stromboli.shared.api.meta import Object, ObjectMeta, OwnerReference, Part
+from stromboli.shared.decoding import Instant
 
 
 class PodTemplate(Part, frozen=True, kw_only=True):
@@ -123,14 +122,14 @@ class JobState(Part, frozen=True, kw_only=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
-    last_transition_time: datetime | None = None
+    last_transition_time: Instant | None = None
 
 
 class JobCondition(Part, frozen=True, kw_only=True):
     """A phase the job was in, with the time it entered it."""
 
     status: str
-    last_transition_time: datetime | None = None
+    last_transition_time: Instant | None = None
 
 
 class TaskState(Part, frozen=True, kw_only=True):
@@ -154,7 +153,7 @@ class DelayedAction(Part, frozen=True, kw_only=True):
 
     policy: str
     event: str
-    at: datetime
+    at: Instant
     task: str = ""
     pod: str = ""
 
@@ -195,8 +194,8 @@ class JobStatus(Part, frozen=True, kw_only=True):
     running_duration: str = ""
     controlled_resources: dict[str, str] = msgspec.field(default_factory=dict)
     conditions: tuple[JobCondition, ...] = ()
-    deadline_at: datetime | None = None
-    retry_at: datetime | None = None
+    deadline_at: Instant | None = None
+    retry_at: Instant | None = None
     restarted: RestartedTasks | None = None
     policy_retries: dict[str, int] = msgspec.field(default_factory=dict)
     delayed: tuple[DelayedAction, ...] = ()

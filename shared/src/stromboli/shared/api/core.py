@@ -1,10 +1,9 @@
 """Pods, nodes and priority classes, as far as batch scheduling looks at them."""
 
-from datetime import datetime
-
 import msgspec
 
 from stromboli.shared.api.meta import Object, Part
+from stromboli.shared.decoding import Instant
 
 Quantity = str | int | float
 """YAML and older clients write ``cpu: 2``; it reads the same as ``"2"``."""
@@ -220,7 +219,7 @@ class Condition(Part, frozen=True, kw_only=True):
     status: str
     reason: str = ""
     message: str = ""
-    last_transition_time: datetime | None = None
+    last_transition_time: Instant | None = None
 
 
 class PodResourceClaimStatus(Part, frozen=True, kw_only=True):
@@ -235,7 +234,7 @@ class PodStatus(Part, frozen=True, kw_only=True):
 
     phase: str = ""
     reason: str = ""
-    start_time: datetime | None = None
+    start_time: Instant | None = None
     pod_ip: str = msgspec.field(default="", name="podIP")
     nominated_node_name: str = ""
     conditions: tuple[Condition, ...] = ()

@@ -3,12 +3,11 @@
 Specs of jobs to be made stay as written: what we do not read must reach the job all the same.
 """
 
-from datetime import datetime
-
 import msgspec
 
 from stromboli.shared.api.batch import TaskState
 from stromboli.shared.api.meta import Object, ObjectMeta, Part
+from stromboli.shared.decoding import Instant
 
 
 class JobTemplateStatus(Part, frozen=True, kw_only=True):
@@ -94,8 +93,8 @@ class RunningHistory(Part, frozen=True, kw_only=True):
     """A phase that a job of the flow was in."""
 
     state: str = ""
-    start_timestamp: datetime | None = None
-    end_timestamp: datetime | None = None
+    start_timestamp: Instant | None = None
+    end_timestamp: Instant | None = None
 
 
 class FlowJobStatus(Part, frozen=True, kw_only=True):
@@ -103,8 +102,8 @@ class FlowJobStatus(Part, frozen=True, kw_only=True):
 
     name: str
     state: str = ""
-    start_timestamp: datetime | None = None
-    end_timestamp: datetime | None = None
+    start_timestamp: Instant | None = None
+    end_timestamp: Instant | None = None
     restart_count: int = 0
     running_histories: tuple[RunningHistory, ...] = ()
 
@@ -113,7 +112,7 @@ class FlowCondition(Part, frozen=True, kw_only=True):
     """How far one job of a flow is."""
 
     phase: str = ""
-    create_time: datetime | None = None
+    create_time: Instant | None = None
     running_duration: str = ""
     task_status_count: dict[str, TaskState] = msgspec.field(default_factory=dict)
 
@@ -179,8 +178,8 @@ class CronJobStatus(Part, frozen=True, kw_only=True):
     """Jobs under way, the last time that was served, and the last success."""
 
     active: tuple[ObjectReference, ...] = ()
-    last_schedule_time: datetime | None = None
-    last_successful_time: datetime | None = None
+    last_schedule_time: Instant | None = None
+    last_successful_time: Instant | None = None
 
 
 class CronJob(Object, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 from stromboli.shared.api import (
     batch,
     coordination,
@@ -58,10 +58,7 @@ class Kind(msgspec.Struct, Generic[T], frozen=True):
 
     def decode(self, raw: bytes | msgspec.Raw) -> T:
         """The object. Raises msgspec.DecodeError that names the path of what is wrong."""
-        try:
-            decoded: T = _decoder(self.struct).decode(raw)
-        except RecursionError:
-            raise msgspec.DecodeError("nested too deeply") from None
+        decoded: T = decoding.decode(_decoder(self.struct), raw)
         return decoded
 
 
@@ -306,7 +303,9 @@ def metadata_of(raw: bytes | msgspec.Raw) -> meta.ObjectMeta:
     try:
         return _METADATA.decode(raw).metadata
     except RecursionError:
-        return _METADATA.decode(nesting.outer(bytes(raw), levels=8)).metadata
+        return decoding.decode(_METADATA, nesting.outer(bytes(raw), levels=8)).metadata
+    except ValueError:
+        return decoding.decode(_METADATA, raw).metadata
 
 
 def name_of(raw: bytes) -> str:

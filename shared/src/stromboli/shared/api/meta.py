@@ -1,8 +1,9 @@
 """Metadata common to all objects."""
 
-from datetime import datetime
-
 import msgspec
+
+from stromboli.shared import decoding
+from stromboli.shared.decoding import Instant
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
@@ -28,8 +29,8 @@ class ObjectMeta(Part, frozen=True, kw_only=True):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
+    creation_timestamp: Instant | None = None
+    deletion_timestamp: Instant | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] = ()
@@ -50,8 +51,9 @@ class ObjectMeta(Part, frozen=True, kw_only=True):
 
     @property
     def version(self) -> int:
-        """The resourceVersion as a number: comparable within one resource, 0 when absent."""
-        return int(self.resource_version) if self.resource_version else 0
+        """The resourceVersion as a number: comparable within one resource, 0 when it is absent or
+        no number."""
+        return decoding.number(self.resource_version) or 0
 
     @property
     def controller(self) -> OwnerReference | None:

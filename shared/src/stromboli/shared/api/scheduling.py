@@ -1,12 +1,11 @@
 """scheduling.volcano.sh/v1beta1: PodGroup and Queue."""
 
-from datetime import datetime
-
 import msgspec
 
 from stromboli.shared.api.batch import NetworkTopology
 from stromboli.shared.api.core import LabelSelector, Quantity
 from stromboli.shared.api.meta import Object, Part
+from stromboli.shared.decoding import Instant
 
 
 class PodGroupCondition(Part, frozen=True, kw_only=True):
@@ -15,7 +14,7 @@ class PodGroupCondition(Part, frozen=True, kw_only=True):
     type: str
     status: str
     transition_id: str = msgspec.field(default="", name="transitionID")
-    last_transition_time: datetime | None = None
+    last_transition_time: Instant | None = None
     reason: str = ""
     message: str = ""
 

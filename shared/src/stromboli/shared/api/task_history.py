@@ -1,8 +1,8 @@
 """What became of a job's tasks, as REST answers it: every attempt, not only the present ones."""
 
-from datetime import datetime
-
 import msgspec
+
+from stromboli.shared.decoding import Instant
 
 
 class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -25,11 +25,11 @@ class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str = ""
     exit_code: int | None = None
     retry_count: int = 0
-    created_at: datetime | None = None
-    bound_at: datetime | None = None
-    running_at: datetime | None = None
-    terminating_at: datetime | None = None
-    ended_at: datetime | None = None
+    created_at: Instant | None = None
+    bound_at: Instant | None = None
+    running_at: Instant | None = None
+    terminating_at: Instant | None = None
+    ended_at: Instant | None = None
     devices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
     @property
@@ -44,7 +44,7 @@ class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     job: str
     uid: str
-    deleted_at: datetime | None = None
+    deleted_at: Instant | None = None
     complete: bool = True
     tasks: tuple[TaskAttempt, ...] = ()
 

@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from stromboli.shared import decoding
+
 S = TypeVar("S", bound=type[msgspec.Struct])
 
 TYPES: dict[str, type[msgspec.Struct]] = {}
@@ -50,5 +52,5 @@ def decode(name: str, value: bytes) -> msgspec.Struct:
     decoder = _DECODERS.get(name)
     if decoder is None:
         decoder = _DECODERS[name] = msgspec.json.Decoder(TYPES[name])
-    message: msgspec.Struct = decoder.decode(value)
+    message: msgspec.Struct = decoding.decode(decoder, value)
     return message

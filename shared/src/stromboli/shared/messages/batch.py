@@ -1,9 +1,8 @@
 """What happened to jobs and their tasks: the stable topic for integrations."""
 
-from datetime import datetime
-
 import msgspec
 
+from stromboli.shared.decoding import Instant
 from stromboli.shared.messages.base import Message, register
 
 
@@ -29,7 +28,7 @@ class JobPhaseChanged(Message, frozen=True, kw_only=True):
     queue: str
     before: str
     after: str
-    at: datetime
+    at: Instant
     retry_count: int = 0
     counts: Counts = Counts()
     reason: str = ""
@@ -58,7 +57,7 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     pod_uid: str
     before: str
     after: str
-    at: datetime
+    at: Instant
     node: str = ""
     exit_code: int | None = None
     retry_count: int = 0
@@ -66,7 +65,7 @@ class TaskChanged(Message, frozen=True, kw_only=True):
     attempt: int = 0
     reason: str = ""
     devices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    created_at: datetime | None = None
+    created_at: Instant | None = None
     object_version: int = 0
 
 
@@ -76,7 +75,7 @@ class JobDeleted(Message, frozen=True, kw_only=True):
 
     job: str
     uid: str
-    at: datetime
+    at: Instant
 
 
 @register("stromboli.batch.command_taken.v1")
@@ -87,4 +86,4 @@ class CommandTaken(Message, frozen=True, kw_only=True):
     uid: str
     command: str
     action: str
-    at: datetime
+    at: Instant

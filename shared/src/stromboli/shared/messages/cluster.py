@@ -4,7 +4,6 @@ The value of a snapshot is the projection of the object itself. A tombstone is a
 value whose uid and resourceVersion stand in its headers.
 """
 
-from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -20,6 +19,7 @@ from stromboli.shared.api import (
     storage,
     topology,
 )
+from stromboli.shared.decoding import Instant
 from stromboli.shared.messages.base import Message, register
 
 register("stromboli.cluster.node_observed.v1")(core.Node)
@@ -74,7 +74,7 @@ class ChangesKept(Message, frozen=True, kw_only=True):
 
     positions: dict[str, int]
     image_from: int
-    imaged_at: datetime
+    imaged_at: Instant
     epochs: dict[str, int] = msgspec.field(default_factory=dict)
 
 
@@ -91,7 +91,7 @@ class KindSynced(Message, frozen=True, kw_only=True):
     kind: str
     state: Literal["listing", "synced"]
     resource_version: str
-    at: datetime
+    at: Instant
     position: int = 0
     projection: str = ""
 

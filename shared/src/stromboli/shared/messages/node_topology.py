@@ -4,10 +4,9 @@ An agent on the node reads it, the monitor publishes it. Whatever could not be r
 ``unread``, never guessed: an empty field is *not known*, unless ``unread`` says nothing of it.
 """
 
-from datetime import datetime
-
 import msgspec
 
+from stromboli.shared.decoding import Instant
 from stromboli.shared.messages.base import Message, register
 
 UNKNOWN_CELL = -1
@@ -169,6 +168,6 @@ class TopologyObserved(Message, frozen=True, kw_only=True):
     """
 
     node: str
-    at: datetime
+    at: Instant
     topology: NodeTopology
-    silent_since: datetime | None = None
+    silent_since: Instant | None = None

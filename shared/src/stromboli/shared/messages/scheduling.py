@@ -1,11 +1,11 @@
 """Decisions, what became of them, and why something waits."""
 
-from datetime import datetime
 from typing import Literal
 
 import msgspec
 
 from stromboli.shared.api import resource
+from stromboli.shared.decoding import Instant
 from stromboli.shared.messages.base import Message, register
 
 
@@ -93,7 +93,7 @@ class SessionRecorded(Message, frozen=True, kw_only=True):
 
     session: int
     offsets: dict[str, int]
-    now: datetime
+    now: Instant
     configuration: str
     seed: int = 0
     unconfirmed_from: int = 0

@@ -5,13 +5,12 @@ says, and nothing that came along stands in what we say of it but the submission
 """
 
 import base64
-import binascii
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from stromboli.shared import envelope, errors
+from stromboli.shared import decoding, envelope, errors
 from stromboli.shared.messages.admission import Submitted
 
 LONGEST_NAME = 255
@@ -57,6 +56,9 @@ class _Claims(msgspec.Struct, frozen=True):
     iat: float
 
 
+_CLAIMS = msgspec.json.Decoder(_Claims)
+
+
 def read(record: envelope.Record, now: datetime, max_age: timedelta) -> Submission | Refused:
     """The submission in a record. Never raises."""
     name = _name_of(record)
@@ -98,8 +100,8 @@ def _with_documents(
     documents = []
     for index, raw in enumerate(message.objects):
         try:
-            documents.append(msgspec.json.decode(raw, type=dict[str, Any]))
-        except (msgspec.DecodeError, RecursionError) as error:
+            documents.append(decoding.document(raw))
+        except msgspec.DecodeError as error:
             return Refused(name, 400, f"objects[{index}]: {error}")
     if not documents:
         return Refused(name, 400, "objects: there are none")
@@ -123,10 +125,9 @@ def lifetime_s(token: str) -> float | None:
     if len(parts) != 3:
         return None
     try:
-        claims = msgspec.json.decode(
-            base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), type=_Claims
-        )
-    except (binascii.Error, ValueError):  # msgspec's are, too
+        raw = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
+        claims = decoding.decode(_CLAIMS, raw)
+    except ValueError:  # binascii's and msgspec's errors are, too
         return None
     return claims.exp - claims.iat
 

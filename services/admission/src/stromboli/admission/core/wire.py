@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from stromboli.shared import decoding
 from stromboli.shared.admission import patch
 from stromboli.shared.admission.review import Operation
 from stromboli.shared.messages.admission import Violation
@@ -54,8 +55,8 @@ _DECODER = msgspec.json.Decoder(_Review)
 def decode(body: bytes) -> Request:
     """The request. Raises ValueError, with the path, if ``body`` is no AdmissionReview."""
     try:
-        return _DECODER.decode(body).request
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return decoding.decode(_DECODER, body).request
+    except msgspec.DecodeError as error:
         raise ValueError(f"not an AdmissionReview: {error}") from None
 
 

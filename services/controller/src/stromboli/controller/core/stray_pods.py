@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from stromboli.controller.core import commands, manifest, strays, view, wanted_groups
-from stromboli.shared import keys
+from stromboli.shared import decoding, keys
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.meta import OwnerReference
 from stromboli.shared.api.scheduling import PodGroup
@@ -167,7 +167,7 @@ def _follow(
 def _made_from(group: PodGroup) -> MadeFrom:
     """Nothing if it cannot be read: then all is written anew."""
     try:
-        return _MADE_FROM.decode(group.metadata.annotation(keys.MADE_FROM) or "{}")
+        return decoding.decode(_MADE_FROM, group.metadata.annotation(keys.MADE_FROM) or "{}")
     except msgspec.DecodeError:
         return MadeFrom()
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from stromboli.controller.core import manifest, strays, view
-from stromboli.shared import keys, quota, snapshot, units
+from stromboli.shared import decoding, keys, quota, snapshot, units
 from stromboli.shared.api import core, kinds
 
 _OF_PODS = (
@@ -82,7 +82,7 @@ def _min_resources(
     text = said.get(keys.GROUP_MIN_RESOURCES)
     if text is not None:
         try:
-            found = _QUANTITIES.decode(text)
+            found = decoding.decode(_QUANTITIES, text)
             units.amounts(found)
         except (msgspec.DecodeError, ValueError) as error:
             wrong.append(f"{keys.GROUP_MIN_RESOURCES}: {error}; that of the pods is taken")

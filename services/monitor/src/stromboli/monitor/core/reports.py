@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.shared import envelope, errors, topics
+from stromboli.shared import decoding, envelope, errors, topics
 from stromboli.shared.messages import base, node_topology
 
 
@@ -127,7 +127,7 @@ class Reports:
 
 def read(body: bytes) -> node_topology.NodeTopology:
     """An agent's report. Raises msgspec.DecodeError, also for what no record can hold."""
-    found = _DECODER.decode(body)
+    found = decoding.decode(_DECODER, body)
     try:
         base.encode(found)
     except (TypeError, ValueError, OverflowError) as error:

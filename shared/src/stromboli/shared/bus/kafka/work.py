@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 import structlog
 from aiokafka import admin, structs
 
-from stromboli.shared import envelope, errors, topics
+from stromboli.shared import decoding, envelope, errors, topics
 from stromboli.shared.bus import port
 from stromboli.shared.bus.kafka import clients, reader, settings
 
@@ -129,7 +129,8 @@ async def _committed(
     found = (await client.list_consumer_group_offsets(group, partitions=[partition])).get(partition)
     if found is None or found.offset < 0:
         return port.START
-    epochs = {topic.name: int(found.metadata)} if (found.metadata or "").isdecimal() else {}
+    epoch = decoding.number(found.metadata or "")
+    epochs = {} if epoch is None else {topic.name: epoch}
     return port.Place({topic.name: found.offset}, epochs)
 
 

@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from stromboli.shared import errors
+from stromboli.shared import decoding, errors
 
 LONGEST_REASON = 2000
 """Characters kept of a server's message: webhooks and proxies may answer with pages."""
@@ -95,7 +95,7 @@ def _is_lost_race(status: _Status) -> bool:
 
 def _read(code: int, body: bytes) -> _Status:
     try:
-        return _DECODER.decode(body)
+        return decoding.decode(_DECODER, body)
     except msgspec.DecodeError:  # a proxy, or the server's plain "404 page not found"
         text = body.decode(errors="replace").strip()
         return _Status(code=code, message=text or f"HTTP status {code}")

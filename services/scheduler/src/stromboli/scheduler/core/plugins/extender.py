@@ -26,6 +26,7 @@ from stromboli.scheduler.core.framework import (
     views,
 )
 from stromboli.scheduler.core.plugins import extender_wire as wire
+from stromboli.shared import decoding
 
 USUAL_TIMEOUT = timedelta(seconds=1)
 RETRY = timedelta(seconds=10)
@@ -150,7 +151,7 @@ class Plugin:
             return form()
         if not problem:
             try:
-                return msgspec.json.decode(answer.body, type=form)
+                return decoding.decode(msgspec.json.Decoder(form), answer.body)
             except msgspec.DecodeError as error:
                 problem = f"its answer cannot be read: {error}"
         self._ask_again()

@@ -14,7 +14,7 @@ import msgspec
 from stromboli.scheduler.core.framework import model, session
 from stromboli.scheduler.core.numa import alignment, cpus, nodes, wants
 from stromboli.scheduler.core.numa.hardware import Room, Share
-from stromboli.shared import cpu_lists, keys, units
+from stromboli.shared import cpu_lists, decoding, keys, units
 from stromboli.shared.api import core
 
 _CPUS = msgspec.json.Decoder(dict[str, str])
@@ -186,14 +186,14 @@ def _meant(pod: core.Pod, report: nodes.NodeHardware) -> Share:
     memory: dict[int, int] = {}
     try:
         own = cpus.NOTHING.union(
-            *map(cpu_lists.parsed, _CPUS.decode(note(keys.CPUS) or "{}").values())
+            *map(cpu_lists.parsed, decoding.decode(_CPUS, note(keys.CPUS) or "{}").values())
         )
-        for given in _DEVICES.decode(note(keys.DEVICES) or "{}").values():
+        for given in decoding.decode(_DEVICES, note(keys.DEVICES) or "{}").values():
             for resource, ids in given.items():
                 places = {name: place for place, name in enumerate(report.ids.get(resource, ()))}
                 found = {places[name] for name in ids if name in places}
                 devices.setdefault(resource, set()).update(found)
-        decided = _DECIDED.decode(note(keys.TOPOLOGY_DECISION) or "{}")
+        decided = decoding.decode(_DECIDED, note(keys.TOPOLOGY_DECISION) or "{}")
         for cell, amounts in decided.numa.items() if report.hardware.memory else ():
             memory[int(cell)] = units.amounts(amounts).get("memory", 0)
     except (ValueError, msgspec.DecodeError):

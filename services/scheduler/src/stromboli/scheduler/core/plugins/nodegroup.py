@@ -12,10 +12,12 @@ import numpy as np
 from stromboli.scheduler.core import shapes
 from stromboli.scheduler.core.framework import configuration, model, points, session, views
 from stromboli.scheduler.core.plugins import hierarchy, shares
+from stromboli.shared import decoding
 from stromboli.shared.api import core, scheduling
 
 GROUP_LABEL = "volcano.sh/nodegroup-name"
 LIMITS_ANNOTATION = "volcano.sh/nodegroup-resource-limits"
+_LIMITS = msgspec.json.Decoder(dict[str, dict[str, core.Quantity]])
 
 REQUIRED_POINTS = 100
 PREFERRED_POINTS = 50
@@ -178,7 +180,7 @@ def _limits(within: session.Session, queue: model.Queue) -> Limits | None:
     if not text:
         return None
     try:
-        stated = msgspec.json.decode(text, type=dict[str, dict[str, core.Quantity]])
+        stated = decoding.decode(_LIMITS, text)
         amounts = {
             group: _columns(within, shapes.checked_sums(quantities, f"group {group}"))
             for group, quantities in stated.items()

@@ -1,0 +1,15 @@
+"""No input makes a decoder raise anything but its documented error, or take a second."""
+
+import pytest
+
+from tests.fuzz import decoders, engine
+
+TARGETS = decoders.all_targets()
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_decoder_survives_every_input(name: str) -> None:
+    """``STROM_FUZZ_S`` seconds each; the short form takes a few hundred inputs."""
+    target = TARGETS[name]
+    engine.report(engine.run(name, target.corpus, target.call, target.mutate))
