@@ -147,13 +147,18 @@ def test_backfill_places_what_asks_for_nothing() -> None:
     assert dict(error.refusals) == {"node(s) pod number exceeded": 1}
 
 
-def test_a_gang_that_was_whole_and_lost_members_is_unknown() -> None:
-    """One that is still gathering its places waits as before."""
+@pytest.mark.parametrize("more", ["", "terminates"])
+def test_a_gang_that_was_whole_and_lost_members_is_unknown(more: str) -> None:
+    """One that is still gathering its places waits as before, though a pod of it terminates."""
     objects = [
-        builders.make_node("n1", cpu="1"),
+        builders.make_node("n1", cpu="2"),
         builders.make_pod("g-0", "g", node="n1", phase="Running"),
         builders.make_pod("g-1", "g"),
+        builders.make_pod("x-0", "x", node="n1", phase="Running"),
     ]
+    if more:
+        going = builders.make_pod("g-2", "g", node="n1", phase="Running", deleting=builders.NOON)
+        objects[-1] = going
     phases = {
         before: closing.phase(
             usual.closed(*objects, builders.make_pod_group("g", 2, phase=before)).jobs["default/g"]

@@ -1,8 +1,10 @@
 """One search finds room for a whole gang: idle, terminating and reclaimed room together."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from services.scheduler.tests import test_eviction as eviction
@@ -105,8 +107,90 @@ def test_roles_that_lack_their_minimum_are_served_first(action: str) -> None:
         eviction.waits("b", cpu="1", task="launcher"),
     ]
     outcome = decide(action, [builders.make_node("n1", cpu="6")], [victims(action), group], pods)
-    assert len(outcome.evictions) == 3
     assert "default/b" in outcome.pipelined["default/high"]
+    assert len(outcome.evictions) == len(outcome.pipelined["default/high"])
+
+
+def test_gangreclaim_makes_room_for_the_minimum_if_the_queue_deserves_no_more() -> None:
+    """An elastic job of six in a queue that deserves three."""
+    pods = [
+        *(eviction.runs(f"old-{at}", cpu="1") for at in range(6)),
+        *(eviction.waits(f"new-{at}", cpu="1") for at in range(6)),
+    ]
+    groups = [victims("gangreclaim"), eviction.high(2)]
+    outcome = decide("gangreclaim", [builders.make_node("n1", cpu="6")], groups, pods)
+    assert len(outcome.evictions) == 2
+
+
+def test_gangpreempt_makes_room_for_all_tasks_else_for_the_minimum() -> None:
+    """As Volcano plans; a job that could start must not wait for tasks that it can do without."""
+    pods = [
+        *(eviction.runs(f"old-{at}", cpu="1") for at in range(6)),
+        *(eviction.waits(f"new-{at}", cpu="1") for at in range(4)),
+    ]
+    groups = [victims("gangpreempt"), eviction.high(2)]
+    nodes = [builders.make_node("n1", cpu="6")]
+    assert len(decide("gangpreempt", nodes, groups, pods).evictions) == 4
+    pods += [eviction.waits(f"new-{at}", cpu="1") for at in range(4, 9)]
+    assert len(decide("gangpreempt", nodes, groups, pods).evictions) == 2
+
+
+@pytest.mark.parametrize("action", ["gangpreempt", "gangreclaim"])
+def test_role_minimums_bind_only_where_they_sum_to_no_more_than_the_minimum(action: str) -> None:
+    """Surplus pods go although their role is at its own minimum, and the job goes on."""
+    names = ["old-a-0", "old-a-1", "old-b-0"]
+    pods = [
+        *(eviction.runs(name, cpu="2", task=name[4]) for name in names),
+        eviction.waits("new", cpu="2"),
+    ]
+    more = {"queue": "other"} if "reclaim" in action else {}
+    group = eviction.low(least=2, min_task_member={"a": 2, "b": 1}, **more)
+    outcome = decide(action, [builders.make_node("n1", cpu="6")], [group, eviction.high()], pods)
+    assert len(outcome.evictions) == 1
+
+
+@pytest.mark.parametrize("action", ["gangpreempt", "gangreclaim"])
+def test_what_a_job_can_spare_goes_where_the_newcomer_can_lie(action: str) -> None:
+    """Pods on a node that refuses the newcomer are not the surplus: the job need not end."""
+    nodes = [
+        builders.make_node("n1", cpu="4"),
+        builders.make_node("n2", cpu="2", unschedulable=True),
+    ]
+    pods = [
+        *(eviction.runs(f"old-{at}", "n2", cpu="1") for at in range(2)),
+        eviction.runs("old-9", cpu="4"),
+        eviction.waits("new", cpu="2"),
+    ]
+    outcome = decide(action, nodes, [victims(action, least=2), eviction.high()], pods)
+    assert outcome.evictions == ("default/old-9",)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_nothing_is_evicted_for_pods_that_must_not_preempt(action: str) -> None:
+    """Their policy is Never; what is idle they may have."""
+    never = eviction.waits("new", cpu="2")
+    spec = msgspec.structs.replace(never.spec, preemption_policy="Never")
+    pods = [eviction.runs("old", cpu="4"), msgspec.structs.replace(never, spec=spec)]
+    nodes = [builders.make_node("n1", cpu="4")]
+    assert decide(action, nodes, [victims(action), eviction.high()], pods).evictions == ()
+
+
+@pytest.mark.parametrize("action", ["preempt", "preempt aware", "reclaim"])
+def test_a_pod_that_frees_nothing_is_not_the_one_that_its_gang_can_spare(action: str) -> None:
+    """Of a job that can spare one pod, the youngest asks for nothing: the other is taken."""
+    early = builders.NOON - timedelta(hours=1)
+    pods = [
+        eviction.runs("old-0", cpu="4", created=early),
+        eviction.runs("old-1", cpu=None, memory=None),
+        eviction.waits("new", cpu="2"),
+    ]
+    outcome = decide(
+        action,
+        [builders.make_node("n1", cpu="4")],
+        [victims(action, least=1), eviction.high()],
+        pods,
+    )
+    assert outcome.evictions == ("default/old-0",)
 
 
 def full_gang(size: int, name: str = "old") -> list[core.Pod]:

@@ -12,7 +12,7 @@ from functools import cmp_to_key
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core.framework import amounts, holdings, model, session, subjobs
+from stromboli.scheduler.core.framework import amounts, holdings, model, points, session, subjobs
 
 PREEMPT, RECLAIM = "gangpreempt", "gangreclaim"
 """Actions, as plugins are told."""
@@ -37,17 +37,25 @@ def bundles(
     newcomer: model.Job,
     candidates: Iterable[model.Task],
     need: amounts.Sum,
+    helps: points.Mask,
     *,
     whole_allowed: bool,
 ) -> list[Bundle]:
-    """The bundles that plugins leave, in the order in which they are to be taken."""
+    """The bundles that plugins leave, in the order in which they are to be taken.
+
+    ``helps``: nodes that could take some of the newcomer's tasks; what a job can spare is spared
+    there first.
+    """
+    rows = within.nodes.rows
     by_job: dict[str, list[model.Task]] = {}
     for task in candidates:
         by_job.setdefault(task.job, []).append(task)
     found = [
         left
         for key in sorted(by_job)
-        for bundle in _divided(within.jobs[key], by_job[key])
+        for bundle in _divided(
+            within.jobs[key], by_job[key], lambda task: bool(helps[rows[task.node]])
+        )
         if bundle.is_safe or (whole_allowed and not _begins(within, bundle.job))
         for left in _left_by_plugins(within, action, newcomer, bundle)
     ]
@@ -66,8 +74,10 @@ def _begins(within: session.Session, job: model.Job) -> bool:
     return any(task.key in within.decisions.binds for task in binding)
 
 
-def _divided(job: model.Job, tasks: Iterable[model.Task]) -> list[Bundle]:
-    ordered = sorted(tasks, key=lambda task: (task.priority, task.uid))
+def _divided(
+    job: model.Job, tasks: Iterable[model.Task], helps: Callable[[model.Task], bool]
+) -> list[Bundle]:
+    ordered = sorted(tasks, key=lambda task: (not helps(task), task.priority, task.uid))
     if job.ready < job.min_available:
         return [Bundle(job, ordered, is_safe=True)]
     surplus = job.ready - job.min_available

@@ -23,13 +23,9 @@ def allows_whole(within: session.Session, action: str) -> bool:
 
 
 def least(within: session.Session, job: model.Job) -> list[model.Task]:
-    """The tasks without which the job does not stand; the first that waits if it does already.
-
-    Volcano asks for all that wait: a queue that deserves the minimum of an elastic job but not all
-    of its tasks would never reclaim for it.
-    """
+    """The tasks without which the job does not stand; none if it does already."""
     waiting = victim_search.most_needed_first(job, evicting.wanting(within, job))
-    return waiting[: max(1, job.min_available - job.ready - job.waiting)]
+    return waiting[: max(0, job.min_available - job.ready - job.waiting)]
 
 
 def serve(
@@ -39,8 +35,40 @@ def serve(
     candidates: Iterable[model.Task],
     *,
     whole_allowed: bool,
+    with_surplus: bool = True,
 ) -> None:
-    """Evict for the job what it takes, or nothing."""
+    """Evict for the job what it takes, or nothing.
+
+    As in Volcano, room is sought for all tasks that wait, unless told otherwise. If that cannot be
+    made, it is sought for the minimum, which is what the job needs to start.
+    """
+    waiting = _waiting(within, job)
+    if not waiting:
+        return
+    rows = within.nodes.rows
+    # One whose node is gone makes room nowhere.
+    willing = [task for task in _willing(within, candidates) if task.node in rows]
+    if all(task.pod.spec.preemption_policy == evicting.NEVER for task in waiting):
+        willing = []
+    plans = [True] if with_surplus else []
+    if not within.job_pipelined(job):
+        plans.append(False)
+    for surplus in plans:
+        for domain in _tried(within, job, waiting):
+            inside = within.nearness.tree.mask(domain)
+            there = [task for task in willing if inside[rows[task.node]]]
+            offered = _offered(within, action, job, there, waiting, whole_allowed=whole_allowed)
+            with within.nearness.confined(domain):
+                found = _enough(within, action, job, waiting, offered, inside, with_surplus=surplus)
+                if found is not None:
+                    made, taken = found
+                    ended = [each.victims for each in taken if not each.is_safe]
+                    victim_search.conclude(within, job, made, _rules(action), ended)
+                    return
+
+
+def _waiting(within: session.Session, job: model.Job) -> list[model.Task]:
+    """The tasks for which room is to be made."""
     waiting = [task for task in evicting.wanting(within, job) if not task.is_best_effort]
     waiting = [task for task in waiting if within.finder.pre_predicate(task) is None]
     if waiting and job.sub_group_minimums and within.job_ready(job):
@@ -48,29 +76,23 @@ def serve(
         groups = {task.subjob: job.subjobs[task.subjob] for task in waiting}
         first = within.ordered_subjobs(groups.values())[0]
         waiting = [task for task in waiting if task.subjob == first.key]
-    if not waiting:
-        return
+    return waiting
+
+
+def _offered(
+    within: session.Session,
+    action: str,
+    job: model.Job,
+    candidates: Sequence[model.Task],
+    waiting: Sequence[model.Task],
+    *,
+    whole_allowed: bool,
+) -> list[bundles.Bundle]:
     need = holdings.together(waiting, len(waiting[0].request))
-    rows = within.nodes.rows
-    # One whose node is gone makes room nowhere.
-    willing = [task for task in _willing(within, candidates) if task.node in rows]
-    for domain in _tried(within, job, waiting):
-        inside = within.nearness.tree.mask(domain)
-        offered = bundles.bundles(
-            within,
-            action,
-            job,
-            [task for task in willing if inside[rows[task.node]]],
-            need,
-            whole_allowed=whole_allowed,
-        )
-        with within.nearness.confined(domain):
-            found = _enough(within, action, job, waiting, offered, inside)
-            if found is not None:
-                made, taken = found
-                ended = [each.victims for each in taken if not each.is_safe]
-                victim_search.conclude(within, job, made, _rules(action), ended)
-                return
+    helps = _helpful(within, waiting)
+    return bundles.bundles(
+        within, action, job, candidates, need, helps, whole_allowed=whole_allowed
+    )
 
 
 def _tried(within: session.Session, job: model.Job, waiting: Sequence[model.Task]) -> list[int]:
@@ -80,6 +102,14 @@ def _tried(within: session.Session, job: model.Job, waiting: Sequence[model.Task
         room = nearby.room(within, waiting)
         found.sort(key=lambda domain: (-room[domain], domain))
     return found[: within.nearness.most_evicted_in]
+
+
+def _helpful(within: session.Session, waiting: Iterable[model.Task]) -> points.Mask:
+    """Nodes on which evictions could make room for some of the tasks."""
+    kinds = {within.finder.kind(task): task for task in waiting}
+    masks = [within.finder.verdict(task).resolvable for task in kinds.values()]
+    helps: points.Mask = np.any(masks, axis=0) & within.nodes.labelled.usable
+    return helps
 
 
 def _willing(within: session.Session, candidates: Iterable[model.Task]) -> list[model.Task]:
@@ -99,32 +129,26 @@ def _enough(
     waiting: Sequence[model.Task],
     offered: Sequence[bundles.Bundle],
     inside: points.Mask,
+    *,
+    with_surplus: bool,
 ) -> tuple[statement.Statement, list[bundles.Bundle]] | None:
     """The first bundles, as many as it takes, and what they make possible, applied.
 
-    If no bundles are enough for all that the job starves for, the first that are enough for it to
-    stand.
+    ``with_surplus``: there must be as much as all tasks ask for, not the minimum alone.
     """
-    need = _least(waiting, job.min_available - job.ready - job.waiting)
+    lacking = len(waiting) if with_surplus else job.min_available - job.ready - job.waiting
+    need = _least(waiting, lacking)
     there = amounts.total(np.maximum(within.nodes.future_idle[:, inside], 0))
-    stood = within.job_pipelined(job)
-    partial: list[bundles.Bundle] | None = None
     for count in range(len(offered) + 1):
         taken = list(offered[:count])
         if taken:
             there = there + taken[-1].request
         # Adding up the nodes says quickly what cannot be; only a trial says what can.
-        if not np.all(need <= there):
-            continue
-        made, has_all = _trial(within, job, waiting, taken, action)
-        if has_all:
-            return made, taken
-        if partial is None and made.operations and not stood:
-            partial = taken
-        made.discard()
-    if partial is None:
-        return None
-    return _trial(within, job, waiting, partial, action)[0], partial
+        if np.all(need <= there):
+            made = _trial(within, job, waiting, taken, action, with_surplus=with_surplus)
+            if made is not None:
+                return made, taken
+    return None
 
 
 def _least(waiting: Sequence[model.Task], count: int) -> amounts.Sum:
@@ -138,19 +162,27 @@ def _trial(
     job: model.Job,
     waiting: Sequence[model.Task],
     taken: Sequence[bundles.Bundle],
-    reason: str,
-) -> tuple[statement.Statement, bool]:
-    """All victims evicted and the gang nominated, and whether it starves no more or has room for
-    all its tasks. If it does not stand, or nothing was nominated, nothing is done."""
+    action: str,
+    *,
+    with_surplus: bool,
+) -> statement.Statement | None:
+    """All victims evicted and the gang nominated; None, and nothing done, if it does not stand
+    then."""
     trial = within.statement()
+    rules = _rules(action)
+    # Pods that may not preempt get what is free before any eviction.
+    patient = [task for task in waiting if task.pod.spec.preemption_policy == evicting.NEVER]
+    others = [task for task in waiting if task.pod.spec.preemption_policy != evicting.NEVER]
+    for task in patient:
+        victim_search.nominate(within, task, rules, trial)
     victims = [victim for bundle in taken for victim in bundle.victims]
     for victim in victims:
-        trial.evict(victim, reason)
-    has_all = victim_search.place(within, job, waiting, _rules(reason), trial)
+        trial.evict(victim, action)
+    victim_search.place(within, job, others, rules, trial, with_surplus=with_surplus)
     if len(trial.operations) > len(victims) and within.job_pipelined(job):
-        return trial, has_all
+        return trial
     trial.discard()
-    return trial, False
+    return None
 
 
 def _rules(action: str) -> victim_search.Rules:

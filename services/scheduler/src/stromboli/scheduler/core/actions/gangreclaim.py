@@ -15,10 +15,24 @@ def run(within: session.Session) -> None:
         jobs = starving.pop(queue.name)
         if not within.overused(queue):
             for job in jobs:
-                if within.preemptive(queue, gangevicting.least(within, job)):
-                    gangevicting.serve(
-                        within, bundles.RECLAIM, job, _others(within, job), whole_allowed=whole
-                    )
+                _serve(within, queue, job, whole_allowed=whole)
+
+
+def _serve(
+    within: session.Session, queue: model.Queue, job: model.Job, *, whole_allowed: bool
+) -> None:
+    """Unlike Volcano, it reclaims for the minimum of a job if its queue deserves no more of it."""
+    has_claim = within.preemptive(queue, evicting.wanting(within, job))
+    least = gangevicting.least(within, job)
+    if has_claim or (least and within.preemptive(queue, least)):
+        gangevicting.serve(
+            within,
+            bundles.RECLAIM,
+            job,
+            _others(within, job),
+            whole_allowed=whole_allowed,
+            with_surplus=has_claim,
+        )
 
 
 def _others(within: session.Session, job: model.Job) -> Iterator[model.Task]:

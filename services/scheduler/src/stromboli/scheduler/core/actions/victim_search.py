@@ -72,12 +72,14 @@ def place(
     tasks: Iterable[model.Task],
     rules: Rules,
     whole: statement.Statement,
+    *,
+    with_surplus: bool = False,
 ) -> bool:
-    """Add room for tasks to the statement until the gang stands and starves no more; whether it
-    does, or every task got room."""
+    """Add room for tasks to the statement until the gang stands and starves no more, or
+    ``with_surplus`` for all of them; whether it does, or every task got room."""
     has_all = True
     for task in most_needed_first(job, tasks):
-        if within.job_pipelined(job) and not within.job_starving(job):
+        if not with_surplus and within.job_pipelined(job) and not within.job_starving(job):
             return True
         has_all = nominate(within, task, rules, whole) and has_all
     return has_all
@@ -169,15 +171,50 @@ def room_on(
     """The room that a node's candidates can make for a task, with as few of them as will do.
 
     None if plugins leave too few. The session is as before when this returns.
+
+    Plugins that spare part of the candidates, such as ``gang`` a job's minimum, choose without
+    regard to what the task lacks. If their choice is not enough they are asked again, about the
+    candidates that hold what is short alone, those that hold most of it first.
     """
-    chosen = choose(task, within.evictable(within.job_of(task), candidates))
+    allowed = within.evictable(within.job_of(task), candidates)
+    room = _room_of(within, task, node, allowed, choose)
+    if room is not None:
+        return room
     row = within.nodes.rows[node]
-    future = within.nodes.future_idle_of(row)
+    short = task.request - within.nodes.future_idle_of(row)
+    useful = _most_useful_first(allowed, np.where(task.request > 0, np.maximum(short, 0), 0))
+    if not useful or useful == list(allowed):
+        return None
+    return _room_of(within, task, node, useful, choose)
+
+
+def _room_of(
+    within: session.Session,
+    task: model.Task,
+    node: str,
+    candidates: Sequence[model.Task],
+    choose: Chooser,
+) -> Room | None:
+    chosen = choose(task, candidates)
+    future = within.nodes.future_idle_of(within.nodes.rows[node])
     freed = sum((victim.request for victim in chosen), np.zeros_like(future))
     if not _covers(task, future + freed):
         return None
     evicted = _enough(within, task, node, within.ordered_victims(chosen, task))
     return None if evicted is None else Room(node, _spared(within, task, node, evicted))
+
+
+def _most_useful_first(candidates: Iterable[model.Task], short: amounts.Vector) -> list[model.Task]:
+    """Candidates that hold something of what is short; those that cover the most of it first, as
+    parts of each resource. Of equals the order stays."""
+    lacking = np.flatnonzero(short > 0)
+    if not lacking.size:
+        return []
+    held = [
+        (float((np.minimum(each.request, short)[lacking] / short[lacking]).sum()), each)
+        for each in candidates
+    ]
+    return [each for part, each in sorted(held, key=lambda pair: -pair[0]) if part > 0]
 
 
 def _leaves_idle(within: session.Session, whole: statement.Statement, rules: Rules) -> bool:

@@ -5,10 +5,13 @@ from stromboli.scheduler.core.framework import model
 
 def phase(job: model.Job) -> str:
     """The phase to be written, after plugins have closed."""
-    # Only a gang that was whole can have lost that: one that is still gathering its places waits.
-    was_whole = job.phase in ("Running", "Unknown")
-    if was_whole and job.is_unschedulable and job.count(model.Status.RUNNING):
-        return "Unknown"
+    if job.is_unschedulable and job.count(model.Status.RUNNING):
+        # Only a gang that was whole can have lost that: one that still gathers its places waits,
+        # whatever terminates.
+        if job.phase in ("Running", "Unknown"):
+            return "Unknown"
+        if job.phase == "Inqueue":
+            return "Inqueue"
     releasing = sum(bool(task.node) for task in job.with_status(model.Status.RELEASING))
     scheduled = job.count(*model.SCHEDULED) + releasing
     completed = job.count(*model.COMPLETED)
