@@ -224,7 +224,11 @@ async def test_pods_of_the_system_pass_pod_security_restricted(
     metadata = {"name": "strict", "labels": label}
     async with installed.api_server.client() as api:
         await api.create("/api/v1/namespaces", {"kind": "Namespace", "metadata": metadata})
+        await api.until_namespace_takes_pods("strict")
         trial = helm.rendered("stromboli", *world.TRIAL, release="stromboli")
+        for each in helm.of_kind(trial, "ServiceAccount"):
+            account = {"metadata": {"name": each["metadata"]["name"]}}
+            await api.create("/api/v1/namespaces/strict/serviceaccounts", account)
         for kind in ("Deployment", "StatefulSet"):
             for each in helm.of_kind(trial, kind):
                 spec = each["spec"]["template"]["spec"]

@@ -390,7 +390,9 @@ def test_a_job_that_starts_anew_has_the_claim_that_was_made_for_it(seen: Seen) -
     user.until(lambda: user.status("c-disk").get("version"), lambda it: it == 1)
     user.until(lambda: running(user, "c-disk"), all_run)
     (pod,) = user.pods("c-disk")
-    mounted = [it["persistentVolumeClaim"]["claimName"] for it in pod["spec"]["volumes"]]
+    volumes = pod["spec"]["volumes"]
+    claims = [it["persistentVolumeClaim"] for it in volumes if "persistentVolumeClaim" in it]
+    mounted = [claim["claimName"] for claim in claims]
     (volume,) = user.get("c-disk")["spec"]["volumes"]
     assert mounted == [volume["volumeClaimName"]]
     resources = user.status("c-disk")["controlledResources"]

@@ -15,6 +15,15 @@ from stromboli.testkit import records
 Document = dict[str, Any]
 
 
+CA_CONFIG_MAP = "kube-root-ca.crt"
+"""What a cluster's own controllers put into every namespace."""
+
+
+def without_token_volume(volumes: list[Document]) -> list[Document]:
+    """A pod's volumes less the one that the API server adds, under a random name, for its token."""
+    return [each for each in volumes if not each["name"].startswith("kube-api-access-")]
+
+
 def unique(prefix: str) -> str:
     """A name that no other test uses."""
     return f"{prefix}-{uuid.uuid4().hex[:12]}"
@@ -104,7 +113,9 @@ async def changes(
     within_s: float = records.DEADLINE_S,
 ) -> list[Seen]:
     """What a watcher sees of a namespace (or, for cluster scoped kinds, of names that begin so)
-    after ``version`` until it has seen enough. It resumes where the server closes the stream."""
+    after ``version`` until it has seen enough. It resumes where the server closes the stream.
+
+    The ConfigMap that every namespace has is left out."""
     seen: list[Seen] = []
     async with asyncio.timeout(within_s):
         while True:
@@ -123,6 +134,8 @@ async def changes(
 
 def _belongs(document: Document, namespace: str) -> bool:
     metadata = document["metadata"]
+    if metadata["name"] == CA_CONFIG_MAP:
+        return False
     place: str = metadata.get("namespace") or metadata["name"]
     return place.startswith(namespace)
 

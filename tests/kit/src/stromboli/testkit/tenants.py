@@ -1,7 +1,4 @@
-"""Tenants on a real API server: service accounts, roles, and tokens of an audience.
-
-The control plane of the tests runs no controller of service accounts, so they are made here.
-"""
+"""Tenants on a real API server: service accounts, roles, and tokens of an audience."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,7 +14,7 @@ TOKEN_S = 600
 async def create(api: Api, scene: Scene) -> None:
     """Make a scene true: namespaces, service accounts, roles."""
     for namespace in (scene.blue, scene.red):
-        await api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        await api.create_namespace(namespace)
     for user in USERS:
         await create_account(api, scene.home(user), user)
     await grant(api, scene.rbac())

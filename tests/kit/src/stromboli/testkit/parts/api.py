@@ -136,6 +136,27 @@ class Api:
                     return
                 await asyncio.sleep(POLL_S)
 
+    async def create_namespace(self, name: str, **labels: str) -> None:
+        """Create a namespace and wait until it takes pods."""
+        metadata = {"name": name, "labels": labels}
+        await self.create("/api/v1/namespaces", {"kind": "Namespace", "metadata": metadata})
+        await self.until_namespace_takes_pods(name)
+
+    async def until_namespace_takes_pods(self, name: str, timeout_s: float = 30.0) -> None:
+        """Return once controllers have added the default service account and the CA's ConfigMap.
+
+        Until then the API server refuses every pod in the namespace. TimeoutError after
+        `timeout_s`.
+        """
+        for kind, added in (("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")):
+            await self.until(
+                f"/api/v1/namespaces/{name}/{kind}",
+                lambda found, added=added: any(  # type: ignore[misc]  # mypy and defaults
+                    item["metadata"]["name"] == added for item in found["items"]
+                ),
+                timeout_s,
+            )
+
     async def establish(self, definition: Mapping[str, Any]) -> None:
         """Create a CustomResourceDefinition and wait until its resource is served."""
         collection = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

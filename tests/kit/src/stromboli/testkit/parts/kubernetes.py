@@ -1,9 +1,10 @@
 """etcd, kube-apiserver and kube-controller-manager: a control plane without kubelets.
 
 The API server takes bearer tokens of given users under RBAC, makes its own serving certificate,
-and calls webhooks wherever they are, loopback included. Two admission plugins are off, since
-nothing here would ever satisfy them: ServiceAccount (pods would wait for token controllers) and
-TaintNodesByCondition (nodes would stay tainted, no node controller runs).
+and calls webhooks wherever they are, loopback included. Its admission plugins are the default ones,
+so pods are served as on any cluster: each has a token volume with a random name and two default
+tolerations, a new namespace takes pods only once it has its default service account, and a new node
+is tainted until a controller has seen it ready. The controllers these plugins count on always run.
 """
 
 from __future__ import annotations
@@ -31,13 +32,17 @@ CONTROLLERS = (
     "job-controller",
     "resourcequota-controller",
     "persistentvolume-binder-controller",
+    # What the default admission plugins ServiceAccount and TaintNodesByCondition count on.
+    "serviceaccount-controller",
+    "serviceaccount-token-controller",
+    "root-ca-certificate-publisher-controller",
+    "node-lifecycle-controller",
 )
 OWNERS_AND_TAINTS = (
     "deployment-controller",
     "replicaset-controller",
     "statefulset-controller",
     "taint-eviction-controller",
-    "node-lifecycle-controller",  # without it the one before finds no pods
 )
 """Those that make pods of what is applied, and end pods of lost nodes: not everybody's wish."""
 AUDIT_POLICY = {
@@ -144,6 +149,14 @@ class ApiServer(Part):
         return self._certificates / "apiserver.crt"
 
     @property
+    def service_account_key(self) -> Path:
+        """PEM file of the key that signs service account tokens.
+
+        The server creates its serving key before it reads this one, so one key serves both.
+        """
+        return self._certificates / "apiserver.key"
+
+    @property
     def audit_log(self) -> Path:
         """A JSON event of audit.k8s.io/v1 a line, if `audited`."""
         return self.state / "audit.jsonl"
@@ -190,9 +203,7 @@ class ApiServer(Part):
 
     def command(self) -> list[str]:
         """The API server's command line."""
-        # It makes its serving key before it reads the one for service account tokens, so one
-        # key can be both and nothing else has to make one.
-        key = self._certificates / "apiserver.key"
+        key = self.service_account_key
         return [
             self._tools.program("kube-apiserver"),
             f"--etcd-servers={self._etcd.url}",
@@ -202,7 +213,6 @@ class ApiServer(Part):
             f"--cert-dir={self._certificates}",
             f"--token-auth-file={self.state / 'tokens.csv'}",
             "--authorization-mode=RBAC",
-            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
             "--service-account-issuer=https://kubernetes.default.svc",
@@ -258,6 +268,8 @@ class ControllerManager(Part):
             self._tools.program("kube-controller-manager"),
             f"--kubeconfig={self._server.kubeconfig(CONTROLLER_MANAGER)}",
             f"--controllers={','.join(self._controllers)}",
+            f"--service-account-private-key-file={self._server.service_account_key}",
+            f"--root-ca-file={self._server.ca_file}",
             "--leader-elect=false",
             "--node-monitor-grace-period=24h",  # nobody sends heartbeats of nodes that are played
             "--authentication-skip-lookup=true",
@@ -267,12 +279,15 @@ class ControllerManager(Part):
         ]
 
     async def is_ready(self) -> bool:
-        """True once the garbage collector has seen every kind that existed at its start.
+        """True once the default namespace takes pods and the garbage collector knows its kinds.
 
-        A kind defined later is seen within 30 s: define yours before. It has no port to ask, so
-        this reads its log.
+        These are the kinds that existed at its start; one defined later is seen within 30 s:
+        define yours before. It has no port to ask, so this reads its log.
         """
-        return "Proceeding to collect garbage" in self.process.logged()
+        if "Proceeding to collect garbage" not in self.process.logged():
+            return False
+        async with self._server.client() as api:
+            return await api.exists("/api/v1/namespaces/default/serviceaccounts/default")
 
 
 async def answers_ok(url: str) -> bool:

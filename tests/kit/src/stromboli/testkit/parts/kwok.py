@@ -106,7 +106,8 @@ def node(
 async def create_nodes(api: Api, count: int, *, prefix: str = "node", **room: Any) -> list[str]:
     """Create `count` nodes `prefix-0000`, ... as `node` makes them; about 700 a second.
 
-    They are ready when this returns. Returns their names, in order.
+    They are ready and take pods when this returns: admission taints each new node, and the node
+    lifecycle controller, which must run, removes the taint. Returns their names, in order.
     """
     names = [f"{prefix}-{index:04d}" for index in range(count)]
     places = asyncio.Semaphore(PARALLEL_CREATIONS)
@@ -118,4 +119,21 @@ async def create_nodes(api: Api, count: int, *, prefix: str = "node", **room: An
     async with asyncio.TaskGroup() as tasks:
         for name in names:
             tasks.create_task(create(name))
+    created = set(names)
+    await api.until(
+        "/api/v1/nodes",
+        lambda nodes: (
+            not any(
+                _is_tainted(found)
+                for found in nodes["items"]
+                if found["metadata"]["name"] in created
+            )
+        ),
+        timeout_s=60.0,
+    )
     return names
+
+
+def _is_tainted(node: Mapping[str, Any]) -> bool:
+    taints = node["spec"].get("taints", ())
+    return any(taint["key"] == "node.kubernetes.io/not-ready" for taint in taints)

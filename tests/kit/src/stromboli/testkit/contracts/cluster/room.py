@@ -33,14 +33,20 @@ class ClusterRoom:
     async def namespace(self, open_cluster: port.Cluster) -> str:
         name = objects.unique("test")
         await open_cluster.create(kinds.NAMESPACES, "", objects.make(kinds.NAMESPACES, name))
+        await self.until_namespace_is_set_up(name)
         return name
+
+    async def until_namespace_is_set_up(self, namespace: str) -> None:
+        """Wait for what the cluster's own controllers add to a new namespace: here, nothing."""
 
 
 async def names(
     cluster: port.Cluster, kind: port.AnyKind, namespace: str = "", /, **labels: str
 ) -> list[str]:
+    """Names in ascending order, less the ConfigMap that every namespace has."""
     listing = await cluster.list(kind, namespace, labels or None)
-    return sorted(objects.read(item)["metadata"]["name"] for item in listing.items)
+    found = sorted(kinds.metadata_of(item).name for item in listing.items)
+    return [name for name in found if name != objects.CA_CONFIG_MAP]
 
 
 async def set_data(cluster: port.Cluster, namespace: str, **data: str) -> None:
