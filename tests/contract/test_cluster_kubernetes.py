@@ -13,6 +13,7 @@ from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSet
 from stromboli.shared.crds import install
 from stromboli.testkit import crds, objects
 from stromboli.testkit.contracts import cluster
+from stromboli.testkit.contracts.cluster import room
 from stromboli.testkit.parts import real
 
 pytest_plugins = ["stromboli.testkit.parts.fixtures"]
@@ -29,8 +30,12 @@ def connect(parts: real.RealParts, user: str = "admin") -> KubernetesCluster:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def definitions(real_parts: real.RealParts) -> tuple[crds.Definition, ...]:
-    """Our custom resources, established."""
+    """Our custom resources, established; and the node that the contract binds pods to.
+
+    Controllers of a real cluster may remove terminating pods of a node that does not exist.
+    """
     async with connect(real_parts) as opened:
+        await opened.create(kinds.NODES, "", objects.make(kinds.NODES, room.NODE))
         return await crds.apply_crds(opened)
 
 

@@ -12,7 +12,7 @@ COLLECTED_S = 90.0
 """A real collector learns of kinds every 30 s, and retries with pauses."""
 
 NODE = objects.unique("node")
-"""A node that nobody has, so that no kubelet, real or simulated, interferes."""
+"""A node without a kubelet, real or simulated, so that none interferes."""
 
 CONFIG_MAPS = kinds.CONFIG_MAPS
 JOBS = kinds.JOBS
