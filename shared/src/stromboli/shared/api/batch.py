@@ -2,7 +2,7 @@
 
 import msgspec
 
-from stromboli.shared.api.meta import Object, ObjectMeta, OwnerReference, Part
+from stromboli.shared.api.meta import Int32, Int64, Object, ObjectMeta, OwnerReference, Part
 from stromboli.shared.decoding import Instant
 
 
@@ -24,9 +24,9 @@ class LifecyclePolicy(Part, frozen=True, kw_only=True):
     action: str = ""
     event: str = ""
     events: tuple[str, ...] = ()
-    exit_code: int | None = None
+    exit_code: Int32 | None = None
     timeout: str | None = None
-    max_retries: int | None = None
+    max_retries: Int32 | None = None
     backoff: str | None = None
     max_backoff: str | None = None
 
@@ -42,16 +42,16 @@ class NetworkTopology(Part, frozen=True, kw_only=True):
     """How near to each other pods must be: up to a tier by number or by name, not both."""
 
     mode: str = "hard"
-    highest_tier_allowed: int | None = None
+    highest_tier_allowed: Int64 | None = None
     highest_tier_name: str = ""
 
 
 class PartitionPolicy(Part, frozen=True, kw_only=True):
     """A task in equal parts that live and restart together."""
 
-    total_partitions: int = 0
-    partition_size: int = 0
-    min_partitions: int = 0
+    total_partitions: Int32 = 0
+    partition_size: Int32 = 0
+    min_partitions: Int32 = 0
     network_topology: NetworkTopology | None = None
 
 
@@ -76,7 +76,7 @@ class ArraySpec(Part, frozen=True, kw_only=True):
     """
 
     indexes: str = ""
-    max_retries: int = 0
+    max_retries: Int32 = 0
 
 
 class TaskSpec(Part, frozen=True, kw_only=True):
@@ -84,15 +84,15 @@ class TaskSpec(Part, frozen=True, kw_only=True):
     run."""
 
     name: str = ""
-    replicas: int = 0
-    min_available: int | None = None
+    replicas: Int32 = 0
+    min_available: Int32 | None = None
     template: PodTemplate = PodTemplate()
     policies: tuple[LifecyclePolicy, ...] = ()
     topology_policy: str = ""
-    max_retry: int = 0
+    max_retry: Int32 = 0
     depends_on: DependsOn | None = None
     partition_policy: PartitionPolicy | None = None
-    active_deadline_seconds: int | None = None
+    active_deadline_seconds: Int64 | None = None
 
 
 class JobSpec(Part, frozen=True, kw_only=True):
@@ -100,19 +100,19 @@ class JobSpec(Part, frozen=True, kw_only=True):
     first running pods to its end, all tries together."""
 
     scheduler_name: str = ""
-    min_available: int = 0
+    min_available: Int32 = 0
     tasks: tuple[TaskSpec, ...] = ()
     policies: tuple[LifecyclePolicy, ...] = ()
     plugins: dict[str, tuple[str, ...] | None] | None = None
     queue: str = "default"
-    max_retry: int = 3
-    ttl_seconds_after_finished: int | None = None
+    max_retry: Int32 = 3
+    ttl_seconds_after_finished: Int32 | None = None
     priority_class_name: str = ""
-    min_success: int | None = None
+    min_success: Int32 | None = None
     volumes: tuple[VolumeSpec, ...] = ()
     network_topology: NetworkTopology | None = None
     running_estimate: str = ""
-    active_deadline_seconds: int | None = None
+    active_deadline_seconds: Int64 | None = None
     array: ArraySpec | None = None
 
 
@@ -135,14 +135,14 @@ class JobCondition(Part, frozen=True, kw_only=True):
 class TaskState(Part, frozen=True, kw_only=True):
     """Pods of one task by pod phase."""
 
-    phase: dict[str, int] = msgspec.field(default_factory=dict)
+    phase: dict[str, Int32] = msgspec.field(default_factory=dict)
 
 
 class RestartedTasks(Part, frozen=True, kw_only=True):
     """What the last restart of a part of the job ends: pods of these indexes (``0-3,7``) of these
     tasks that were made before the try ``retry_count``."""
 
-    retry_count: int
+    retry_count: Int32
     tasks: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -167,8 +167,8 @@ class ArrayStatus(Part, frozen=True, kw_only=True):
 
     succeeded: str = ""
     failed: str = ""
-    retries: dict[str, int] = msgspec.field(default_factory=dict)
-    since_version: int = 0
+    retries: dict[str, Int32] = msgspec.field(default_factory=dict)
+    since_version: Int32 = 0
 
 
 class JobStatus(Part, frozen=True, kw_only=True):
@@ -180,24 +180,24 @@ class JobStatus(Part, frozen=True, kw_only=True):
     """
 
     state: JobState = JobState()
-    min_available: int = 0
+    min_available: Int32 = 0
     task_status_count: dict[str, TaskState] = msgspec.field(default_factory=dict)
-    pending: int = 0
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    terminating: int = 0
-    unknown: int = 0
-    version: int = 0
-    retry_count: int = 0
-    asked_retries: int = 0
+    pending: Int32 = 0
+    running: Int32 = 0
+    succeeded: Int32 = 0
+    failed: Int32 = 0
+    terminating: Int32 = 0
+    unknown: Int32 = 0
+    version: Int32 = 0
+    retry_count: Int32 = 0
+    asked_retries: Int32 = 0
     running_duration: str = ""
     controlled_resources: dict[str, str] = msgspec.field(default_factory=dict)
     conditions: tuple[JobCondition, ...] = ()
     deadline_at: Instant | None = None
     retry_at: Instant | None = None
     restarted: RestartedTasks | None = None
-    policy_retries: dict[str, int] = msgspec.field(default_factory=dict)
+    policy_retries: dict[str, Int32] = msgspec.field(default_factory=dict)
     delayed: tuple[DelayedAction, ...] = ()
     array: ArrayStatus | None = None
 

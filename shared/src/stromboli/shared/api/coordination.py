@@ -1,6 +1,6 @@
 """coordination.k8s.io/v1 Lease."""
 
-from stromboli.shared.api.meta import Object, Part
+from stromboli.shared.api.meta import Int32, Object, Part
 
 
 class LeaseSpec(Part, frozen=True, kw_only=True):
@@ -8,10 +8,10 @@ class LeaseSpec(Part, frozen=True, kw_only=True):
     counts is that it changes."""
 
     holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
+    lease_duration_seconds: Int32 | None = None
     acquire_time: str | None = None
     renew_time: str | None = None
-    lease_transitions: int | None = None
+    lease_transitions: Int32 | None = None
 
 
 class Lease(Object, frozen=True, kw_only=True):

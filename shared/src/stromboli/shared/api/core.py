@@ -2,7 +2,7 @@
 
 import msgspec
 
-from stromboli.shared.api.meta import Object, Part
+from stromboli.shared.api.meta import Int32, Int64, Object, Part
 from stromboli.shared.decoding import Instant
 
 Quantity = str | int | float
@@ -19,7 +19,7 @@ class ResourceRequirements(Part, frozen=True, kw_only=True):
 class ContainerPort(Part, frozen=True, kw_only=True):
     """A port; only ``host_port`` (0: none) takes something of the node."""
 
-    host_port: int = 0
+    host_port: Int32 = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
@@ -67,7 +67,7 @@ class NodeSelector(Part, frozen=True, kw_only=True):
 class PreferredSchedulingTerm(Part, frozen=True, kw_only=True):
     """A wish for nodes, of weight 1 to 100."""
 
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
@@ -103,7 +103,7 @@ class PodAffinityTerm(Part, frozen=True, kw_only=True):
 class WeightedPodAffinityTerm(Part, frozen=True, kw_only=True):
     """A wish to be near pods, or away from them, of weight 1 to 100."""
 
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
@@ -125,11 +125,11 @@ class Affinity(Part, frozen=True, kw_only=True):
 class TopologySpreadConstraint(Part, frozen=True, kw_only=True):
     """How evenly pods lie over the values of a node label."""
 
-    max_skew: int = 1
+    max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str = "Honor"
     node_taints_policy: str = "Ignore"
     match_label_keys: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ class PodSpec(Part, frozen=True, kw_only=True):
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""
     restart_policy: str = "Always"
@@ -186,14 +186,14 @@ class PodSpec(Part, frozen=True, kw_only=True):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     volumes: tuple[Volume, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
-    termination_grace_period_seconds: int | None = None
-    active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
+    active_deadline_seconds: Int64 | None = None
 
 
 class ContainerTerminated(Part, frozen=True, kw_only=True):
     """How a container ended."""
 
-    exit_code: int = 0
+    exit_code: Int32 = 0
     reason: str = ""
 
 
@@ -208,7 +208,7 @@ class ContainerStatus(Part, frozen=True, kw_only=True):
 
     name: str = ""
     ready: bool = False
-    restart_count: int = 0
+    restart_count: Int32 = 0
     state: ContainerState = ContainerState()
 
 
@@ -269,7 +269,7 @@ class ContainerImage(Part, frozen=True, kw_only=True):
     """An image that lies on the node, under all its names."""
 
     names: tuple[str, ...] = ()
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class NodeStatus(Part, frozen=True, kw_only=True):
@@ -292,7 +292,7 @@ class Node(Object, frozen=True, kw_only=True):
 class PriorityClass(Object, frozen=True, kw_only=True):
     """A named priority."""
 
-    value: int = 0
+    value: Int32 = 0
     global_default: bool = False
     preemption_policy: str = ""
 
@@ -346,7 +346,7 @@ class PodDisruptionBudgetSpec(Part, frozen=True, kw_only=True):
 class PodDisruptionBudgetStatus(Part, frozen=True, kw_only=True):
     """How many more may be disrupted; pods already being disrupted, by name."""
 
-    disruptions_allowed: int = 0
+    disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, str] | None = None
 
 

@@ -6,7 +6,7 @@ Specs of jobs to be made stay as written: what we do not read must reach the job
 import msgspec
 
 from stromboli.shared.api.batch import TaskState
-from stromboli.shared.api.meta import Object, ObjectMeta, Part
+from stromboli.shared.api.meta import Int32, Object, ObjectMeta, Part
 from stromboli.shared.decoding import Instant
 
 
@@ -35,14 +35,14 @@ class HttpGet(Part, frozen=True, kw_only=True):
 
     task_name: str = ""
     path: str = ""
-    port: int = 0
+    port: Int32 = 0
     http_header: HttpHeader | None = None
 
 
 class TcpSocket(Part, frozen=True, kw_only=True):
     """Pods of a task take a connection."""
 
-    port: int
+    port: Int32
     task_name: str = ""
 
 
@@ -104,7 +104,7 @@ class FlowJobStatus(Part, frozen=True, kw_only=True):
     state: str = ""
     start_timestamp: Instant | None = None
     end_timestamp: Instant | None = None
-    restart_count: int = 0
+    restart_count: Int32 = 0
     running_histories: tuple[RunningHistory, ...] = ()
 
 
@@ -156,12 +156,12 @@ class CronJobSpec(Part, frozen=True, kw_only=True):
 
     schedule: str = ""
     time_zone: str | None = None
-    starting_deadline_seconds: int | None = None
+    starting_deadline_seconds: Int32 | None = None
     concurrency_policy: str = "Allow"
     suspend: bool | None = None
     job_template: CronJobTemplate = CronJobTemplate()
-    successful_jobs_history_limit: int | None = None
-    failed_jobs_history_limit: int | None = None
+    successful_jobs_history_limit: Int32 | None = None
+    failed_jobs_history_limit: Int32 | None = None
 
 
 class ObjectReference(Part, frozen=True, kw_only=True):

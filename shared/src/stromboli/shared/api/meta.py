@@ -1,9 +1,16 @@
 """Metadata common to all objects."""
 
+from typing import Annotated
+
 import msgspec
 
 from stromboli.shared import decoding
 from stromboli.shared.decoding import Instant
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""The integers of Kubernetes' types. A custom resource's definition may let larger ones through: an
+object that has one cannot be read, as it cannot by Go."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
@@ -28,7 +35,7 @@ class ObjectMeta(Part, frozen=True, kw_only=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int32 = 0
     creation_timestamp: Instant | None = None
     deletion_timestamp: Instant | None = None
     labels: dict[str, str] | None = None

@@ -4,22 +4,22 @@ Writers leave out zeros: an absent number is 0.
 """
 
 from stromboli.shared.api.core import Quantity
-from stromboli.shared.api.meta import Object, Part
+from stromboli.shared.api.meta import Int64, Object, Part
 
 
 class CpuPlace(Part, frozen=True, kw_only=True):
     """Where a CPU is. ``core`` counts within its socket, or through all of them."""
 
-    numa: int = 0
-    socket: int = 0
-    core: int = 0
+    numa: Int64 = 0
+    socket: Int64 = 0
+    core: Int64 = 0
 
 
 class NumaResource(Part, frozen=True, kw_only=True):
     """``allocatable``: CPUs that no pod holds alone, as in ``0-3,8``; reserved ones included."""
 
     allocatable: str = ""
-    capacity: int = 0
+    capacity: Int64 = 0
 
 
 class ContainerAllocation(Part, frozen=True, kw_only=True):

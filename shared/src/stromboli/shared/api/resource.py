@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from stromboli.shared.api.core import NodeSelector, Quantity
-from stromboli.shared.api.meta import Object, Part
+from stromboli.shared.api.meta import Int64, Object, Part
 
 
 class CelSelector(Part, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class ExactRequest(Part, frozen=True, kw_only=True):
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] = ()
     allocation_mode: str = "ExactCount"
-    count: int = 0
+    count: Int64 = 0
     admin_access: bool = False
     capacity: CapacityRequests = CapacityRequests()
 
@@ -71,7 +71,7 @@ class SubRequest(Part, frozen=True, kw_only=True):
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] = ()
     allocation_mode: str = "ExactCount"
-    count: int = 0
+    count: Int64 = 0
     capacity: CapacityRequests = CapacityRequests()
 
 
@@ -161,7 +161,7 @@ class ResourceClaim(Object, frozen=True, kw_only=True):
 class DeviceAttribute(Part, frozen=True, kw_only=True):
     """A fact of a device; one of the fields is set."""
 
-    int_: int | None = msgspec.field(default=None, name="int")
+    int_: Int64 | None = msgspec.field(default=None, name="int")
     bool_: bool | None = msgspec.field(default=None, name="bool")
     string: str | None = None
     version: str | None = None
@@ -202,8 +202,8 @@ class ResourcePool(Part, frozen=True, kw_only=True):
     """Slices of one pool belong together; only those of the newest generation count."""
 
     name: str = ""
-    generation: int = 0
-    resource_slice_count: int = 0
+    generation: Int64 = 0
+    resource_slice_count: Int64 = 0
 
 
 class ResourceSliceSpec(Part, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ import msgspec
 
 from stromboli.shared.api.batch import NetworkTopology
 from stromboli.shared.api.core import LabelSelector, Quantity
-from stromboli.shared.api.meta import Object, Part
+from stromboli.shared.api.meta import Int32, Object, Part
 from stromboli.shared.decoding import Instant
 
 
@@ -27,16 +27,16 @@ class SubGroupPolicy(Part, frozen=True, kw_only=True):
     name: str = ""
     label_selector: LabelSelector | None = None
     match_label_keys: tuple[str, ...] = ()
-    sub_group_size: int | None = None
-    min_sub_groups: int | None = None
+    sub_group_size: Int32 | None = None
+    min_sub_groups: Int32 | None = None
     network_topology: NetworkTopology | None = None
 
 
 class PodGroupSpec(Part, frozen=True, kw_only=True):
     """The gang: how many members, of which queue, with which priority."""
 
-    min_member: int = 0
-    min_task_member: dict[str, int] | None = None
+    min_member: Int32 = 0
+    min_task_member: dict[str, Int32] | None = None
     queue: str = "default"
     priority_class_name: str = ""
     min_resources: dict[str, Quantity] | None = None
@@ -49,9 +49,9 @@ class PodGroupStatus(Part, frozen=True, kw_only=True):
 
     phase: str = ""
     conditions: tuple[PodGroupCondition, ...] = ()
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
+    running: Int32 = 0
+    succeeded: Int32 = 0
+    failed: Int32 = 0
 
 
 class PodGroup(Object, frozen=True, kw_only=True):
@@ -84,13 +84,13 @@ class QueueAffinity(Part, frozen=True, kw_only=True):
 class QueueSpec(Part, frozen=True, kw_only=True):
     """A queue's share of the cluster."""
 
-    weight: int = 1
+    weight: Int32 = 1
     capability: dict[str, Quantity] | None = None
     deserved: dict[str, Quantity] | None = None
     guarantee: Guarantee = Guarantee()
     reclaimable: bool | None = None
     parent: str = ""
-    priority: int = 0
+    priority: Int32 = 0
     affinity: QueueAffinity | None = None
     dequeue_strategy: str = ""
 
@@ -100,11 +100,11 @@ class QueueStatus(Part, frozen=True, kw_only=True):
     its pods and those of queues below hold."""
 
     state: str = ""
-    pending: int = 0
-    inqueue: int = 0
-    running: int = 0
-    unknown: int = 0
-    completed: int = 0
+    pending: Int32 = 0
+    inqueue: Int32 = 0
+    running: Int32 = 0
+    unknown: Int32 = 0
+    completed: Int32 = 0
     allocated: dict[str, Quantity] | None = None
 
 

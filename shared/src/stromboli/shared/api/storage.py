@@ -1,7 +1,7 @@
 """Volumes, who claims them and how they come to be, as far as placing pods looks at them."""
 
 from stromboli.shared.api.core import LabelSelector, NodeSelector, Quantity, ResourceRequirements
-from stromboli.shared.api.meta import Object, Part
+from stromboli.shared.api.meta import Int64, Object, Part
 
 LATE = "WaitForFirstConsumer"
 """The binding mode of classes whose claims are bound once a pod's node is chosen."""
@@ -101,7 +101,7 @@ class StorageClass(Object, frozen=True, kw_only=True):
 class VolumeLimit(Part, frozen=True, kw_only=True):
     """How many volumes of a driver a node can attach; None: nothing says."""
 
-    count: int | None = None
+    count: Int64 | None = None
 
 
 class CSINodeDriver(Part, frozen=True, kw_only=True):

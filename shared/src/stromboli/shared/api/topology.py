@@ -1,7 +1,7 @@
 """topology.volcano.sh/v1alpha1 HyperNode."""
 
 from stromboli.shared.api.core import Condition, LabelSelector
-from stromboli.shared.api.meta import Object, Part
+from stromboli.shared.api.meta import Int64, Object, Part
 
 
 class ExactMatch(Part, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Member(Part, frozen=True, kw_only=True):
 class HyperNodeSpec(Part, frozen=True, kw_only=True):
     """A place on the network. A lower tier is closer."""
 
-    tier: int = 0
+    tier: Int64 = 0
     tier_name: str = ""
     members: tuple[Member, ...] = ()
 
@@ -43,7 +43,7 @@ class HyperNodeStatus(Part, frozen=True, kw_only=True):
     """``node_count``: nodes in it, those in HyperNodes below it included. ``conditions``: Ready, or
     what is wrong with its members."""
 
-    node_count: int = 0
+    node_count: Int64 = 0
     conditions: tuple[Condition, ...] = ()
 
 
