@@ -17,7 +17,6 @@ GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.txt"))
 TOPICS = {topic.name: topic for topic in topics.ALL}
 SIMPLE: dict[type[inspect.Type], st.SearchStrategy[Any]] = {
     inspect.StrType: st.text(max_size=8),
-    inspect.IntType: st.integers(-(2**63), 2**63 - 1),
     inspect.FloatType: st.floats(allow_nan=False, allow_infinity=False),
     inspect.BoolType: st.booleans(),
     inspect.BytesType: st.binary(max_size=8),
@@ -43,6 +42,10 @@ def read(path: Path) -> envelope.Record:
 def values(of: inspect.Type) -> st.SearchStrategy[Any]:
     """Values of any type that our messages are made of."""
     match of:
+        case inspect.IntType(ge=least, le=most):
+            return st.integers(
+                -(2**63) if least is None else least, 2**63 - 1 if most is None else most
+            )
         case inspect.StructType(cls=struct, fields=fields):
             needed = {field.name: values(field.type) for field in fields if field.required}
             others = {field.name: values(field.type) for field in fields if not field.required}
