@@ -73,6 +73,14 @@ def test_what_cannot_be_read_is_a_stub_that_says_where() -> None:
     assert observed.identity.key == "ns/x"
 
 
+def test_of_a_pod_that_cannot_be_read_the_stub_says_the_node() -> None:
+    """What it takes there is unknown, so nothing else may be placed there."""
+    spec = {"nodeName": "n1", "priority": 10**30}
+    observed = projection.observe(kinds.PODS, raw(kinds.PODS, spec=spec))
+    assert isinstance(observed.message, cluster.Unreadable)
+    assert observed.message.node == "n1"
+
+
 def test_what_is_too_large_is_a_stub_that_says_so() -> None:
     labels = {"large": "x" * projection.LARGEST_VALUE_BYTES}
     observed = projection.observe(

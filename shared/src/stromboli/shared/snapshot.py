@@ -34,9 +34,10 @@ GONE_KEPT = 10_000
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """Something is there that we cannot read, and why."""
+    """Something is there that we cannot read, and why. ``node``: of a pod, where it is."""
 
     reason: str
+    node: str = ""
 
 
 State = meta.Object | Unknown | None
@@ -73,6 +74,10 @@ class Snapshot:
         states = self._of(kind)
         return {key: state for key, state in states.items() if isinstance(state, Unknown)}
 
+    def keys(self, kind: Kind[Any]) -> list[str]:
+        """Keys of all objects of a kind, readable or not, in order."""
+        return sorted(self._of(kind))
+
     def state(self, kind: Kind[Any], key: str) -> State:
         """Object, Unknown, or None for absent."""
         return self._of(kind).get(key)
@@ -92,7 +97,7 @@ class Snapshot:
         except errors.UndecodableError as error:
             return self._put(kind, record.key, Unknown(error.reason), record)
         if isinstance(message, cluster.Unreadable):
-            return self._put(kind, record.key, Unknown(message.reason), record)
+            return self._put(kind, record.key, Unknown(message.reason, message.node), record)
         if message is None:
             return self._remove(kind, record)
         if not isinstance(message, meta.Object):

@@ -31,6 +31,10 @@ _session_seconds = telemetry.meter.create_histogram(
 _binds = telemetry.meter.create_counter(
     "stromboli.scheduler.binds", description="Pods decided to be bound"
 )
+_isolated = telemetry.meter.create_counter(
+    "stromboli.scheduler.isolated",
+    description="Internal errors that were isolated to one object",
+)
 _failing = telemetry.meter.create_gauge(
     "stromboli.scheduler.plugin.failing",
     description="1 for a plugin that sessions go on without, or hold gangs back for",
@@ -163,6 +167,7 @@ class Engine:
             self.picture.wake(self._own_id)
         is_due = self._may_decide and bool(self.picture.due) and self._is_current
         publication = self._decide(now) if is_due and may_decide else None
+        self._report_isolated()
         if self._stood_at is None or now - self._stood_at >= GAUGE_EVERY:
             self._stood_at = now
             self._measures.standing(self.picture.explained.values(), self.picture.unanswered())
@@ -306,6 +311,14 @@ class Engine:
         self._measures.tell(decided.gauges)
         self._gauged_at = now
         return None
+
+    def _report_isolated(self) -> None:
+        """Log and count each object that the core failed on: each is a bug to report."""
+        for found, error in self.picture.quarantine.news:
+            kind = found.kind.kind
+            telemetry.log.error("isolated", kind=kind, key=found.key, uid=found.uid, exc_info=error)
+            _isolated.add(1, {"kind": kind})
+        self.picture.quarantine.news.clear()
 
     def _complain(self, complaints: tuple[str, ...]) -> None:
         """Say what is wrong once, not in every session."""

@@ -54,11 +54,15 @@ GONE = "stromboli.cluster.object_gone.v1"
 
 @register("stromboli.cluster.object_unreadable.v1")
 class Unreadable(Message, frozen=True, kw_only=True):
-    """An object is there but cannot be read or carried: its key is *unknown*, never absent."""
+    """An object is there but cannot be read or carried: its key is *unknown*, never absent.
+
+    ``node``: of a pod, where it is, as far as that can be read: nothing is placed there.
+    """
 
     uid: str
     resource_version: str
     reason: str
+    node: str = ""
 
 
 @register("stromboli.cluster.changes_kept.v1")

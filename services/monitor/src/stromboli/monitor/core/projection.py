@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from stromboli.shared import keys, topics
-from stromboli.shared.api import core, meta, nesting
+from stromboli.shared.api import core, kinds, meta, nesting
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.messages import base, cluster
 
@@ -56,7 +56,16 @@ class _Bare(msgspec.Struct, frozen=True, gc=False):
     metadata: _Names
 
 
+class _Spec(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    node_name: str = ""
+
+
+class _Placed(msgspec.Struct, frozen=True, gc=False):
+    spec: _Spec = _Spec()
+
+
 _BARE = msgspec.json.Decoder(_Bare)
+_PLACED = msgspec.json.Decoder(_Placed)
 
 
 def observe(kind: AnyKind, raw: bytes) -> Observed:
@@ -65,7 +74,7 @@ def observe(kind: AnyKind, raw: bytes) -> Observed:
     try:
         return _projected(kind.decode(raw))
     except Exception as error:  # one object must not stop the others of its kind
-        return _stub(identify(raw), str(error) or type(error).__name__)
+        return _stub(identify(raw), str(error) or type(error).__name__, _node(kind, raw))
 
 
 def _projected(read: meta.Object) -> Observed:
@@ -75,9 +84,8 @@ def _projected(read: meta.Object) -> Observed:
     value = _unversioned(message)
     identity = _identity(read.metadata)
     if len(value) > LARGEST_VALUE_BYTES:
-        return _stub(
-            identity, f"too large: {len(value)} bytes, a record takes {LARGEST_VALUE_BYTES}"
-        )
+        reason = f"too large: {len(value)} bytes, a record takes {LARGEST_VALUE_BYTES}"
+        return _stub(identity, reason, read.spec.node_name if isinstance(read, core.Pod) else "")
     return Observed(identity, message, _digest(value), annotations.get(keys.TRACEPARENT, ""))
 
 
@@ -139,9 +147,19 @@ def _with_claims_only(read: meta.Object) -> meta.Object:
     return msgspec.structs.replace(read, spec=msgspec.structs.replace(read.spec, volumes=kept))
 
 
-def _stub(identity: Identity, reason: str) -> Observed:
+def _node(kind: AnyKind, raw: bytes) -> str:
+    """The node of a pod that cannot be read, if that much can."""
+    if kind != kinds.PODS:
+        return ""
+    try:
+        return _PLACED.decode(raw).spec.node_name
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+
+
+def _stub(identity: Identity, reason: str, node: str = "") -> Observed:
     message = cluster.Unreadable(
-        uid=identity.uid, resource_version=str(identity.version), reason=reason
+        uid=identity.uid, resource_version=str(identity.version), reason=reason, node=node
     )
     return Observed(identity, message, digest(message), "")
 

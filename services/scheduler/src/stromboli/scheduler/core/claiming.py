@@ -5,15 +5,15 @@ and its devices as taken, until the bind is refused or the snapshots show it. El
 would give them away once more.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from stromboli.scheduler.core import decided
+from stromboli.scheduler.core import decided, quarantine
 from stromboli.scheduler.core.framework import surroundings
 from stromboli.shared import keys, snapshot, topics
-from stromboli.shared.api import kinds, meta, resource, storage
+from stromboli.shared.api import core, kinds, meta, resource, storage
 from stromboli.shared.api import seen as api_seen
 from stromboli.shared.messages import scheduling
 
@@ -25,7 +25,7 @@ class Claiming:
 
     def __init__(
         self,
-        seen: snapshot.Snapshot,
+        seen: quarantine.Quarantine,
         decisions: decided.Decided,
         around: surroundings.Surroundings,
     ) -> None:
@@ -104,6 +104,15 @@ class Claiming:
         kept = storage.ClaimReference(namespace=namespace, name=name, uid=uid)
         spec = msgspec.structs.replace(found.spec, claim_ref=kept)
         return msgspec.structs.replace(found, spec=spec)
+
+
+def annotated(pod: core.Pod, added: Mapping[str, str]) -> core.Pod:
+    """The pod as it will be once it is bound."""
+    if not added:
+        return pod
+    annotations = {**(pod.metadata.annotations or {}), **added}
+    metadata = msgspec.structs.replace(pod.metadata, annotations=annotations)
+    return msgspec.structs.replace(pod, metadata=metadata)
 
 
 def _named(bind: scheduling.Bind) -> Iterator[tuple[kinds.Kind[Any], str]]:

@@ -28,6 +28,8 @@ from stromboli.shared.messages import scheduling as messages
 PATIENCE = timedelta(seconds=10)
 """How young a PodGroup may be and lack pods without a word: they are made within a second, and an
 explanation for each new gang would cost records, conditions and Events for nothing."""
+MOST_ATTEMPTS = 16
+"""Each leaves out one more of the objects that a session failed on."""
 MEASURED_FOR = timedelta(minutes=5)
 """How old measurements of nodes may be: what is older says nothing about now."""
 
@@ -72,7 +74,33 @@ def decide(
 ) -> Session:
     """Decide on all that waits. ``find``, ``troubles``, ``watched``: the plugins that there are,
     those that have failed lately, and who stops one that does not answer. ``timed``: who measures.
-    ``with_gauges``: ask plugins for theirs, which costs O(queues)."""
+    ``with_gauges``: ask plugins for theirs, which costs O(queues).
+
+    What one object triggers is isolated (see ``quarantine``). Raises InvariantError for what no
+    object can be blamed for."""
+    for _ in range(MOST_ATTEMPTS):
+        try:
+            return _attempted(
+                picture, now, by, seed, given, find, troubles, watched, timed, with_gauges
+            )
+        except Exception as error:
+            picture.isolate(error)
+    raise picture.quarantine.broken(f"{MOST_ATTEMPTS} sessions failed", RuntimeError("give up"))
+
+
+def _attempted(
+    picture: state.State,
+    now: datetime,
+    by: policy.Policy,
+    seed: int,
+    given: told.Told,
+    find: opening.FindPlugin,
+    troubles: isolation.Troubles | None,
+    watched: Callable[[isolation.Attempt], framework.Session],
+    timed: timing.Timed,
+    with_gauges: bool,
+) -> Session:
+    """One try; an error leaves the world as it may be."""
     allowance = given.allowance
     if allowance is None:
         allowance = picture.pace.most_unanswered(by.max_unanswered) - picture.unanswered()
@@ -108,16 +136,14 @@ def decide(
 
     known = isolation.Troubles() if troubles is None else troubles
     closed = isolation.held(by.configured, open_with, act, find, now, known, watched)
-    closed.complaints.extend(complaints)
+    closed.complaints.extend([*complaints, *picture.quarantine.complaints()])
     if measured is not None:
         closed.look_again(measured.at + MEASURED_FOR)
-    try:
-        picture.parking.note(closed, vain)
-        kept = told.answers(allowance, closed.outside, measured, known, picture.measured_at)
-        decided = _decided(picture, closed, said, by.configured, kept, known)
-        return msgspec.structs.replace(decided, gauges=gauges)
-    finally:
-        closed.take_back()
+    picture.parking.note(closed, vain)
+    kept = told.answers(allowance, closed.outside, measured, known, picture.measured_at)
+    decided = _decided(picture, closed, said, by.configured, kept, known)
+    closed.take_back()
+    return msgspec.structs.replace(decided, gauges=gauges)
 
 
 def _measurements(

@@ -11,13 +11,21 @@ call for a session.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from stromboli.scheduler.core import claiming, decided, pace, parking, told, waking
+from stromboli.scheduler.core import (
+    claiming,
+    decided,
+    pace,
+    parking,
+    quarantine,
+    told,
+    waking,
+)
 from stromboli.scheduler.core.framework import jobs, world
 from stromboli.shared import envelope, errors, snapshot, topics
 from stromboli.shared.api import core, kinds, meta, scheduling
@@ -57,11 +65,18 @@ _UNREADABLE = base.type_name(cluster.Unreadable)
 class State:
     """Everything a session decides on. Applying a record costs O(1), a node's O(resources)."""
 
-    def __init__(self, scheduler_names: tuple[str, ...], default_queue: str = "default") -> None:
+    def __init__(
+        self,
+        scheduler_names: tuple[str, ...],
+        default_queue: str = "default",
+        make_world: Callable[[tuple[str, ...], str], world.World] = world.World,
+    ) -> None:
         self.snapshot = snapshot.Snapshot()
-        self.world = world.World(scheduler_names, default_queue)
+        self.quarantine = quarantine.Quarantine(self.snapshot)
+        self._make_world = make_world
+        self.world = make_world(scheduler_names, default_queue)
         self.decided = decided.Decided()
-        self.claiming = claiming.Claiming(self.snapshot, self.decided, self.world.surroundings)
+        self.claiming = claiming.Claiming(self.quarantine, self.decided, self.world.surroundings)
         self.pace = pace.Pace()
         self.parking = parking.Parking()
         self.explained: dict[str, messages.PodGroupExplained] = {}
@@ -107,7 +122,7 @@ class State:
         change = self.snapshot.apply(record)
         if change is None:
             return ""
-        self._apply_change(change)
+        self._follow(change)
         if isinstance(change.after, snapshot.Unknown) and record.type != _UNREADABLE:
             return change.after.reason
         return ""
@@ -234,6 +249,56 @@ class State:
             self._refresh_pod(f"{eviction.namespace}/{eviction.pod}")
         self._refresh_group(statement.pod_group)
 
+    # Failures
+
+    def isolate(self, error: Exception) -> None:
+        """A session failed: leave out what it worked on, see ``quarantine``. Raises InvariantError
+        if there is nothing to blame. O(everything)."""
+        if isinstance(error, errors.InvariantError):
+            raise error
+        blamed = quarantine.blamed(error)
+        isolated = [
+            self.quarantine.isolate(at, error, by_session=True) for at in dict.fromkeys(blamed)
+        ]
+        if not any(isolated):
+            raise self.quarantine.broken("a session failed", error) from error
+        self._rebuild()
+
+    def _follow(self, change: snapshot.Change) -> None:
+        released = self.quarantine.follow(change)
+        if released is not None:
+            change = msgspec.structs.replace(change, before=None)
+            if self.world.frozen.get(change.key) == released.reason:
+                self.world.freeze(change.key, "")
+        try:
+            self._apply_change(change)
+        except Exception as error:
+            at = (change.kind, change.key)
+            doing = f"{change.kind.kind} {change.key} cannot be applied"
+            is_ours = isinstance(error, errors.InvariantError)
+            if is_ours or not self.quarantine.isolate(at, error, by_session=False):
+                raise self.quarantine.broken(doing, error) from error
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Make the world anew from the snapshot and our decisions. O(everything)."""
+        before = self.world
+        self.world = self._make_world(self._scheduler_names, before.default_queue)
+        self.world.surroundings.hardware = before.surroundings.hardware
+        self.claiming = claiming.Claiming(self.quarantine, self.decided, self.world.surroundings)
+        self.parking = parking.Parking()
+        try:
+            for key, reason in before.frozen.items():
+                self.world.freeze(key, reason)
+            for kind in api_seen.KINDS:
+                keys = self.snapshot.keys(kind)
+                for key in keys[:1] if kind is kinds.NAMESPACES else keys:  # these go together
+                    after = self.snapshot.state(kind, key)
+                    self._apply_change(snapshot.Change(kind, key, None, after))
+        except Exception as error:
+            raise self.quarantine.broken("the world cannot be rebuilt", error) from error
+        self.wake(self._cause)
+
     # Snapshots
 
     def _apply_change(self, change: snapshot.Change) -> None:
@@ -286,7 +351,7 @@ class State:
                 pass
 
     def _apply_to_world(self, change: snapshot.Change, kind: str) -> None:
-        after: Any = change.after
+        after: Any = self.quarantine.state(change.kind, change.key)
         if after is None:
             getattr(self.world, f"remove_{kind}")(change.key)
         elif isinstance(after, snapshot.Unknown):
@@ -297,7 +362,7 @@ class State:
 
     def _surround(self, change: snapshot.Change) -> None:
         around, struct = self.world.surroundings, change.kind.struct
-        match change.after:
+        match self.quarantine.state(change.kind, change.key):
             case None:
                 around.remove(struct, change.key)
             case snapshot.Unknown(reason=reason):
@@ -308,13 +373,16 @@ class State:
 
     def _refresh_group(self, key: str) -> None:
         """Bring the job up to date with its PodGroup and our decisions."""
-        found = self.snapshot.state(kinds.POD_GROUPS, key)
+        found = self.quarantine.state(kinds.POD_GROUPS, key)
         before = waking.of_job(self.world.job(key))
         match found:
             case scheduling.PodGroup():
                 at = found.metadata
                 is_enqueued = self.decided.is_enqueued(at.uid, at.version)
                 self.world.put_pod_group(found, is_enqueued=is_enqueued)
+                reason = self.quarantine.frozen(key)
+                if reason and key not in self.world.frozen:
+                    self.world.freeze(key, reason)
             case snapshot.Unknown(reason=reason):
                 self.world.unread_pod_group(key, reason)
             case _:
@@ -329,23 +397,26 @@ class State:
 
     def _refresh_pod(self, key: str) -> None:
         """Bring the pod up to date with the snapshot and our decisions."""
-        found = self.snapshot.state(kinds.PODS, key)
+        found = self.quarantine.state(kinds.PODS, key)
         before = self._room_of(key)
-        group, seen = self._group_of(key), waking.of_task(self.world, key)
+        group, known = self._group_of(key), waking.of_task(self.world, key)
         match found:
             case core.Pod():
                 uid = found.metadata.uid
                 bind = None if found.spec.node_name else self.decided.bind_of(key, uid)
                 is_evicted = self.decided.is_evicted(key, uid)
                 self.world.put_pod(
-                    found if bind is None else _annotated(found, bind.annotations),
+                    found if bind is None else claiming.annotated(found, bind.annotations),
                     "" if bind is None else bind.node,
                     is_evicted=is_evicted,
                 )
-            case snapshot.Unknown(reason=reason):
-                pod = self._lost.get(key)
+            case snapshot.Unknown(reason=reason, node=where):
+                seen = self.snapshot.state(kinds.PODS, key)
+                pod = seen if isinstance(seen, core.Pod) else self._lost.get(key)
                 uid = pod.metadata.uid if pod else ""
-                node = (pod.spec.node_name if pod else "") or self.decided.node_of(key, uid)
+                node = (
+                    where or (pod.spec.node_name if pod else "") or self.decided.node_of(key, uid)
+                )
                 is_ours = pod is not None and pod.spec.scheduler_name in self._scheduler_names
                 job = jobs.job_of(pod) if pod is not None and is_ours else ""
                 self.world.lose_pod(key, reason, node, job)
@@ -353,7 +424,7 @@ class State:
                 self.world.remove_pod(key)
         if before is not None and before != self._room_of(key):
             self._wake_for_waiting()
-        if seen != waking.of_task(self.world, key):
+        if known != waking.of_task(self.world, key):
             for job in {group, self._group_of(key)} - {""}:
                 self._review(job)
 
@@ -414,15 +485,6 @@ class State:
         at = group.metadata
         is_another = at.uid != statement.pod_group_uid
         return is_another or has_entered(group) or decision.is_entry_seen(at.version)
-
-
-def _annotated(pod: core.Pod, added: Mapping[str, str]) -> core.Pod:
-    """The pod as it will be once it is bound."""
-    if not added:
-        return pod
-    annotations = {**(pod.metadata.annotations or {}), **added}
-    metadata = msgspec.structs.replace(pod.metadata, annotations=annotations)
-    return msgspec.structs.replace(pod, metadata=metadata)
 
 
 def has_entered(group: scheduling.PodGroup) -> bool:

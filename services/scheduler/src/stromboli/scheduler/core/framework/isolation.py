@@ -6,8 +6,9 @@ costs a second attempt, and no trouble costs nothing.
 
 *Without it* never means *allowed*. A plugin that only orders, scores and listens is left out. Of
 one that restricts, first the job that it was asked about is held back, as one odd pod must not stop
-a cluster; the plugin stays. If it fails on more jobs than ``JOBS_HELD``, on no job in particular or
-while it opens, it is out: a ``StandIn`` answers in its place.
+a cluster; the plugin stays. A job that it fails on even so, since its opening or closing looks at
+all jobs, is left out of the session (see ``core.quarantine``). If it fails on more jobs than
+``JOBS_HELD``, or on no job in particular, it is out: a ``StandIn`` answers in its place.
 
 ====================================  ==================================================
 what the plugin would have said       what its stand-in says
@@ -22,7 +23,8 @@ what must be done before a bind       nobody knows, so nothing is placed
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import CodeType, FrameType, TracebackType
@@ -82,6 +84,7 @@ class Troubles:
     def __init__(self) -> None:
         self.out: dict[str, Trouble] = {}
         self.held: dict[str, Trouble] = {}
+        self._escalated: Counter[str] = Counter()
         self._points: dict[str, frozenset[str]] = {}
 
     def learn(self, closed: session.Session) -> None:
@@ -104,6 +107,15 @@ class Troubles:
             del self.held[job]
         self.out[blame.plugin] = trouble
 
+    def escalates(self, blame: "Blame") -> bool:
+        """Whether the plugin failed on a job although that is held back, so that the job must be
+        left out of the session: of one plugin that is believed ``JOBS_HELD`` times."""
+        held = self.held.get(blame.job)
+        if blame.is_asked or held is None or held.plugin != blame.plugin:
+            return False
+        self._escalated[blame.plugin] += 1
+        return self._escalated[blame.plugin] <= JOBS_HELD
+
     def failures(self) -> dict[str, str]:
         """Plugin -> what became of it, for people."""
         found = {name: f"left out: {trouble.reason}" for name, trouble in self.out.items()}
@@ -123,17 +135,20 @@ class Troubles:
         """What is old is tried again."""
         for known in (self.out, self.held):
             for name in [name for name, trouble in known.items() if trouble.until <= now]:
+                self._escalated.pop(known[name].plugin, None)
                 del known[name]
 
 
 class Blame(msgspec.Struct, frozen=True):
-    """Whose fault it is. ``job``: the one it was asked about, empty for none or several."""
+    """Whose fault it is. ``job``: the one it was asked about or worked on (not ``is_asked``), empty
+    for none or several."""
 
     plugin: str
     reason: str
     job: str = ""
     points: frozenset[str] | None = None
     is_hung: bool = False
+    is_asked: bool = True
 
 
 Attempt = Callable[[], session.Session]
@@ -155,8 +170,8 @@ def held(
 ) -> session.Session:
     """A session that ran to its end, after as many attempts as there is new trouble.
 
-    ``open_with`` opens on the same world each time. Errors that are no plugin's pass through: the
-    world may be torn then.
+    ``open_with`` opens on the same world each time. Errors that are no plugin's pass through, and
+    those on a job that is held back already: the world may be torn then.
     """
     troubles.forget(now)
     while True:
@@ -172,7 +187,7 @@ def held(
             closed = watched(attempt)
         except (Exception, session.PluginHungError) as error:
             found = blame(error, current[0] if current else None)
-            if found is None or found.plugin in troubles.out:
+            if found is None or found.plugin in troubles.out or troubles.escalates(found):
                 raise
             troubles.note(found, now)
             if current:
@@ -187,7 +202,9 @@ def blame(error: BaseException, within: session.Session | None) -> Blame | None:
     """The plugin that an error came out of; None if it is the session's own, and then nobody knows
     in what state that is. ``within``: the session if it had opened."""
     if isinstance(error, session.PluginFailedError):
-        return Blame(error.plugin, error.reason)
+        cause = error.__cause__
+        inner = [] if cause is None else list(_frames(cause.__traceback__))
+        return Blame(error.plugin, error.reason, _worked_on(inner), is_asked=False)
     frames = list(_frames(error.__traceback__))
     is_hung = isinstance(error, session.PluginHungError)
     reason = "it did not answer in time" if is_hung else f"{type(error).__name__}: {error}"
@@ -198,8 +215,10 @@ def blame(error: BaseException, within: session.Session | None) -> Blame | None:
     if found is None:
         return None
     frame, name = found
-    job = "" if is_hung else _subject(frame)
-    return Blame(name, reason, job, within.points_of(name), is_hung)
+    inner = frames[frames.index(frame) + 1 :]
+    asked = "" if is_hung else _subject(frame)
+    job = "" if is_hung else asked or _worked_on(inner)
+    return Blame(name, reason, job, within.points_of(name), is_hung, bool(asked))
 
 
 def opening_plugin(frames: Iterable[FrameType]) -> str:
@@ -249,6 +268,17 @@ def _subject(frame: FrameType) -> str:
     jobs = {each.key for each in given if isinstance(each, model.Job)}
     jobs |= {each.job for each in given if isinstance(each, model.Task) and each.job}
     return jobs.pop() if len(jobs) == 1 else ""
+
+
+def _worked_on(frames: Sequence[FrameType]) -> str:
+    """The one job that the innermost frame which works on jobs works on."""
+    for frame in reversed(frames):
+        values = frame.f_locals.values()
+        jobs = {each.key for each in values if isinstance(each, model.Job)}
+        jobs |= {each.job for each in values if isinstance(each, model.Task) and each.job}
+        if jobs:
+            return jobs.pop() if len(jobs) == 1 else ""
+    return ""
 
 
 # Sessions with troubles ---------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class World:
         """Pod -> its task, foreign pods on nodes included."""
         self.lost: dict[str, Lost] = {}
         self._scheduler_names = scheduler_names
-        self._default_queue = default_queue
+        self.default_queue = default_queue
         self._classes = classes.Classes(self.resources)
         self._requests: WeakKeyDictionary[shapes.Shape, jobs.Request] = WeakKeyDictionary()
         self._width = len(self.resources.names)
@@ -85,7 +85,8 @@ class World:
         self._by_queue: dict[str, set[str]] = {}
         self._priorities: dict[str, core.PriorityClass] = {}
         self._unread_priorities: dict[str, str] = {}
-        self._frozen: dict[str, str] = {}
+        self.frozen: dict[str, str] = {}
+        """PodGroup -> why nothing is decided about it, as ``freeze`` was told."""
         self._waiting: set[str] = set()
 
     # Reading --------------------------------------------------------------------------------
@@ -332,7 +333,7 @@ class World:
             self.problems["podgroup", key] = str(error)
             return
         self._widen()
-        found = jobs.job(group, self.resources, self._priorities, self._default_queue)
+        found = jobs.job(group, self.resources, self._priorities, self.default_queue)
         found.phase = phase
         found.problems.update(self._flawed.get(key, {}))
         for task in self._members.get(key, {}).values():
@@ -359,9 +360,9 @@ class World:
     def freeze(self, key: str, reason: str) -> None:
         """Nothing is decided about this PodGroup, because of ``reason``; empty: it is again."""
         if reason:
-            self._frozen[key] = reason
+            self.frozen[key] = reason
         else:
-            self._frozen.pop(key, None)
+            self.frozen.pop(key, None)
         self._review(key)
 
     def _review(self, key: str) -> None:
@@ -370,7 +371,7 @@ class World:
         if found is None:
             return
         lost = [pod for pod, each in self.lost.items() if each.job == key]
-        found.frozen = self._frozen.get(key, "")
+        found.frozen = self.frozen.get(key, "")
         name = found.pod_group.spec.priority_class_name
         if name in self._unread_priorities:
             found.frozen = f"PriorityClass {name} cannot be read: {self._unread_priorities[name]}"
@@ -439,9 +440,9 @@ class World:
 
     def default_to(self, queue: str) -> None:
         """Jobs that name no queue are in this one from now on."""
-        if queue == self._default_queue:
+        if queue == self.default_queue:
             return
-        self._default_queue = queue
+        self.default_queue = queue
         self.epoch += 1
         for found in [*self.jobs.values(), *self.outside.values()]:
             if not found.pod_group.spec.queue:
