@@ -3,6 +3,7 @@ slow at times, for slowness is no broken rule."""
 
 import asyncio
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,6 +32,14 @@ def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         for task in asyncio.all_tasks(loop):
             task.print_stack(file=sys.stderr)
         loop.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Servers leave their clients' tokens here, and not in the home of the user who tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 # By policy and not by the plugin's hook, which would end what a run shares behind each test.

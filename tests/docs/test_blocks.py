@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from stromboli.cli import main
 from stromboli.cli.others import Listed
+from stromboli.client import server as addresses
 from stromboli.scheduler.core import actions, plugins
 from stromboli.scheduler.core.framework import reading
 from stromboli.shared import documents
@@ -49,7 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     folder = tmp_path_factory.mktemp("blocks")
     with (
         conftest.embedded(folder, "--nodes", "1") as running,
-        httpx.Client(base_url=running.url, timeout=30) as client,
+        httpx.Client(**addresses.options(running.url, 30)) as client,
     ):
         yield client
 

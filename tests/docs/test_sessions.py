@@ -3,6 +3,7 @@
 A tutorial starts its own system, as its reader does; guides share one with process nodes.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -34,7 +35,12 @@ class Shell:
         self._folder = folder
         (folder / "examples").symlink_to(ROOT / "examples")
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
-        self._environment = {"PATH": path, "HOME": str(folder), "COLUMNS": "200"}
+        self._environment = {
+            "PATH": path,
+            "HOME": str(folder),
+            "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
+            "COLUMNS": "200",
+        }
         if url:
             self._environment["STROM_SERVER"] = url
         self._background: list[subprocess.Popen[bytes]] = []

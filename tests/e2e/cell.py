@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from stromboli.client import server
 from stromboli.local import folders, system
 from stromboli.local.nodes import simulated
 from stromboli.scheduler.settings import SchedulerSettings
@@ -99,5 +100,5 @@ async def running(folder: Path, actions: str, tiers: str) -> AsyncIterator[Cell]
     async with contextlib.AsyncExitStack() as stack:
         made = await stack.enter_async_context(system.running(options))
         await made.ready()
-        http = await stack.enter_async_context(httpx.AsyncClient(base_url=made.url))
+        http = await stack.enter_async_context(httpx.AsyncClient(**server.options(made.url, 30)))
         yield Cell(http, file, made.url, made.cluster)

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from stromboli.client import server
 from stromboli.shared import keys
 from stromboli.shared.api import core, kinds, storage
 from stromboli.testkit import objects
@@ -84,7 +85,7 @@ async def test_pods_run_where_their_disk_and_their_card_are(tmp_path: Path) -> N
     and gets that of a job that goes with its claim."""
     async with (
         cells.running(tmp_path, "enqueue, allocate", TIERS) as cell,
-        httpx.AsyncClient(base_url=cell.url) as http,
+        httpx.AsyncClient(**server.options(cell.url, 30)) as http,
     ):
         await furnish(cell)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from stromboli.client import server
 from tests.e2e import conftest
 from tests.examples import manifests
 
@@ -33,7 +34,8 @@ def test_the_consumer_prints_a_jobs_way(
 ) -> None:
     (job,) = manifests.read("hello")
     job["metadata"]["name"] = "followed"
-    answer = httpx.post(f"{system.url}/v1/apply", json={"objects": [job]}, timeout=30)
+    with httpx.Client(**server.options(system.url, 30)) as client:
+        answer = client.post("/v1/apply", json={"objects": [job]})
     assert answer.is_success, answer.text
     assert reader.stdout is not None
     phases: list[str] = []

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from stromboli.client import server
 from tests.e2e import conftest, waiting
 from tests.examples import manifests
 from tests.examples.manifests import Document
@@ -55,7 +56,7 @@ class User:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.http = httpx.Client(base_url=url, timeout=60)
+        self.http = httpx.Client(**server.options(url, 60))
 
     def apply(self, *documents: Document) -> None:
         answer = self.http.post("/v1/apply", json={"objects": documents})

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import yaml
 
+from stromboli.client import server
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
@@ -30,7 +31,7 @@ class User:
     """Somebody with a REST client."""
 
     def __init__(self, url: str) -> None:
-        self.http = httpx.Client(base_url=url, timeout=30)
+        self.http = httpx.Client(**server.options(url, 30))
 
     def apply(self, *documents: Document) -> None:
         answer = self.http.post("/v1/apply", json={"objects": documents})

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from stromboli.cli import node_picture
-from stromboli.client import blocking, calls
+from stromboli.client import blocking, calls, server
 from stromboli.local import system
 from stromboli.local.nodes import simulated
 from stromboli.monitor.agent import __main__ as agent
@@ -68,7 +68,7 @@ class Node:
             "topologyPolicy": "single-numa-node",
         }
         spec = {"minAvailable": 1, "queue": "default", "tasks": [task]}
-        async with httpx.AsyncClient(base_url=self.system.url) as http:
+        async with httpx.AsyncClient(**server.options(self.system.url, 30)) as http:
             path = "/v1/namespaces/default/jobs"
             answer = await http.post(path, json={"metadata": {"name": name}, "spec": spec})
         answer.raise_for_status()

@@ -11,6 +11,7 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from stromboli.shared import keys
+from stromboli.testkit.authorization import authorization
 from stromboli.testkit.parts import tools
 from stromboli.testkit.real_system import RealSystem
 
@@ -81,7 +82,7 @@ async def test_an_operator_sees_one_trace_metrics_health_and_a_quick_end(
     }
     try:
         async with RealSystem(tmp_path, simulated_nodes=2, environment=environment) as system:
-            async with aiohttp.ClientSession(base_url=system.url) as http:
+            async with aiohttp.ClientSession(system.url, headers=authorization(system.url)) as http:
                 async with http.post("/v1/namespaces/default/jobs", json=job("traced")) as answer:
                     assert answer.status == 201
                 done = await finished(http, "traced")
@@ -92,7 +93,9 @@ async def test_an_operator_sees_one_trace_metrics_health_and_a_quick_end(
                 pod["metadata"]["annotations"][keys.TRACEPARENT].split("-")[1] for pod in pods
             } == {trace}
             for service in system.services.values():
-                async with aiohttp.ClientSession(base_url=service.url) as http:
+                async with aiohttp.ClientSession(
+                    service.url, headers=authorization(service.url)
+                ) as http:
                     for path in ("/livez", "/readyz"):
                         assert (await http.get(path)).status == 200
                     assert "stromboli" in await (await http.get("/metrics")).text()

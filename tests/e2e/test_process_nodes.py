@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import httpx
 import pytest
 
+from stromboli.client import server
 from stromboli.local.processes import launched
 from stromboli.shared import documents
 from tests.e2e import waiting
@@ -35,7 +36,7 @@ class User:
     """Somebody with a REST client."""
 
     def __init__(self, url: str) -> None:
-        self.http = httpx.Client(base_url=url, timeout=30)
+        self.http = httpx.Client(**server.options(url, 30))
 
     def apply(self, *manifests: Document) -> None:
         answer = self.http.post("/v1/apply", json={"objects": manifests})

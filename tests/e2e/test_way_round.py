@@ -8,6 +8,7 @@ import httpx
 import pytest
 from pytest_bdd import given, parsers, scenarios, then, when
 
+from stromboli.client import server
 from stromboli.shared import keys
 from tests.e2e import waiting
 
@@ -26,7 +27,7 @@ class User:
     """Somebody with a REST client, and what they wrote so far."""
 
     def __init__(self, url: str) -> None:
-        self.http = httpx.Client(base_url=url, timeout=30)
+        self.http = httpx.Client(**server.options(url, 30))
         self.jobs: dict[str, Manifest] = {}
         self.manifest: list[Manifest] = []
         self.racks: dict[str, list[str]] = {}

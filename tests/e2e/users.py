@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from stromboli.client import server
 from stromboli.client.events import Change
 from stromboli.shared import keys
 from stromboli.shared.api.batch import Job
@@ -30,7 +31,7 @@ class User:
         self.key = str(uuid.uuid4())
         """Of a request that may be sent again."""
         self.changes: Iterator[Change[Job]] = iter(())
-        self._http = httpx.Client(base_url=url, timeout=30)
+        self._http = httpx.Client(**server.options(url, 30))
 
     def close(self) -> None:
         self._http.close()

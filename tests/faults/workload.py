@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 
+from stromboli.testkit.authorization import authorization
 from tests.faults import history
 
 NODES, CPUS = 3, 4
@@ -21,7 +22,7 @@ ENDS = "ends"
 """Label: the phase in which the job must end."""
 PAUSE_S = 0.05
 EXISTS = 409
-AWAY = (502, 503)
+AWAY = (401, 502, 503)
 
 
 def jobs(rng: random.Random, count: int) -> list[dict[str, Any]]:
@@ -80,14 +81,17 @@ async def submit(url: str, namespace: str, documents: Sequence[dict[str, Any]]) 
         asyncio.TaskGroup() as group,
     ):
         for document in documents:
-            group.create_task(_submit(session, namespace, document))
+            group.create_task(_submit(session, url, namespace, document))
 
 
-async def _submit(session: aiohttp.ClientSession, namespace: str, document: dict[str, Any]) -> None:
+async def _submit(
+    session: aiohttp.ClientSession, url: str, namespace: str, document: dict[str, Any]
+) -> None:
     path = f"/v1/namespaces/{namespace}/jobs"
     while True:
         try:
-            async with session.post(path, json=document) as answer:
+            headers = authorization(url)  # each start of admission makes a token
+            async with session.post(path, json=document, headers=headers) as answer:
                 text = await answer.text()
                 if answer.status in (201, EXISTS):
                     return
@@ -101,7 +105,7 @@ async def _submit(session: aiohttp.ClientSession, namespace: str, document: dict
 async def delete(url: str, namespace: str, job: str) -> None:
     """Delete a job with all that is its own."""
     async with (
-        aiohttp.ClientSession(base_url=url) as session,
+        aiohttp.ClientSession(url, headers=authorization(url)) as session,
         session.delete(f"/v1/namespaces/{namespace}/jobs/{job}") as answer,
     ):
         answer.raise_for_status()

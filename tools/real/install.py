@@ -1,4 +1,4 @@
-"""Install the real parts of tests and benchmarks: Kafka, etcd, Kubernetes, KWOK, Helm.
+"""Install the real parts of tests and benchmarks: Kafka, etcd, Kubernetes, KWOK, Helm, Chromium.
 
     python tools/real/install.py           install what is missing (`make real-tools`)
     python tools/real/install.py --where   print the paths as JSON; exit 3 if not installed
@@ -17,7 +17,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 
-from tools.real import binaries, cache, jars, toolchains  # noqa: E402 - needs the path above
+from tools.real import binaries, browser, cache, jars, toolchains  # noqa: E402 - needs the path above
 from tools.real.trouble import InstallError  # noqa: E402 - as above
 
 NOT_INSTALLED = 3
@@ -48,6 +48,7 @@ def install() -> str:
     """Install whatever is missing and return the line of JSON that `--where` prints."""
     place = cache.directory(REPOSITORY, os.environ)
     venv = toolchains.environment(REPOSITORY)
+    browser.ensure()
     java = toolchains.find(toolchains.JAVA, venv)
     if cache.is_installed(place):
         if java is None:

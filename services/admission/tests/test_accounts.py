@@ -100,7 +100,8 @@ async def test_no_route_lets_in_who_has_no_rights(house: House) -> None:
 def body_for(path: str, namespace: str) -> dict[str, Any]:
     made = job("some", namespace)
     if path == "/v1/bulk":
-        return {"content": msgspec.json.encode(made)}
+        declared = {"content-type": "application/x-ndjson"}
+        return {"content": msgspec.json.encode(made), "headers": declared}
     return {"json": {"objects": [made]}} if path in ("/v1/apply", "/v1/check") else {}
 
 
@@ -243,7 +244,8 @@ async def test_in_bulk_each_line_has_its_own_rights(house: House) -> None:
     lines = [job("mine", scene.blue), job("theirs", scene.red), job("mine-2", scene.blue)]
     content = msgspec.json.Encoder().encode_lines(lines)
     async with house.as_("ann") as ann:
-        answer = (await ann.post("/v1/bulk", content=content)).json()
+        declared = {"content-type": "application/x-ndjson"}
+        answer = (await ann.post("/v1/bulk", content=content, headers=declared)).json()
     assert [item["result"] for item in answer["items"]] == ["created", "refused", "created"]
     assert answer["items"][1]["status"] == 403
     assert f'in the namespace "{scene.red}"' in answer["items"][1]["violations"][0]["reason"]

@@ -38,6 +38,7 @@ def queue(name: str) -> dict[str, Any]:
 
 async def sent(client: httpx.AsyncClient, *documents: Any, **headers: str) -> dict[str, Any]:
     body = "\n".join(each if isinstance(each, str) else json.dumps(each) for each in documents)
+    headers |= {"content-type": "application/x-ndjson"}
     answer = await client.post(PATH, content=body.encode(), headers=headers)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()

@@ -1,7 +1,8 @@
 """Who a program says it is: a bearer token, read anew for each request where it stands in a file.
 
-The first of: what the program gives, ``STROM_TOKEN``, ``STROM_TOKEN_FILE``, the file of a projected
-volume in a pod. A token goes over HTTPS or to this machine, and nowhere else.
+The first of: what the program gives, ``STROM_TOKEN``, ``STROM_TOKEN_FILE``, what a server on
+loopback left for its user (``stromboli.shared.loopback_token``), the file of a projected volume in
+a pod. A token goes over HTTPS or to this machine, and nowhere else.
 """
 
 import os
@@ -13,12 +14,13 @@ from urllib.parse import urlsplit
 import httpx
 
 from stromboli.client import errors
+from stromboli.shared import loopback_token
 
 TOKEN, TOKEN_FILE, CA_FILE = "STROM_TOKEN", "STROM_TOKEN_FILE", "STROM_CA_FILE"
 IN_POD = Path("/var/run/secrets/stromboli/token")
 """Where a pod finds its token if it mounts a projected one of our audience there. The token that
 every pod has is for the API server, and so none that we would show to anybody else."""
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+LOOPBACK = loopback_token.HOSTS
 
 
 class Bearer(httpx.Auth):
@@ -34,12 +36,34 @@ class Bearer(httpx.Auth):
         yield request
 
 
-def bearer(base_url: str, token: str | None, token_file: str | Path | None) -> Bearer | None:
+class LoopbackBearer(httpx.Auth):
+    """The token of a server on loopback, which each of its starts makes again: read for each
+    request, and left out while there is none. ``otherwise``: the file of a pod."""
+
+    def __init__(self, file: Path, otherwise: Path) -> None:
+        self._file = file
+        self._otherwise = otherwise
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """The request with its header, if there is a token."""
+        token = loopback_token.read(self._file)
+        if not token and self._otherwise.exists():
+            token = _read(self._otherwise)
+        if token:
+            request.headers["authorization"] = f"Bearer {token}"
+        yield request
+
+
+def bearer(
+    base_url: str, token: str | None, token_file: str | Path | None
+) -> Bearer | LoopbackBearer | None:
     """What says who we are; None if nothing does. Raises UnsafeTokenError where that would travel
     in the clear."""
     given = token or ("" if token_file else os.environ.get(TOKEN, ""))
     file: str | Path | None = None if given else token_file or os.environ.get(TOKEN_FILE)
     if not given and not file:
+        if (local := loopback_token.file_for(base_url, os.environ)) is not None:
+            return LoopbackBearer(local, IN_POD)
         if not IN_POD.exists():
             return None
         file = IN_POD

@@ -78,8 +78,8 @@ def up(
         Path | None,
         typer.Option(
             exists=True,
-            help="File of accounts and RBAC roles: REST asks for tokens then. [default: none, "
-            "whoever reaches it may do everything]",
+            help="File of accounts and RBAC roles, whose tokens REST asks for. [default: none, "
+            "you may do everything, with a token that strom finds by itself]",
         ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every step.")] = False,
@@ -117,6 +117,7 @@ def up(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
         runtime.run(lambda: _up(options, state))
     except (OSError, errors.OutsideError, machine.UnsupportedMachineError) as error:
         if isinstance(error, OSError) and error.errno == EADDRINUSE:

@@ -7,6 +7,12 @@ STATE = Path(".strom")
 LOG = "log.db"
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder that only its owner reads, also one that was made more open before."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+
+
 def embedded(state: Path) -> Path:
     """Where log and cluster are."""
     return state / "embedded"

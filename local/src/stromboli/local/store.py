@@ -121,6 +121,8 @@ class Store:
         with contextlib.ExitStack() as resources:
             try:
                 resources.enter_context(_locked(self._path))
+                # SQLite gives the files of its write-ahead log the mode of this one.
+                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
                 database = sqlite3.connect(self._path, isolation_level=None)
                 resources.callback(database.close)
                 for statement in (*_PRAGMAS, *self._schema):
@@ -204,11 +206,16 @@ def _retrieve(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold the lock beside the file. Raises PermanentError that names who holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_name(f"{path.name}.lock"), "a+", encoding="utf-8") as lock:
+    file = path.with_name(f"{path.name}.lock")
+    with open(file, "a+", encoding="utf-8", opener=_private) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

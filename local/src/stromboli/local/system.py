@@ -6,16 +6,19 @@ cluster are durable below one folder and never share a transaction.
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 
 from stromboli.admission import asking, rest, service, webhooks
 from stromboli.admission.door import Door
 from stromboli.admission.settings import DoorSettings
+from stromboli.client import server
 from stromboli.controller import service as controller
 from stromboli.controller.settings import ControllerSettings
 from stromboli.local import folders, volumes
@@ -31,7 +34,7 @@ from stromboli.monitor.agents import Agents
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.scheduler import service as scheduler
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import http, runtime
+from stromboli.shared import http, loopback_token, runtime
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.cluster.accounts import Accounts
@@ -48,7 +51,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     manifests of nodes that run processes, see ``processes``. ``port`` 0 takes a free one; a
     taken one is replaced by the next free if ``port_may_move``. ``disorder``: a seed by which
     everything read is delayed, repeated and reordered across topics, for tests. ``accounts``: who
-    may do what, see ``stromboli.local.accounts``; without, whoever reaches REST may do everything.
+    may do what, see ``stromboli.local.accounts``; without, the holder of the token that each start
+    makes may do everything.
     """
 
     state: Path
@@ -64,13 +68,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 class System(msgspec.Struct, frozen=True):
     """A running system. ``view``: how containers on process nodes see the machine, and why not
-    better; empty without such nodes. ``agents_url``: where agents report what nodes have."""
+    better; empty without such nodes. ``agents_url``: where agents report what nodes have.
+    ``token``: what REST and the agents' port ask for; empty with accounts."""
 
     url: str
     cluster: cluster_port.Cluster
     healths: tuple[runtime.Health, ...]
     view: tuple[str, str] = ("", "")
     agents_url: str = ""
+    token: str = ""
+
+    def client(self) -> httpx.AsyncClient:
+        """A client of REST."""
+        return httpx.AsyncClient(**server.options(self.url, server.ANSWER_WITHIN_S))
 
     async def ready(self) -> None:
         """Return once every service is ready."""
@@ -86,7 +96,7 @@ async def running(
 
     A service that fails ends the whole, with its error.
     """
-    options.state.mkdir(parents=True, exist_ok=True)
+    folders.make_private(options.state)
     async with contextlib.AsyncExitStack() as stack:
         doors: list[Door] = []
         kubelets: dict[str, Kubelet] = {}
@@ -107,11 +117,23 @@ async def running(
             name: runtime.Health(name)
             for name in ("admission", "monitor", "scheduler", "controller")
         }
-        app = rest.front(doors[0], cluster, settings, tuple(healths.values()), askers)
-        bound = _listen(options)
-        port = await stack.enter_async_context(http.serving(app, bound))
+        token = loopback_token.new() if askers is None else ""
+        app = rest.front(
+            doors[0],
+            cluster,
+            settings,
+            tuple(healths.values()),
+            askers,
+            token=token,
+            hosts=loopback_token.HOSTS,
+        )
+        port = await stack.enter_async_context(http.serving(app, _listen(options)))
+        file = loopback_token.file_of(port, os.environ)
+        stack.enter_context(loopback_token.published(token, file))
         await stack.enter_async_context(doors[0].feeds)
-        node_agents = Agents(MonitorSettings(), options.accounts, cluster, clock, time.monotonic)
+        node_agents = Agents(
+            MonitorSettings(), options.accounts, cluster, clock, time.monotonic, token=token
+        )
         agents_port = await stack.enter_async_context(
             http.serving(agents.app(node_agents), http.listen(LOOPBACK, 0))
         )
@@ -166,7 +188,7 @@ async def running(
             try:
                 url = f"http://{LOOPBACK}:{port}"
                 agents_url = f"http://{LOOPBACK}:{agents_port}"
-                yield System(url, cluster, tuple(healths.values()), view, agents_url)
+                yield System(url, cluster, tuple(healths.values()), view, agents_url, token)
             finally:
                 for task in tasks:
                     task.cancel()

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 
 from stromboli.cli import explain
@@ -162,7 +161,7 @@ async def restarted_trial(
 async def hand_in(running: system.System, jobs: int, *, wait_for_pods: bool) -> None:
     """Submit all jobs in one request, as ``strom apply`` does."""
     manifests = [manifest(f"train-{number}") for number in range(1, jobs + 1)]
-    async with httpx.AsyncClient(base_url=running.url) as client:
+    async with running.client() as client:
         (await client.post("/v1/apply", json={"objects": manifests})).raise_for_status()
     if not wait_for_pods:
         return
@@ -218,7 +217,7 @@ async def explained(running: system.System, views: list[JobView]) -> list[str]:
     moment ago waits for nothing."""
     waiting = [view.name for view in views if view.phase == "Pending"]
     answers = []
-    async with httpx.AsyncClient(base_url=running.url) as client:
+    async with running.client() as client:
         for name in waiting:
             path = f"/v1/namespaces/default/jobs/{name}/explanation"
             content = (await client.get(path)).raise_for_status().content

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 
 from stromboli.local import system
@@ -70,7 +69,7 @@ async def show(state: Path) -> Shown:
         # Its manifest has files at true paths, which only namespaces can give it.
         names = [name for name in SHOWN if kind != "plain" or name != "mpi"]
         manifests = [each for name in names for each in read(name)]
-        async with httpx.AsyncClient(base_url=running.url) as client:
+        async with running.client() as client:
             answer = await client.post("/v1/apply", json={"objects": manifests})
             answer.raise_for_status()
         phases = await _phases(running.cluster, set(names))

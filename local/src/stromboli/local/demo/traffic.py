@@ -9,7 +9,6 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 
 from stromboli.local import system
@@ -55,7 +54,7 @@ async def _hand_in(running: system.System) -> None:
     manifests = [experiment.manifest(f"train-{number}") for number in range(1, JOBS + 1)]
     for each in manifests:
         each["metadata"]["annotations"] = WISH
-    async with httpx.AsyncClient(base_url=running.url) as client:
+    async with running.client() as client:
         (await client.post("/v1/apply", json={"objects": manifests})).raise_for_status()
 
 

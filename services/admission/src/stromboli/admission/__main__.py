@@ -1,22 +1,24 @@
 """``python -m stromboli.admission``: the service as a process of its own."""
 
 import contextlib
+import os
 import ssl
 import sys
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from litestar import Litestar
 
 from stromboli.admission import asking, certificates, rest, service, submissions, webhooks
 from stromboli.admission.door import Door
 from stromboli.admission.settings import Settings
-from stromboli.shared import http, process, runtime, telemetry
+from stromboli.shared import http, loopback_token, process, runtime, telemetry
 from stromboli.shared.cluster.kubernetes import KubernetesAccounts, KubernetesCluster
 from stromboli.shared.cluster.port import Cluster
 from stromboli.shared.leases import on_cluster
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+LOOPBACK = loopback_token.HOSTS
 
 
 async def main(settings: Settings, health: runtime.Health) -> None:
@@ -33,9 +35,14 @@ async def main(settings: Settings, health: runtime.Health) -> None:
             known = KubernetesAccounts(cluster)
             askers = asking.Askers(known, settings.reviews_kept_s, time.monotonic)
         door = Door(settings, cluster, runtime.utc_now, askers)
-        front = rest.front(door, cluster, settings, [health], askers)
+        asks_for_token = settings.rest_host in LOOPBACK and askers is None
+        token = loopback_token.new() if asks_for_token else ""
+        # With accounts a proxy on this machine may pass on whatever name it is called by.
+        own_hosts = LOOPBACK if is_local and askers is None else ()
+        hosts = (*own_hosts, *settings.rest_hosts)
+        front = rest.front(door, cluster, settings, [health], askers, token=token, hosts=hosts)
         if is_local:
-            await stack.enter_async_context(_rest(front, door, settings))
+            await stack.enter_async_context(_rest(front, door, settings, token=token))
         if (certificate := _certificate(settings, cluster)) is not None:
             bound = http.listen(settings.webhook_host, settings.webhook_port)
             tls = await stack.enter_async_context(certificate.kept(health))
@@ -61,15 +68,22 @@ async def main(settings: Settings, health: runtime.Health) -> None:
 
 @contextlib.asynccontextmanager
 async def _rest(
-    app: Litestar, door: Door, settings: Settings, tls: ssl.SSLContext | None = None
+    app: Litestar,
+    door: Door,
+    settings: Settings,
+    tls: ssl.SSLContext | None = None,
+    token: str = "",
 ) -> AsyncIterator[None]:
     bound = http.listen(settings.rest_host, settings.rest_port)
     async with http.serving(app, bound, tls=tls) as port:
         scheme = "https" if tls else "http"
         url = f"{scheme}://{settings.rest_host}:{port}"
+        told = loopback_token.file_of(port, os.environ)
+        file = Path(settings.rest_token_file) if settings.rest_token_file else told
         telemetry.log.info("listening", rest=url, accounts=settings.accounts)
-        async with door.feeds:
-            yield
+        with loopback_token.published(token, file) if token else contextlib.nullcontext():
+            async with door.feeds:
+                yield
 
 
 def _check_exposed(settings: Settings, is_local: bool) -> None:

@@ -13,6 +13,7 @@ from litestar.types import ControllerRouterHandler
 
 from stromboli.admission import (
     asking,
+    browsers,
     bulk,
     logs,
     openapi,
@@ -86,7 +87,7 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
     @post(
         "/v1/bulk",
         status_code=200,
-        opt=rights.OF_OBJECTS,
+        opt=rights.OF_OBJECTS | browsers.JSON_LINES,
         request_max_body_size=BULK_LIMIT_BYTES,
         summary="Create or change thousands of objects, each by itself",
         description="The body is one JSON object a line (application/x-ndjson). " + BULK,
@@ -177,13 +178,15 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
 
 
 def app(
-    handlers: list[ControllerRouterHandler], guard: rights.Guard = rights.of_anyone
+    handlers: list[ControllerRouterHandler],
+    guard: rights.Guard = rights.of_anyone,
+    hosts: Sequence[str] = (),
 ) -> Litestar:
     """The application with problem+json errors and the OpenAPI page at ``/schema``. ``guard`` says
-    who asks, and asks for what the routes need."""
+    who asks, and asks for what the routes need; ``hosts``: see ``browsers``."""
     return Litestar(
         handlers,
-        guards=[guard, queries.guard],
+        guards=[browsers.guard(hosts), guard, queries.guard],
         exception_handlers=problems.HANDLERS,
         openapi_config=openapi.CONFIG,
         request_max_body_size=BODY_LIMIT_BYTES,
@@ -197,13 +200,17 @@ def front(
     settings: DoorSettings,
     healths: Sequence[runtime.Health],
     askers: asking.Askers | None,
+    *,
+    token: str = "",
+    hosts: Sequence[str] = (),
 ) -> Litestar:
-    """All that REST serves: for everybody who reaches it, or for accounts. These find no metrics
-    here, which are the operator's."""
+    """All that REST serves: for accounts, or else for the holder of ``token``; without one for
+    every client that reaches it. Accounts find no metrics here, which are the operator's."""
     if askers is None:
-        return app([*http.health_routes(healths), *routes(door, cluster)])
+        guard = rights.of_token(token) if token else rights.of_anyone
+        return app([*http.health_routes(healths), *routes(door, cluster)], guard, hosts)
     guard = rights.of_accounts(askers, settings.rest_audiences)
-    return app([*http.probe_routes(healths), *routes(door, cluster)], guard)
+    return app([*http.probe_routes(healths), *routes(door, cluster)], guard, hosts)
 
 
 def described() -> Litestar:

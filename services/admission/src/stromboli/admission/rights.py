@@ -4,6 +4,7 @@
 the door asks for each of them. A route that says neither is closed to accounts.
 """
 
+import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
@@ -20,6 +21,10 @@ from stromboli.shared.cluster.accounts import Right
 Connection = ASGIConnection[Any, Any, Any, Any]
 Guard = Callable[[Connection, BaseRouteHandler], Awaitable[None]]
 OPT = "needs"
+WRONG_TOKEN = (
+    "this is not the token that the server made at its start; strom and stromboli.client find it "
+    "for the user who started the server, unless STROM_TOKEN or STROM_TOKEN_FILE names another"
+)
 OPEN = ("/livez", "/readyz", "/schema")
 """What everyone may read: whether we are well, and how to talk to us."""
 
@@ -68,6 +73,20 @@ OF_OBJECTS: dict[str, Any] = {OPT: ()}
 async def of_anyone(connection: Connection, _: BaseRouteHandler) -> None:
     """The guard where there are no accounts."""
     connection.scope["user"] = asking.ANYONE
+
+
+def of_token(token: str) -> Guard:
+    """The guard of a server on loopback without accounts: whoever holds its token may do
+    everything."""
+
+    async def guard(connection: Connection, _: BaseRouteHandler) -> None:
+        if not is_open(connection.scope["path"]):
+            shown = asking.bearer(connection.headers.get("authorization"))
+            if not hmac.compare_digest(shown.encode(), token.encode()):
+                raise asking.UnknownAskerError(WRONG_TOKEN)
+        connection.scope["user"] = asking.ANYONE
+
+    return guard
 
 
 def of_accounts(askers: asking.Askers, audiences: Sequence[str]) -> Guard:

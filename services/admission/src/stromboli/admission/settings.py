@@ -50,13 +50,22 @@ class Settings(DoorSettings, frozen=True, kw_only=True):
     """Names this process in its epoch record."""
     accounts: bool = False
     """Whether REST asks the API server who comes and what they may do (TokenReview,
-    SubjectAccessReview). Without, REST is for this machine: it listens on loopback only."""
+    SubjectAccessReview). Without, REST listens on loopback only and asks for a token that it makes
+    at each start, see ``rest_token_file``."""
     rest_host: str = "127.0.0.1"
     """Beyond loopback REST needs accounts and a certificate, and speaks HTTPS."""
     rest_open_to_all: bool = False
-    """Beyond loopback without either: whoever comes may do what this service may. Only for a
-    container whose port is published on the loopback of its machine."""
+    """Beyond loopback without either, and without a token: each client may do what this service
+    may. Only for a container whose port is published on the loopback of its machine; REST answers
+    to the names of loopback then, and to ``rest_hosts``."""
     rest_port: int = 8480
+    rest_hosts: tuple[str, ...] = ()
+    """Further names by which REST may be called (the Host header, with any port). Without
+    accounts those of loopback always count; with accounts any name does unless some are given."""
+    rest_token_file: str = ""
+    """Where on loopback, without accounts, the token of each start is written for clients (mode
+    0600). By default where ``strom`` and ``stromboli.client`` of the same user look:
+    ``~/.local/state/stromboli/tokens/PORT`` ($XDG_STATE_HOME)."""
     health_host: str = "0.0.0.0"
     """Health has a port of its own: probes have no account, and metrics are nobody else's."""
     health_port: int = 8481

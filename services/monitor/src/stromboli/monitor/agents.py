@@ -12,6 +12,7 @@ node, and before 1.30 the pod, which we look up.
 
 import contextlib
 import hashlib
+import hmac
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
@@ -57,8 +58,8 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class Agents:
-    """See the module. ``accounts`` None: everybody may speak for every node, which is for one
-    machine alone."""
+    """See the module. Without ``accounts``, which is for one machine alone, the holder of ``token``
+    may speak for every node; an empty one lets everybody do so."""
 
     def __init__(
         self,
@@ -67,10 +68,13 @@ class Agents:
         cluster: cluster_port.Cluster,
         clock: runtime.Clock,
         monotonic: Callable[[], float],
+        *,
+        token: str = "",
     ) -> None:
         self._known: _Known | None = None
         self._settings = settings
         self._accounts = accounts
+        self._token = token
         self._cluster = cluster
         self._clock = clock
         self._monotonic = monotonic
@@ -116,6 +120,8 @@ class Agents:
                 raise RefusedError(
                     403, f"this agent runs on node {speaks_for} and cannot speak for {node}"
                 )
+        elif not hmac.compare_digest(token.encode(), (self._token or token).encode()):
+            raise RefusedError(401, "this is not the token of this monitor")
         known = self._now()
         if not known.is_there(node):
             raise RefusedError(404, f"the cluster has no node {node}")
