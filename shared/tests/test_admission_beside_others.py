@@ -86,7 +86,7 @@ def test_a_job_that_names_nobody_is_ours_only_where_nobody_else_acts(
 ) -> None:
     """Those who wrote it meant the system that was there."""
     document: Mapping[str, Any] = admission_documents.job(schedulerName=scheduler, minAvailable=0)
-    added = review.completed(kinds.JOBS, dict(document), POLICY, "trace", known, "ada")
+    added = review.completed(kinds.JOBS, dict(document), POLICY, "trace", known)
     assert bool(added) == is_completed
 
 

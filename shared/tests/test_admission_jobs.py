@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from stromboli.shared import job_plugins, keys
-from stromboli.shared.admission import patch, review
+from stromboli.shared.admission import patch, permissions, review
 from stromboli.shared.api import kinds
 from stromboli.shared.api.meta import ObjectMeta
 from stromboli.shared.api.scheduling import Queue, QueueSpec, QueueStatus
@@ -441,8 +441,10 @@ def test_who_submits_a_job_stands_on_it_whatever_it_claims(claimed: dict[str, st
     document = job()
     if claimed is not None:
         document["metadata"] = {**document["metadata"], "annotations": claimed}
-    additions = review.completed(kinds.JOBS, document, POLICY, "00-a-b-01", KNOWN, "ann")
-    made = patch.applied(document, additions)["metadata"]["annotations"]
+    made = patch.applied(document, review.completed(kinds.JOBS, document, POLICY, "00-a-b-01"))
+    ann = review.Known(requester=permissions.Submitter("ann"))
+    made = patch.applied(made, review.recorded(kinds.JOBS, made, None, POLICY, ann))
+    made = made["metadata"]["annotations"]
     assert made == {keys.USER: "ann", keys.TRACEPARENT: "00-a-b-01"}
 
 

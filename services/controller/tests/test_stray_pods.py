@@ -452,3 +452,27 @@ TestStrays = Strays.TestCase
 TestStrays.settings = settings(
     max_examples=60, stateful_step_count=25, suppress_health_check=list(HealthCheck)
 )
+
+
+def test_a_restricted_queue_is_used_from_its_namespaces_alone() -> None:
+    """Whoever created the pods: that is a controller for most of them. Once the list grows, they
+    get their PodGroup."""
+    world = World()
+
+    def restrict(namespaces: str) -> None:
+        noted = {keys.ALLOWED_NAMESPACES: namespaces, keys.ALLOWED_USERS: "ann"}
+        metadata = {"name": "gold", "uid": "gold-1", "annotations": noted}
+        world.put(kinds.QUEUES, {"metadata": metadata, "spec": {}})
+
+    restrict("elsewhere")
+    add(world, labels={keys.QUEUE_NAME: "gold"})
+    world.settle()
+    assert world.names(kinds.POD_GROUPS) == []
+    told = [event.message for event in said(world)]
+    assert "queue gold is not open to pods of namespace 'default'" in told
+    restrict("elsewhere,default")
+    world.settle()
+    assert group(world).spec.queue == "gold"
+    restrict("elsewhere")
+    world.settle()
+    assert group(world).spec.queue == "gold"

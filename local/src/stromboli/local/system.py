@@ -23,7 +23,7 @@ from stromboli.controller import service as controller
 from stromboli.controller.settings import ControllerSettings
 from stromboli.local import folders, volumes
 from stromboli.local.bus import EmbeddedBus
-from stromboli.local.cluster import EmbeddedCluster, Hook, Kubelet
+from stromboli.local.cluster import OWN_NAME, EmbeddedCluster, Hook, Kubelet
 from stromboli.local.disorder import DisorderedBus, DisorderedCluster
 from stromboli.local.nodes import rules as rule_files
 from stromboli.local.nodes import simulated
@@ -108,7 +108,7 @@ async def running(
                 options.state / "cluster.db", clock=clock, hooks=_hooks(doors), kubelets=kubelets
             )
         )
-        settings = DoorSettings()
+        settings = DoorSettings(service_accounts=(OWN_NAME,))
         askers = None
         if options.accounts is not None:
             askers = asking.Askers(options.accounts, settings.reviews_kept_s, time.monotonic)

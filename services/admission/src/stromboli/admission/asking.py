@@ -52,6 +52,10 @@ class Asker(Protocol):
         """Who it is, for reviews."""
 
     @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups they are in."""
+
+    @property
     def streams_last_s(self) -> float:
         """Seconds after which a stream of events ends, so that rights are looked at again."""
 
@@ -67,6 +71,7 @@ class Anyone:
     """Whoever reaches us where there are no accounts: on loopback, the machine is the account."""
 
     name = NOBODY
+    groups: tuple[str, ...] = ()
     streams_last_s = math.inf
     scope = ""
 
@@ -96,6 +101,11 @@ class Account:
     def name(self) -> str:
         """As the cluster has it."""
         return self._user.name
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """As the cluster has them."""
+        return self._user.groups
 
     @property
     def scope(self) -> str:

@@ -24,7 +24,7 @@ from stromboli.shared import (
     telemetry,
     topics,
 )
-from stromboli.shared.admission import patch, review
+from stromboli.shared.admission import patch, permissions, review
 from stromboli.shared.admission.patch import Document
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.api.kinds import Kind
@@ -37,6 +37,7 @@ from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered
 T = TypeVar("T", bound=meta.Object)
 REVIEWS_WAITING = 10_000
 """Records held while the log is away: some megabytes, minutes of a busy door."""
+CACHED = (topics.QUEUES, topics.NAMESPACES, topics.HYPER_NODES, topics.PRIORITY_CLASSES)
 CONFLICTS = 3
 """How often a change begins anew because the object changed between its reading and writing."""
 _reviews = telemetry.meter.create_counter(
@@ -61,6 +62,7 @@ class Door:
         """``askers``: who asks, where the cluster's accounts count."""
         self._cluster = cluster
         self._clock = clock
+        self._service_accounts = frozenset(settings.service_accounts)
         self.askers = askers
         self._picture = snapshot.Snapshot()
         self._explained: dict[str, PodGroupExplained] = {}
@@ -85,7 +87,7 @@ class Door:
 
     def fold(self, record: envelope.Record) -> None:
         """Take in a record. Raises UndecodableError for an unreadable explanation or topology."""
-        if record.topic in (topics.QUEUES, topics.NAMESPACES, topics.HYPER_NODES):
+        if record.topic in CACHED:
             self._picture.apply(record)
         elif record.topic == topics.ANSWERS:
             self.once.fold(record)
@@ -131,20 +133,28 @@ class Door:
             return wire.answer(request.uid, (refusal,))
         if path.endswith("/mutate"):
             try:
-                user = await self._user(request.user_info.username)
+                who = await self._who(request)
             except errors.OutsideError as error:
                 return self._not_now(request, kind, error)
             with telemetry.span("admit", kind=kind.kind) as traceparent:
                 document = request.object or {}
-                additions = self._reviewer.completed(
-                    kind, document, request.namespace, traceparent, user, self.claimed
+                before = request.old_object if request.operation == "UPDATE" else None
+                additions = (
+                    ()
+                    if before
+                    else self._reviewer.completed(
+                        kind, document, request.namespace, traceparent, self.claimed
+                    )
                 )
+                document = patch.applied(document, additions)
+                additions += self._reviewer.recorded(kind, document, before, who, self.claimed)
             return wire.answer(request.uid, (), additions)
         document = (request.old_object if request.operation == "DELETE" else request.object) or {}
         before = request.old_object if request.operation == "UPDATE" else None
         try:
+            who = await self._who(request)
             found = await self._reviewer.violations(
-                kind, request.operation, document, before, {}, self.claimed
+                kind, request.operation, document, before, {}, self.claimed, who
             )
             if kind == kinds.JOBS and request.operation == "CREATE":
                 found += await self._reviewer.absent(request.namespace, document, (), self.claimed)
@@ -162,11 +172,23 @@ class Door:
         self._record(kind.kind, document, request.operation, user, "webhook", (refusal,))
         return wire.answer(request.uid, (refusal,), code=503)
 
-    async def _user(self, name: str) -> str:
-        """Who submits an object that an API server asks about. What we write ourselves has our own
-        name there, and on it already stands who really asked."""
-        is_ours = self.askers is not None and name == await self.askers.own_name()
-        return "" if is_ours else name
+    def caught_up(self) -> None:
+        """The cache holds all that was on the log when this service started."""
+        self._reviewer.is_caught_up = True
+
+    async def _who(self, request: wire.Request) -> reviewer.Who:
+        """Who asks for a change that an API server asks about, and whose permissions count. What
+        services of ours write is of the submitter that they recorded on it."""
+        name = request.user_info.username
+        is_ours = name in self._service_accounts or (
+            self.askers is not None and name == await self.askers.own_name()
+        )
+        if not is_ours:
+            return reviewer.Who.user(name, request.user_info.groups or ())
+        if request.operation != "CREATE" or request.kind.kind != kinds.JOBS.kind:
+            return reviewer.NOBODY
+        metadata = kinds.metadata_of(msgspec.json.encode(request.object or {}))
+        return reviewer.Who(permissions.recorded(metadata))
 
     async def submit(
         self,
@@ -224,7 +246,7 @@ class Door:
                 documents, traceparent, asker, only_new=only_new, marks=request.marks
             )
             missing = await incoming.missing(submissions, asker)
-            refused = missing if any(missing) else await self._refused(submissions)
+            refused = missing if any(missing) else await self._refused(submissions, asker)
             request.judged(submissions, refused)
             incoming.raise_if_missing(missing)
             incoming.raise_if_any(refused)
@@ -238,7 +260,7 @@ class Door:
         written. Raises MissingRightsError, RefusedError, OutsideError."""
         submissions = await self._prepared(documents, "", asker)
         incoming.raise_if_missing(await incoming.missing(submissions, asker))
-        refused = await self._refused(submissions)
+        refused = await self._refused(submissions, asker)
         incoming.raise_if_any(refused)
         return [
             incoming.Applied(
@@ -260,7 +282,9 @@ class Door:
             raise incoming.RefusedError(found)
         await self._cluster.delete(kinds.QUEUES, "", name)
 
-    async def _refused(self, submissions: list[incoming.Submission]) -> list[tuple[Violation, ...]]:
+    async def _refused(
+        self, submissions: list[incoming.Submission], asker: asking.Asker
+    ) -> list[tuple[Violation, ...]]:
         """All that is wrong with each."""
         together = {
             submission.name: kinds.QUEUES.decode(msgspec.json.encode(submission.document))
@@ -278,6 +302,7 @@ class Door:
                 submission.document,
                 submission.before,
                 together,
+                who=reviewer.Who.user(asker.name, asker.groups),
             )
             if submission.kind == kinds.JOBS and submission.operation == "CREATE":
                 coming = {it.name for it in submissions if it.kind == kinds.JOBS}
@@ -348,9 +373,7 @@ class Door:
         if missing:
             raise asking.MissingRightsError(tuple(missing))
         return [
-            await self._submission(
-                kind, namespace, document, traceparent, asker.name, only_new, mark
-            )
+            await self._submission(kind, namespace, document, traceparent, asker, only_new, mark)
             for (kind, namespace, document), mark in zip(
                 named, marks or [""] * len(named), strict=True
             )
@@ -362,22 +385,27 @@ class Door:
         namespace: str,
         document: Document,
         traceparent: str,
-        user: str,
+        asker: asking.Asker,
         only_new: bool,
         mark: str,
     ) -> incoming.Submission:
+        who = reviewer.Who.user(asker.name, asker.groups)
         name = document["metadata"]["name"]
         try:
             before = msgspec.json.decode(await self._cluster.get(kind, namespace, name))
         except errors.NotFoundError:
-            additions = self._reviewer.completed(kind, document, namespace, traceparent, user)
-            made = incoming.marked(patch.applied(document, additions), mark)
+            additions = self._reviewer.completed(kind, document, namespace, traceparent)
+            made = patch.applied(document, additions)
+            made = patch.applied(made, self._reviewer.recorded(kind, made, None, who))
+            made = incoming.marked(made, mark)
             return incoming.Submission(kind, namespace, made, None, mark)
         if incoming.has_mark(before, mark):
             return incoming.Submission(kind, namespace, before, before, mark, is_done=True)
         if only_new:
             raise incoming.taken(kind, namespace, name)
-        return incoming.Submission(kind, namespace, patch.merged(before, document), before)
+        merged = patch.merged(before, document)
+        merged = patch.applied(merged, self._reviewer.recorded(kind, merged, before, who))
+        return incoming.Submission(kind, namespace, merged, before)
 
     async def _written(self, submission: incoming.Submission) -> incoming.Applied:
         kind, namespace, name = submission.kind, submission.namespace, submission.name

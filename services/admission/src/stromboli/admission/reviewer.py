@@ -4,7 +4,7 @@ The rules themselves are pure (``shared.admission.review``); this module gathers
 """
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from stromboli.admission import resource_groups
 from stromboli.shared import errors, network, snapshot
 from stromboli.shared.admission import jobs as job_rules
-from stromboli.shared.admission import patch, review
+from stromboli.shared.admission import patch, permissions, review
 from stromboli.shared.admission.patch import Document
 from stromboli.shared.api import core, kinds, meta
 from stromboli.shared.api.kinds import Kind
@@ -23,8 +23,26 @@ from stromboli.shared.messages.admission import Violation
 T = TypeVar("T", bound=meta.Object)
 
 
+class Who(msgspec.Struct, frozen=True):
+    """Whose permissions count, and who asks for the change: see ``review.Known``."""
+
+    submitter: permissions.Submitter | None = None
+    requester: permissions.Submitter | None = None
+
+    @classmethod
+    def user(cls, name: str, groups: Iterable[str]) -> "Who":
+        """A user who asks for themselves."""
+        found = permissions.Submitter(name, tuple(groups))
+        return cls(found, found)
+
+
+NOBODY = Who()
+"""Asks for no permission and is recorded nowhere."""
+
+
 class Reviewer:
-    """Defaults and validates objects. ``cache``: queues, namespaces and HyperNodes."""
+    """Defaults and validates objects. ``cache``: queues, namespaces, HyperNodes and priority
+    classes; ``is_caught_up``: whether it holds all of them as they lately were."""
 
     def __init__(
         self,
@@ -37,6 +55,7 @@ class Reviewer:
         self._cache = cache
         self.policy = policy
         self._groups = groups
+        self.is_caught_up = False
 
     async def violations(
         self,
@@ -46,28 +65,51 @@ class Reviewer:
         before: Document | None,
         together: dict[str, Queue],
         claimed: frozenset[str] = frozenset(),
+        who: Who = NOBODY,
     ) -> tuple[Violation, ...]:
         """All that is wrong; ``together`` are queues that come in with the object, ``claimed``
-        the names of others, if it may be theirs. Raises OutsideError when queues or HyperNodes have
-        to be read and cannot."""
+        the names of others, if it may be theirs. Raises OutsideError when queues, HyperNodes or
+        priority classes have to be read and cannot."""
+        classes = await self._priority_classes(kind, document)
         queues = {queue.metadata.name: queue for queue in self._cache.objects(kinds.QUEUES)}
         hyper_nodes = list(self._cache.objects(kinds.HYPER_NODES))
 
         def judged() -> tuple[Violation, ...]:
             known = review.Known(
-                queues=queues | together, tiers=network.tiers(hyper_nodes), claimed=claimed
+                queues=queues | together,
+                tiers=network.tiers(hyper_nodes),
+                claimed=claimed,
+                priority_classes=classes,
+                submitter=who.submitter,
+                requester=who.requester,
             )
             return review.violations(kind, operation, document, before, known, self.policy)
 
-        needs_queues = review.is_about_queues(kind, document)
-        found = () if needs_queues else judged()
+        # A cache that is still being read may hold what a queue allowed long ago.
+        needs_queues = review.is_about_queues(kind, document) or (
+            kind in permissions.RECORDED and not self.is_caught_up
+        )
+        if needs_queues:
+            queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
+        found = judged()
         if review.network_in_doubt(found):
             hyper_nodes.extend(await self._listed(kinds.HYPER_NODES))
             found = judged()
-        if not (needs_queues or review.queues_in_doubt(found)):
+        if needs_queues or not review.queues_in_doubt(found):
             return found
         queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
         return judged()
+
+    async def _priority_classes(
+        self, kind: Kind[Any], document: Document
+    ) -> dict[str, core.PriorityClass]:
+        """Those that are known; read again where the object names one that is not, or the cache is
+        not complete."""
+        found = {it.metadata.name: it for it in self._cache.objects(kinds.PRIORITY_CLASSES)}
+        named = review.priority_classes(kind, document)
+        if named and not (self.is_caught_up and named <= found.keys()):
+            found = {it.metadata.name: it for it in await self._listed(kinds.PRIORITY_CLASSES)}
+        return found
 
     async def absent(
         self,
@@ -102,7 +144,6 @@ class Reviewer:
         document: Document,
         namespace: str,
         traceparent: str,
-        user: str,
         claimed: frozenset[str] = frozenset(),
     ) -> tuple[patch.Add, ...]:
         """Defaults for a new object. Namespaces are known from the log: a wish in one that is a
@@ -115,4 +156,16 @@ class Reviewer:
             if known.namespace is None:
                 own = core.Namespace(metadata=meta.ObjectMeta(name=namespace))
                 known = review.Known(namespace=own)
-        return review.completed(kind, document, policy, traceparent, known, user)
+        return review.completed(kind, document, policy, traceparent, known)
+
+    def recorded(
+        self,
+        kind: Kind[Any],
+        document: Document,
+        before: Document | None,
+        who: Who,
+        claimed: frozenset[str] = frozenset(),
+    ) -> tuple[patch.Add, ...]:
+        """What records the submitter of an object."""
+        known = review.Known(claimed=claimed, requester=who.requester)
+        return review.recorded(kind, document, before, self.policy, known)

@@ -23,6 +23,7 @@ FOLDED = (
     topics.QUEUES,
     topics.NAMESPACES,
     topics.HYPER_NODES,
+    topics.PRIORITY_CLASSES,
     topics.SYNC,
     topics.TOPOLOGY,
     topics.EXPLANATIONS,
@@ -90,6 +91,7 @@ async def serve(
                 reached.set(batch.positions)
                 if batch.caught_up and not folded.is_set():
                     folded.set()
+                    door.caught_up()
                     door.once.open(writer)
 
 

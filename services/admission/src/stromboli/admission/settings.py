@@ -34,6 +34,10 @@ class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     submission_max_age_s: float = 900.0
     """How long after it was handed in a submission is still done: what its author has given up by
     then should not come to life, and the token is good for ten minutes at least."""
+    service_accounts: tuple[str, ...] = ()
+    """Users by whose names Stromboli's own services write, as
+    ``system:serviceaccount:stromboli:controller``. What they write for a user keeps that user's
+    name; any other client is recorded as the submitter itself."""
     reviews_kept_s: float = 10.0
     """How long an answer about a token or a right holds: as long may one that is taken away."""
     sync_max_age_s: float = 60.0

@@ -13,7 +13,7 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 
 from stromboli.admission.door import Door
-from stromboli.shared import policies
+from stromboli.shared import keys, policies
 from stromboli.shared.admission.review import Operation
 from stromboli.shared.api import kinds
 
@@ -27,10 +27,12 @@ RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
     (kinds.JOBS, "validate", ("CREATE", "UPDATE")),
     (kinds.QUEUES, "mutate", ("CREATE",)),
     (kinds.QUEUES, "validate", ("CREATE", "UPDATE", "DELETE")),
+    (kinds.CRON_JOBS, "mutate", ("CREATE", "UPDATE")),
     (kinds.CRON_JOBS, "validate", ("CREATE", "UPDATE")),
+    (kinds.JOB_FLOWS, "mutate", ("CREATE", "UPDATE")),
     (kinds.JOB_FLOWS, "validate", ("CREATE", "UPDATE")),
     (kinds.POD_GROUPS, "mutate", ("CREATE",)),
-    (kinds.POD_GROUPS, "validate", ("CREATE",)),
+    (kinds.POD_GROUPS, "validate", ("CREATE", "UPDATE")),
     (kinds.HYPER_NODES, "validate", ("CREATE", "UPDATE")),
     (kinds.COMMANDS, "validate", ("CREATE",)),
 )
@@ -42,13 +44,38 @@ POD_RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
 """What is answered, too. No configuration of ours leads an API server here for every pod: a policy
 in CEL judges pods (``policies``), and resource groups are asked for only where the operator has
 some, by a webhook that is passed over when it does not answer."""
-_NOT_OF_A_JOB = {
-    "name": "not-of-a-job",
-    "expression": "!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences"
-    f".exists(o, o.kind == 'Job' && o.apiVersion == '{kinds.JOBS.api_version}')",
-}
-"""The group of a job is made by the controller, after the job was judged: asking again would cost
-every job two calls and stop it while the door is shut."""
+_OF_A_JOB = (
+    "object.?metadata.?ownerReferences.orValue([])"
+    f".exists(o, o.kind == 'Job' && o.apiVersion == '{kinds.JOBS.api_version}')"
+)
+_CHANGED = " || ".join(
+    [
+        "oldObject == null",
+        *(
+            f"object.?spec.?{field}.orValue('') != oldObject.?spec.?{field}.orValue('')"
+            for field in ("queue", "priorityClassName")
+        ),
+        *(
+            f"object.?metadata.?annotations[?'{key}'].orValue('')"
+            f" != oldObject.?metadata.?annotations[?'{key}'].orValue('')"
+            for key in (keys.USER, keys.USER_GROUPS)
+        ),
+    ]
+)
+"""What an update of a PodGroup is asked for: the rest of it is the controller's, and frequent."""
+
+
+def _of_pod_groups(service_accounts: Sequence[str]) -> list[dict[str, Any]]:
+    """The group of a job is made by the controller, after the job was judged: asking again would
+    cost every job two calls and stop it while admission is away. Where it is known by which names
+    our services write, no other client may say that its group is a job's."""
+    spared = _OF_A_JOB
+    if service_accounts:
+        spared += f" && request.userInfo.username in {json.dumps(list(service_accounts))}"
+    return [
+        {"name": "not-of-a-job", "expression": f"!({spared})"},
+        {"name": "changed", "expression": _CHANGED},
+    ]
 
 
 def app(door: Door) -> Litestar:
@@ -83,6 +110,7 @@ def configurations(
     resource_groups: bool = False,
     scheduler_names: Sequence[str] = policies.SCHEDULER_NAMES,
     own_namespace: str = "",
+    service_accounts: Sequence[str] = (),
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration for an API server
     that reaches us at ``url`` and checks our certificate against ``authority`` (PEM).
@@ -90,7 +118,8 @@ def configurations(
     ``resource_groups``: pods are completed, too; a door that is shut lets them pass as they are.
     ``scheduler_names``: whose jobs we are asked about, beside those that name nobody: a door that
     is shut keeps nobody else's out. ``own_namespace``: its pods are sent nowhere, as are those of
-    ``kube-system``, since the system never waits for itself.
+    ``kube-system``, since the system never waits for itself. ``service_accounts``: see
+    ``DoorSettings``.
     """
     rules = (*RULES, POD_RULES[0]) if resource_groups else RULES
     return tuple(  # type: ignore[return-value]  # two ways, two configurations
@@ -105,7 +134,7 @@ def configurations(
                     operations,
                     url,
                     authority,
-                    _conditions(kind, scheduler_names, own_namespace),
+                    _conditions(kind, scheduler_names, own_namespace, service_accounts),
                 )
                 for kind, known, operations in rules
                 if known == way
@@ -116,10 +145,13 @@ def configurations(
 
 
 def _conditions(
-    kind: kinds.Kind[Any], scheduler_names: Sequence[str], own_namespace: str
+    kind: kinds.Kind[Any],
+    scheduler_names: Sequence[str],
+    own_namespace: str,
+    service_accounts: Sequence[str],
 ) -> list[dict[str, Any]]:
     if kind == kinds.POD_GROUPS:
-        return [_NOT_OF_A_JOB]
+        return _of_pod_groups(service_accounts)
     if kind == kinds.PODS:  # resource groups send those of any scheduler somewhere
         spared = json.dumps(["kube-system", *filter(None, [own_namespace])])
         expression = f"!(request.namespace in {spared})"

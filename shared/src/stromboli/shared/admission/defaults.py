@@ -13,14 +13,12 @@ def of_job(
     own_scheduler: str,
     traceparent: str,
     namespace_queue: str = "",
-    user: str = "",
 ) -> tuple[Add, ...]:
     """Additions that complete a new job. Existing values are never changed, but for the default
     queue, which gives way to ``namespace_queue`` (may be empty): whether a person or the schema
     wrote ``default`` nobody can tell.
 
     ``traceparent`` (may be empty) marks the job, so that its trace goes on in other services.
-    ``user`` (empty: nobody knows) is written over whatever the job claims.
     """
     spec = job.spec
     additions: list[Add] = []
@@ -42,8 +40,6 @@ def of_job(
     notes = {}
     if traceparent and job.metadata.annotation(keys.TRACEPARENT) is None:
         notes[keys.TRACEPARENT] = traceparent
-    if user and job.metadata.annotation(keys.USER) != user:
-        notes[keys.USER] = user
     return (*additions, *_annotations(job, notes))
 
 

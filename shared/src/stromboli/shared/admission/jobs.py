@@ -137,12 +137,6 @@ def updated(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
         )
     if job.metadata.annotation(keys.AFTER) != before.metadata.annotation(keys.AFTER):
         yield from _of_order(job)
-    if job.metadata.annotation(keys.USER) != before.metadata.annotation(keys.USER):
-        yield Violation(
-            path=f"metadata.annotations[{keys.USER}]",
-            reason="says who submitted the job",
-            expected="leave it as it is",
-        )
     if job.metadata.annotation(keys.TOOLS) != before.metadata.annotation(keys.TOOLS):
         yield from tools.problems(job)
     now, then = _fixed(spec), _fixed(before.spec)

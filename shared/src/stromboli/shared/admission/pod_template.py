@@ -61,6 +61,7 @@ class TemplateSpec(Part, frozen=True, kw_only=True):
     restart_policy: str = ""
     host_network: bool = False
     dns_policy: str = ""
+    priority_class_name: str | None = ""
 
 
 _DECODER = msgspec.json.Decoder(TemplateSpec)

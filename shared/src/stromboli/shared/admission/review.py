@@ -16,6 +16,7 @@ from stromboli.shared.admission import (
     flows,
     jobs,
     patch,
+    permissions,
     pod_groups,
     pods,
     queues,
@@ -56,12 +57,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What is known around an object: all queues by name, the network's tiers (None: nobody knows),
     the namespace it is in, and ``claimed``: under which scheduler names another system acts beside
-    us."""
+    us.
+
+    ``priority_classes``: all by name. ``submitter``: whose permissions count; None asks for none.
+    ``requester``: who asks for the change; None is a service of ours, which writes for others.
+    """
 
     queues: Mapping[str, scheduling.Queue] = {}
     tiers: network.Tiers | None = None
     namespace: core.Namespace | None = None
     claimed: frozenset[str] = frozenset()
+    priority_classes: Mapping[str, core.PriorityClass] = {}
+    submitter: permissions.Submitter | None = None
+    requester: permissions.Submitter | None = None
 
     @property
     def namespace_queue(self) -> str:
@@ -85,12 +93,10 @@ def completed(
     policy: Policy,
     traceparent: str = "",
     known: Known = Known(),  # noqa: B008 - frozen
-    user: str = "",
 ) -> tuple[Add, ...]:
     """Defaults for a new object; none if it cannot be read (``violations`` then says why).
 
-    ``traceparent`` (may be empty) marks a job, so that its trace goes on in other services;
-    ``user`` (may be empty) is who submits it.
+    ``traceparent`` (may be empty) marks a job, so that its trace goes on in other services.
     """
     if patch.is_too_deep(document):
         return ()
@@ -108,13 +114,33 @@ def completed(
     match read:
         case batch.Job() if "spec" in document:
             scheduler = policy.scheduler_names[0]
-            return defaults.of_job(read, scheduler, traceparent, known.namespace_queue, user)
+            return defaults.of_job(read, scheduler, traceparent, known.namespace_queue)
         case scheduling.Queue():
             spec = document.get("spec")
             return defaults.of_queue(read, frozenset(document), frozenset(spec or ()))
         case scheduling.PodGroup():
             return pod_groups.completed(read, document, known.namespace_queue)
     return ()
+
+
+def recorded(
+    kind: Kind[Any],
+    document: Document,
+    before: Document | None,
+    policy: Policy,
+    known: Known,
+) -> tuple[Add, ...]:
+    """What records the submitter of an object of ours, see ``permissions``; ``before``: what an
+    update changes. None for services of ours, and for what cannot be read."""
+    if known.requester is None or kind not in permissions.RECORDED or patch.is_too_deep(document):
+        return ()
+    try:
+        read = kind.decode(msgspec.json.encode(document))
+    except (msgspec.DecodeError, ValueError):
+        return ()
+    if not _is_ours(read, policy, known):
+        return ()
+    return permissions.record(kind, document, before, known.requester)
 
 
 def violations(
@@ -142,7 +168,11 @@ def violations(
         old = None if before is None else kind.decode(msgspec.json.encode(before))
         if not any(_is_ours(it, policy, known) for it in (read, old) if it is not None):
             return ()
-        ours = tuple(_of_ours(read, old, document, known, policy))
+        ours = (
+            *_of_ours(read, old, document, known, policy),
+            *permissions.forged(kind, read, old, known.requester),
+            *_not_permitted(read, old, known),
+        )
     except (msgspec.DecodeError, ValueError) as error:
         return found or (_unreadable(error),)
     said = {violation.path for violation in found}
@@ -160,6 +190,18 @@ def waited_for(document: Document, policy: Policy, known: Known) -> tuple[str, .
     if not _is_ours(job, policy, known):
         return ()
     return tuple(name for name in job_order.names(job) if name != job.metadata.name)
+
+
+def priority_classes(kind: Kind[Any], document: Document) -> frozenset[str]:
+    """The priority classes that an object names; none if it cannot be read."""
+    if kind not in (kinds.JOBS, kinds.POD_GROUPS, kinds.CRON_JOBS) or patch.is_too_deep(document):
+        return frozenset()
+    try:
+        read = kind.decode(msgspec.json.encode(document))
+    except (msgspec.DecodeError, ValueError):
+        return frozenset()
+    made = _job_of(read) if isinstance(read, flow.CronJob) else read
+    return frozenset(permissions.uses(made).priority_classes.values())
 
 
 def queues_in_doubt(found: tuple[Violation, ...]) -> bool:
@@ -218,6 +260,38 @@ def _of_ours(
         case core.Pod() if not old:
             ours = [name for name in policy.scheduler_names if name not in known.claimed]
             yield from pods.violations(document, ours)
+
+
+def _not_permitted(read: meta.Object, old: meta.Object | None, known: Known) -> Iterator[Violation]:
+    """Queues and priority classes that the submitter may not use. One that is absent is said by
+    other rules."""
+    if known.submitter is None:
+        return
+    used, prefix = permissions.uses(read), ""
+    before = permissions.uses(old) if old else permissions.Uses()
+    if isinstance(read, flow.CronJob):
+        prefix = "spec.jobTemplate."
+        used = permissions.uses(_job_of(read))
+        before = permissions.uses(_job_of(old)) if isinstance(old, flow.CronJob) else before
+    namespace = read.metadata.namespace
+    for word, named, there in (
+        ("queue", used.beyond(before).queues, known.queues),
+        ("priority class", used.beyond(before).priority_classes, known.priority_classes),
+    ):
+        for path, name in named.items():
+            if (found := there.get(name)) is not None:
+                yield from permissions.violations(
+                    prefix + path, word, found.metadata, namespace, known.submitter
+                )
+
+
+def _job_of(made: flow.CronJob) -> meta.Object:
+    """A job of a CronJob; an empty object for a template that is no job, which others say."""
+    try:
+        job: meta.Object = kinds.JOBS.decode(msgspec.json.encode(cron_jobs.job_of(made)))
+    except (msgspec.DecodeError, ValueError):
+        return meta.Object()
+    return job
 
 
 def _template_of(made: flow.CronJob) -> tuple[meta.ObjectMeta, Any]:

@@ -111,14 +111,16 @@ def accounts_file(folder: Path, scene: Scene) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def opened(folder: Path, scene: Scene) -> AsyncIterator[House]:
+async def opened(
+    folder: Path, scene: Scene, service_accounts: tuple[str, ...] = ()
+) -> AsyncIterator[House]:
     """A house below a folder."""
     file = accounts_file(folder, scene)
     wavering = Wavering(files.read(file, OWN_NAME))
     doors: list[Door] = []
     hooks = [_hook(doors, kind, way, operations) for kind, way, operations in webhooks.RULES]
     async with EmbeddedCluster(folder / "cluster.db", hooks=hooks) as cluster:
-        settings = DoorSettings()
+        settings = DoorSettings(service_accounts=service_accounts)
         house = House(None, cluster, None)  # type: ignore[arg-type]  # both follow
         askers = asking.Askers(wavering, 10.0, lambda: house.now, streams_last_s=0.05)
         door = Door(settings, cluster, runtime.utc_now, askers)

@@ -31,6 +31,7 @@ class User(msgspec.Struct, frozen=True):
     """Who asks."""
 
     username: str = ""
+    groups: tuple[str, ...] | None = ()
 
 
 class Request(msgspec.Struct, frozen=True, rename="camel"):

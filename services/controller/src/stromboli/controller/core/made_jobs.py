@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 from stromboli.controller.core import commands, lifecycle, manifest, view
+from stromboli.shared import keys
+from stromboli.shared.admission import permissions
 from stromboli.shared.api import batch, flow, kinds, meta
 from stromboli.shared.api.flow import CronJob, JobFlow
 
@@ -113,8 +115,11 @@ def create(
     labels: dict[str, str],
     annotations: dict[str, str],
 ) -> commands.Create:
-    """Make a job that belongs to ``owner``. A webhook that is away must leave no job without a
-    scheduler: nobody would ever look at it."""
+    """Make a job that belongs to ``owner``, for the submitter of that, whatever a template claims.
+    A webhook that is away must leave no job without a scheduler: nobody would ever look at it."""
+    annotations = {
+        key: value for key, value in annotations.items() if key not in (keys.USER, keys.USER_GROUPS)
+    } | permissions.identity_of(owner.metadata)
     spec = {**spec, "schedulerName": spec.get("schedulerName") or picture.usual_scheduler}
     metadata = {
         "name": name,

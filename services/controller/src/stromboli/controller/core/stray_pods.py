@@ -65,7 +65,11 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
     if owner is None:
         return ((_look(speaker),),)
     found = wanted_groups.wanted(picture, speaker, owner)
-    return () if found is None else (_create(speaker, found, now), *_told(waiting))
+    if found is None:
+        return ()
+    if refused := wanted_groups.not_permitted(picture, speaker.metadata.namespace, found.spec):
+        return (_refusal(speaker, refused, now),)
+    return (_create(speaker, found, now), *_told(waiting))
 
 
 def _owner(picture: view.View, pod: core.Pod) -> strays.Owner | None:
@@ -120,6 +124,10 @@ def _said(
         yield commands.event_about(kinds.PODS, pod, "Warning", "PodGroupError", why, now)
 
 
+def _refusal(pod: core.Pod, why: str, now: datetime) -> commands.Stage:
+    return (commands.event_about(kinds.PODS, pod, "Warning", "PodGroupError", why, now),)
+
+
 # What is said later
 
 
@@ -134,6 +142,10 @@ def _follow(
     wanted = wanted_groups.wanted(picture, pod, owner, before.least)
     if wanted is None:
         return ()
+    if refused := wanted_groups.not_permitted(
+        picture, pod.metadata.namespace, wanted.spec, before.spec
+    ):
+        return (_refusal(pod, refused, now),)
     spec = dict(wanted.spec)
     if group.status.phase not in ("", "Pending"):
         for name in _FIXED_ONCE_IN:

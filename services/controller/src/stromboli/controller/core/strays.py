@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from stromboli.shared import keys, snapshot
+from stromboli.shared.admission import permissions
 from stromboli.shared.api import core, kinds, meta, scheduling
 
 PREFIX = "podgroup-"
@@ -103,6 +104,10 @@ class Strays:
                 yield change.key
         elif change.kind is kinds.NAMESPACES:
             yield from self._follow_namespace(change)
+        elif change.kind in (kinds.QUEUES, kinds.PRIORITY_CLASSES) and (
+            _permissions_of(change.before) != _permissions_of(change.after)
+        ):
+            yield from self._pods  # O(PodGroups): a list is seldom changed
 
     def _follow_namespace(self, change: snapshot.Change) -> Iterator[str]:
         """Another queue for those of its pods that name none. O(PodGroups)."""
@@ -146,6 +151,16 @@ def group_name(pod: core.Pod) -> str:
     """The name of the PodGroup for a pod: that of its owner, else of the pod itself."""
     owner = pod.metadata.controller
     return PREFIX + (pod.metadata.uid if owner is None else owner.uid)
+
+
+def _permissions_of(state: snapshot.State) -> object:
+    """What says from where a queue or priority class may be used. An absent one takes all: what is
+    wrong with it is said elsewhere."""
+    if isinstance(state, snapshot.Unknown):
+        return state
+    if state is None or not permissions.is_restricted(state.metadata):
+        return None
+    return permissions.names(state.metadata.annotation(keys.ALLOWED_NAMESPACES))
 
 
 def _queue_of(namespace: snapshot.State) -> str | None:

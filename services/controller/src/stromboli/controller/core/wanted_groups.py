@@ -12,6 +12,7 @@ import msgspec
 
 from stromboli.controller.core import manifest, strays, view
 from stromboli.shared import decoding, keys, quota, snapshot, units
+from stromboli.shared.admission import permissions
 from stromboli.shared.api import core, kinds
 
 _OF_PODS = (
@@ -24,6 +25,7 @@ _OF_PODS = (
 _LABELS = (keys.PREEMPTABLE, keys.COOLDOWN_TIME)
 LONGEST_SHOWN = 40
 """Characters of a wrong text that are shown."""
+_EMPTY: Mapping[str, Any] = {}
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _QUANTITIES = msgspec.json.Decoder(dict[str, str | int | float])
 
@@ -63,6 +65,29 @@ def wanted(picture: view.View, pod: core.Pod, owner: strays.Owner, least: int = 
     if topology:
         spec["networkTopology"] = topology
     return Wanted(spec, _annotations(pod, owner), tuple(wrong))
+
+
+def not_permitted(
+    picture: view.View, namespace: str, spec: Mapping[str, Any], before: Mapping[str, Any] = _EMPTY
+) -> str:
+    """Why pods of a namespace may not use the queue or priority class of their PodGroup; empty if
+    they may. Their namespace alone counts: most pods are created by controllers, whose names say
+    nothing of who is behind them. ``before``: what the PodGroup uses already."""
+    for kind, word, field in (
+        (kinds.QUEUES, "queue", "queue"),
+        (kinds.PRIORITY_CLASSES, "priority class", "priorityClassName"),
+    ):
+        name = spec.get(field)
+        if not name or name == before.get(field):
+            continue
+        found = picture.state(kind, name)
+        if isinstance(found, snapshot.Unknown):
+            return f"{word} {name} cannot be read: {found.reason}"
+        if found is not None and not permissions.allows(
+            found.metadata, namespace, permissions.Submitter()
+        ):
+            return f"{word} {name} is not open to pods of namespace {namespace!r}"
+    return ""
 
 
 def _min_member(said: Mapping[str, str], least: int, wrong: list[str]) -> int:
