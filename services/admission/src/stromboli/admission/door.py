@@ -146,7 +146,7 @@ class Door:
                         kind, document, request.namespace, traceparent, self.claimed
                     )
                 )
-                document = patch.applied(document, additions)
+                document = patch.applied(document, additions) if additions else document
                 additions += self._reviewer.recorded(kind, document, before, who, self.claimed)
             return wire.answer(request.uid, (), additions)
         document = (request.old_object if request.operation == "DELETE" else request.object) or {}
