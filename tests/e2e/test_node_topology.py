@@ -118,7 +118,9 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         made = await stack.enter_async_context(system.running(options))
         await made.ready()
         read = machine.Machine(sys, machine.recorded(nvml), Kubelet(folder))
-        monitor = reporting.Monitor(made.agents_url, NODE)
+        token = tmp_path / "token"
+        token.write_text(made.token)
+        monitor = reporting.Monitor(made.agents_url, NODE, str(token))
         yield Node(made, agent.Agent(read, monitor, AgentSettings()), fake)
 
 

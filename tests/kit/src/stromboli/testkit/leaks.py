@@ -89,7 +89,8 @@ async def through_rest(cell: Cell) -> None:
     assert (await ask(ann)).status_code == 200
     for token in (MADE_UP, cell.tokens["ann", OTHER_AUDIENCE]):
         assert (await ask(token)).status_code == 401
-    broken = await ask(ann, "POST", content=b"{", path="/v1/apply")
+    declared = {"content-type": "application/json"}
+    broken = await ask(ann, "POST", content=b"{", path="/v1/apply", headers=declared)
     assert broken.status_code == 400
 
 
