@@ -1,6 +1,5 @@
 """Queues share the cluster by weight, within limits, wishes and guarantees."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,32 +10,26 @@ from stromboli.scheduler.core.plugins import proportion
 from stromboli.testkit import builders
 
 TIER = [sessions.plugin("proportion")]
-BIG = 10.0**18
+BIG = 2**62
 
 
 def filled(
-    weights: list[float],
-    total: float,
+    weights: list[int],
+    total: int,
     *,
-    wanted: list[float] | None = None,
-    limits: list[float] | None = None,
-    guarantees: list[float] | None = None,
+    wanted: list[int] | None = None,
+    limits: list[int] | None = None,
+    guarantees: list[int] | None = None,
 ) -> list[float]:
     """What queues deserve of cpu, with memory and pods out of the picture."""
 
-    def table(values: list[float] | None, otherwise: float) -> proportion.Table:
-        column = np.array(values or [otherwise] * len(weights), np.float64)
-        return np.stack([column, np.zeros(len(column)), np.zeros(len(column))], axis=1)
+    def table(values: list[int] | None, otherwise: int) -> list[list[int]]:
+        return [[each, 0, 0] for each in values or [otherwise] * len(weights)]
 
     deserved = proportion.fill(
-        np.array(weights, np.float64),
-        np.array([total, 0.0, 0.0]),
-        table(limits, BIG),
-        table(wanted, BIG),
-        table(guarantees, 0.0),
+        weights, [total, 0, 0], table(limits, BIG), table(wanted, BIG), table(guarantees, 0)
     )
-    found: list[float] = deserved[:, 0].tolist()
-    return found
+    return [row[0] for row in deserved]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +82,29 @@ def test_nothing_is_wasted_nor_given_twice(queues: list[tuple[int, int, int]], t
     ceilings = [min(wanted, limit) for _, wanted, limit in queues]
     assert all(own <= top for own, top in zip(deserved, ceilings, strict=True))
     assert sum(deserved) == pytest.approx(min(total, sum(ceilings)), abs=len(queues))
+
+
+@given(st.lists(st.integers(1, 2**60), min_size=1, max_size=5), st.integers(0, 2**20))
+def test_what_there_is_enough_of_is_given_to_the_last_byte(wanted: list[int], spare: int) -> None:
+    """However large: floating point has no 2^53 + 1."""
+    assert filled([1] * len(wanted), sum(wanted) + spare, wanted=wanted) == wanted
+
+
+@given(st.integers(2**53, 2**61), st.lists(st.integers(1, 9), min_size=2, max_size=5))
+def test_large_amounts_are_divided_without_loss(total: int, weights: list[int]) -> None:
+    deserved = filled(weights, total)
+    assert abs(sum(deserved) - total) <= len(weights)
+
+
+def test_a_request_that_floating_point_does_not_have_is_placed() -> None:
+    size = 2**53 + 1
+    outcome = sessions.decided(
+        builders.make_node("n1", memory=str(2 * size)),
+        sessions.queue("a"),
+        *sessions.gang("g1", "a", 1, memory=str(size)),
+        tiers=[TIER],
+    )
+    assert list(outcome.binds) == ["default/g1-0"]
 
 
 def test_a_queue_takes_its_share_and_leaves_the_rest() -> None:

@@ -7,18 +7,14 @@ that may be many; with them it hands out more than there is, so that a guarantee
 others who deserve it as well. Here the level takes guarantees into account.
 """
 
-from collections.abc import Sequence
-from typing import TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from stromboli.scheduler.core.framework import configuration, model, points, session
 from stromboli.scheduler.core.plugins import accounts, shares
 
-Table: TypeAlias = npt.NDArray[np.float64]
-"""``queues x resources``."""
-
+EXACT = 2**45
+"""Up to here floating point tells quotients apart by less than ``NEGLIGIBLE``."""
 NEGLIGIBLE = 0.1
 """Amounts that differ by less are the same: the field's epsilon, in every resource's unit. Filling
 divides, and without it a queue would miss its last pod by a rounding error."""
@@ -132,60 +128,85 @@ class Plugin:
 
 def _fill(books: Sequence[accounts.Account], total: shares.Row) -> None:
     """Write what each queue deserves, and its share."""
-    if not books:
-        return
     deserved = fill(
-        np.array([account.queue.weight for account in books], np.float64),
-        np.array(total, np.float64),
-        np.array([account.real_capability for account in books], np.float64),
-        np.array([account.request for account in books], np.float64),
-        np.array([account.guarantee for account in books], np.float64),
+        [account.queue.weight for account in books],
+        total,
+        [account.real_capability for account in books],
+        [account.request for account in books],
+        [account.guarantee for account in books],
     )
-    for account, row in zip(books, deserved.tolist(), strict=True):
+    for account, row in zip(books, deserved, strict=True):
         account.deserved = row
         account.share = shares.share(account.allocated, row)
 
 
 def fill(
-    weights: npt.NDArray[np.float64],
-    total: npt.NDArray[np.float64],
-    limits: Table,
-    wanted: Table,
-    guarantees: Table,
-) -> Table:
-    """What each queue deserves of a total (one amount per resource).
+    weights: Sequence[int],
+    total: shares.Row,
+    limits: Sequence[shares.Row],
+    wanted: Sequence[shares.Row],
+    guarantees: Sequence[shares.Row],
+) -> list[list[float]]:
+    """What each queue deserves of a total (one amount per resource), a row for each queue.
 
-    Nobody takes beyond its limit nor beyond what it wants, but at least its guarantee. What comes
-    within ``NEGLIGIBLE`` of a whole unit is that unit. O(queues log queues) per resource.
+    No queue takes beyond its limit nor beyond what it wants, but at least its guarantee. What comes
+    within ``NEGLIGIBLE`` of a whole unit is that unit. Exact however large amounts are: what a
+    queue wants, may have or is guaranteed is passed on as it is, since a request of 2^53 + 1 bytes
+    does not fit into what floating point makes of it. O(queues log queues) per resource.
     """
-    ceilings = np.maximum(np.minimum(limits, wanted), guarantees)
-    deserved = np.empty_like(ceilings)
+    deserved: list[list[float]] = [[] for _ in weights]
     for column, amount in enumerate(total):
-        floor, ceiling = guarantees[:, column], ceilings[:, column]
-        level = _level(weights, float(amount), floor, ceiling)
-        deserved[:, column] = np.clip(weights * level, floor, ceiling)
-    whole = np.rint(deserved)
-    return np.where(np.abs(deserved - whole) < NEGLIGIBLE, whole, deserved)
+        floor = [row[column] for row in guarantees]
+        ceiling = [
+            max(min(limit[column], want[column]), least)
+            for limit, want, least in zip(limits, wanted, floor, strict=True)
+        ]
+        for row, part in zip(deserved, _poured(weights, amount, floor, ceiling), strict=True):
+            row.append(part)
+    return deserved
 
 
-def _level(
-    weights: npt.NDArray[np.float64],
-    total: float,
-    floor: npt.NDArray[np.float64],
-    ceiling: npt.NDArray[np.float64],
-) -> float:
-    """The level to which the total fills all queues: they take ``weight x level`` each, between
-    their floor and their ceiling. Walks the levels at which one leaves its floor or is full."""
-    heavy = weights > 0
-    bends = np.concatenate([floor[heavy] / weights[heavy], ceiling[heavy] / weights[heavy]])
-    slopes = np.concatenate([weights[heavy], -weights[heavy]])
-    order = np.argsort(bends, kind="stable")
-    level, slope, poured = 0.0, 0.0, float(floor.sum())
-    for bend, change in zip(bends[order].tolist(), slopes[order].tolist(), strict=True):
-        rise = slope * (bend - level)
-        if poured + rise >= total and slope > 0:
-            return level + max(total - poured, 0.0) / slope
-        poured += rise
-        level = bend
-        slope += change
-    return level
+def _poured(
+    weights: Sequence[int], total: int, floor: Sequence[int], ceiling: Sequence[int]
+) -> list[float]:
+    """One resource: the level to which the total fills all queues, which take ``weight x level``
+    each, between their floor and their ceiling. Walks the levels at which one leaves its floor or
+    is full; below the level reached, all together take ``fixed + slope x level``.
+    """
+    held: list[float] = list(floor)
+    rising: set[int] = set()
+    fixed, slope = sum(floor), 0
+    for _, _, is_full, at in sorted(_bends(weights, floor, ceiling)):
+        weight, amount = weights[at], ceiling[at] if is_full else floor[at]
+        if slope and fixed * weight + slope * amount >= total * weight:
+            break
+        if is_full:
+            fixed, slope, held[at] = fixed + amount, slope - weight, amount
+            rising.remove(at)
+        else:
+            fixed, slope = fixed - amount, slope + weight
+            rising.add(at)
+    for at in rising:
+        part = _part(weights[at] * (total - fixed), slope)
+        held[at] = min(max(part, floor[at]), ceiling[at])
+    return held
+
+
+def _bends(
+    weights: Sequence[int], floor: Sequence[int], ceiling: Sequence[int]
+) -> Iterator[tuple[float, Fraction | int, bool, int]]:
+    """The level, also exactly where floating point may not tell it from another, whether a queue is
+    full there or leaves its floor, and which."""
+    for at, weight in enumerate(weights):
+        for amount, is_full in ((floor[at], False), (ceiling[at], True)) if weight > 0 else ():
+            exact = Fraction(amount, weight) if amount > EXACT else amount
+            yield amount / weight, exact, is_full, at
+
+
+def _part(amount: int, of: int) -> float:
+    """The quotient; whole where it nearly is, or where floating point has no fractions."""
+    whole, rest = divmod(amount, of)
+    fraction = rest / of
+    if fraction > 1 - NEGLIGIBLE:
+        return whole + 1
+    return whole if fraction < NEGLIGIBLE or whole > EXACT else whole + fraction
