@@ -88,8 +88,9 @@ def zoned(*, is_running: bool, pods: int = 1) -> tuple[meta.Object, ...]:
 
 def reserved() -> tuple[Mapping[str, str], tuple[meta.Object, ...]]:
     """Room is kept for a gang that may start, and whose second pod is still to be made."""
-    kept = [{"job": "default/head", "start": "2026-01-01T12:00:00Z", "rows": {"n1": {"cpu": 1000}}}]
     head = builders.make_pod_group("head", 2, min_resources={"cpu": "1"})
+    owner = {"job": head.metadata.key, "uid": head.metadata.uid}
+    kept = [{**owner, "start": "2026-01-01T12:00:00Z", "rows": {"n1": {"cpu": 1000}}}]
     pod = builders.make_pod("head-0", "head", cpu="1", memory=None)
     behind = sessions.gang("tail", "default", 1, cpu="1", memory=None)
     memory = {"reservation": msgspec.json.encode(kept).decode()}
@@ -192,7 +193,7 @@ RULES = [
         "allocate",
         {
             "queue-policy": msgspec.json.encode(
-                {"awaited": {"q": ("default/big", builders.NOON)}}
+                {"awaited": {"q": ("podgroup-default-big", builders.NOON)}}
             ).decode()
         },
     ),

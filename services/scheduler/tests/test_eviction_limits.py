@@ -171,8 +171,8 @@ def test_who_was_evicted_for_a_job_does_not_evict_it_back_within_the_window() ->
     memory = {
         eviction_limits.NAME: msgspec.json.encode(
             [
-                eviction_limits.Edge("default/old", "default/middle", builders.NOON),
-                eviction_limits.Edge("default/middle", "default/new", builders.NOON),
+                eviction_limits.Edge("podgroup-default-old", "middle", builders.NOON),
+                eviction_limits.Edge("middle", "podgroup-default-new", builders.NOON),
             ]
         ).decode()
     }

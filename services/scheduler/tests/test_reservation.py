@@ -171,10 +171,26 @@ def test_a_gang_at_the_door_owns_one_too_and_gets_in_when_it_is_due() -> None:
     assert second.jobs["default/head"].phase == "Inqueue"
 
 
-@pytest.mark.parametrize("memory", ["{", '[{"job":"default/gone","start":null,"rows":{}}]'])
+@pytest.mark.parametrize(
+    "memory", ["{", '[{"job":"default/gone","uid":"gone","start":null,"rows":{}}]']
+)
 def test_a_memory_of_what_is_gone_keeps_nobody_off(memory: str) -> None:
     objects = [builders.make_pod_group("a", 1, queue="q"), builders.make_pod("a-0", "a", cpu="4")]
     what = sessions.given([*FOUR, FIFO, *objects], memory={reservation.NAME: memory})
+    assert simulate.run(sessions.configured(*KEPT), what).decisions.binds == {"default/a-0": "n1"}
+
+
+def test_a_reservation_is_not_for_another_job_of_the_same_name() -> None:
+    """It waits as long as any other that is new."""
+    head = builders.make_pod_group("head", 2, queue="q", min_resources={"cpu": "4"})
+    owner = {
+        "job": head.metadata.key,
+        "uid": "of one that was deleted",
+        "start": "2026-01-01T12:00:00Z",
+    }
+    memory = msgspec.json.encode([{**owner, "rows": {"n1": {"cpu": 4000}}}]).decode()
+    objects = [head, *sessions.gang("a", "other", 1, cpu="4", memory=None)]
+    what = sessions.given([*FOUR, FIFO, OTHER, *objects], memory={reservation.NAME: memory})
     assert simulate.run(sessions.configured(*KEPT), what).decisions.binds == {"default/a-0": "n1"}
 
 

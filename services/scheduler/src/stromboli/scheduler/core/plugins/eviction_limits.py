@@ -12,7 +12,7 @@ before the arguments. A PodGroup's (a Job's become its PodGroup's) go before bot
 queue's ``...-limit`` of the same name allows; without a limit a job may ask for less, not for more.
 
 The limits are vetoes: what they spare is no candidate in any tier, for preempt, reclaim, their gang
-forms and shuffle. Who evicted whom is remembered from session to session, by job.
+forms and shuffle. Who evicted whom is remembered from session to session, by the jobs' uids.
 """
 
 from datetime import datetime, timedelta
@@ -28,7 +28,7 @@ WINDOW = "10m"
 
 
 class Edge(msgspec.Struct, frozen=True, array_like=True):
-    """A job had another's tasks evicted: when last, and in how many sessions."""
+    """A job had another's tasks evicted: when last, and in how many sessions. Jobs by uid."""
 
     evictor: str
     victim: str
@@ -83,10 +83,11 @@ class Plugin:
             until = (task.pod.status.start_time or now) + protected
             if not self._session.reached(until):
                 return False
-        if job is None or job.key == task.job or not self._window:
+        victim = self._session.job_of(task)
+        if job is None or victim is None or job is victim or not self._window:
             return True
         self._learn()
-        if task.job in self._evictors_of(job.key) or self._is_in_vain(job, task.job):
+        if victim.uid in self._evictors_of(job.uid) or self._is_in_vain(job, victim.uid):
             oldest = min(edge.at for edge in self._edges.values())
             self._session.look_again(oldest + self._window)
             return False
@@ -95,7 +96,7 @@ class Plugin:
     def _is_in_vain(self, job: model.Job, victim: str) -> bool:
         """Whether it was evicted for the job more often than the job has tasks: each time somebody
         else must have taken the room."""
-        edge = self._edges.get((job.key, victim))
+        edge = self._edges.get((job.uid, victim))
         return edge is not None and edge.times >= len(job.tasks) and edge.at != self._session.now
 
     def _learn(self) -> None:
@@ -103,8 +104,10 @@ class Plugin:
         decided = self._session.decisions.evictions
         for eviction in decided[self._seen :]:
             task = self._session.world.tasks.get(eviction.task)
-            if task is not None and eviction.job and task.job and task.job != eviction.job:
-                self._count(eviction.job, task.job)
+            evictor = self._session.jobs.get(eviction.job)
+            victim = None if task is None else self._session.job_of(task)
+            if evictor is not None and victim is not None and evictor is not victim:
+                self._count(evictor.uid, victim.uid)
         if self._seen < len(decided):
             self._seen = len(decided)
             self._above.clear()

@@ -44,7 +44,8 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct):
-    """For the next session. ``awaited``: queue -> head without its pods, and since when."""
+    """For the next session. ``awaited``: queue -> uid of the head without its pods, and
+    since when."""
 
     used: fair_shares.Memory | None = None
     awaited: dict[str, tuple[str, datetime]] = {}
@@ -62,6 +63,7 @@ class Plugin:
         self._session = within
         self._memory = _recall(within.cluster.memory.get(NAME, ""))
         self._awaited: dict[str, tuple[str, datetime]] = {}
+        self._first_awaited: dict[str, model.Job] = {}
         self._demands = shares.Demands()
         self._levels: dict[str, float] = {}
         default = _rules(_said_by(self._options.arguments), Rules(), f"plugin {NAME}", within)
@@ -174,11 +176,12 @@ class Plugin:
         if job.phase != "Inqueue":
             return False
         before = self._memory.awaited.get(job.queue, ("", self._session.now))
-        since = before[1] if before[0] == job.key else self._session.now
+        since = before[1] if before[0] == job.uid else self._session.now
         since = min(since, self._session.now)  # the clock may have been set back
-        first = self._awaited.get(job.queue)
-        if first is None or self._session.compare_jobs(job, self._session.jobs[first[0]]) < 0:
-            self._awaited[job.queue] = (job.key, since)
+        first = self._first_awaited.get(job.queue)
+        if first is None or self._session.compare_jobs(job, first) < 0:
+            self._first_awaited[job.queue] = job
+            self._awaited[job.queue] = (job.uid, since)
         return not self._session.reached(since + PATIENCE)
 
 

@@ -40,9 +40,13 @@ PATIENCE = timedelta(minutes=1)
 
 
 class Kept(msgspec.Struct):
-    """What the next session is to know of a reservation. ``rows``: node -> amounts by name."""
+    """What the next session is to know of a reservation. ``rows``: node -> amounts by name.
+
+    ``uid``: of the PodGroup; another one of the same name has no part in it.
+    """
 
     job: str
+    uid: str
     start: datetime | None
     rows: dict[str, dict[str, int]]
 
@@ -88,7 +92,7 @@ class Plugin:
                 within.look_again(plan.start)
             names, resources = within.nodes.names, within.resources
             rows = {names[row]: amounts.named(resources, held) for row, held in plan.rows.items()}
-            kept.append(Kept(plan.job, plan.start, rows))
+            kept.append(Kept(plan.job, job.uid, plan.start, rows))
         if kept:
             within.remember[NAME] = msgspec.json.encode(kept, order="deterministic").decode()
 
@@ -103,7 +107,8 @@ class Plugin:
         waiting: list[model.Job] = []
         for kept in sorted(self._remembered, key=_by_start):
             job = self._session.jobs.get(kept.job)
-            if job is not None and self._still_waits(job, kept):
+            is_there = job is not None and job.uid == kept.uid
+            if job is not None and is_there and self._still_waits(job, kept):
                 waiting.append(job)
                 plan = self._restored(kept)
                 if plan is not None and self._holds_still(plan, self._demands(job)):
