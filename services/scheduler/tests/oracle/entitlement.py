@@ -1,0 +1,191 @@
+"""Which waiting gangs are entitled to start, by brute force over small clusters.
+
+A gang is entitled if its minimum fits on the nodes as they are, within what its queue may have, or
+would fit without some running pods that every plugin allows to be evicted for it. The rules are
+written from the plugins' documentation, for cpus alone, and only ever too strict: what is entitled
+here is entitled by any reading of them.
+"""
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from services.scheduler.tests.support.closed_loop import Gang, Loop, Queue
+
+OVERCOMMIT = 1.2
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What a configuration lets be done.
+
+    ``sharing``: proportion, capacity, or empty for neither. ``protects``: the actions for which the
+    plugin gang leaves each job its minimum. ``whole``: an eviction may end whole jobs (the gang
+    actions). ``overcommits``: the plugin overcommit guards the doors of queues.
+    """
+
+    sharing: str = ""
+    preempts: bool = False
+    reclaims: bool = False
+    protects: frozenset[str] = frozenset()
+    whole: bool = False
+    overcommits: bool = True
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """A running pod."""
+
+    name: str
+    gang: Gang
+    node: str
+
+
+class View:
+    """A cluster as the API server shows it, in cpus."""
+
+    def __init__(self, loop: Loop, queues: Iterable[Queue]) -> None:
+        self.queues = {queue.name: queue for queue in queues}
+        self.gangs = dict(loop.gangs)
+        self.phase = {name: loop.phase(name) for name in loop.gangs}
+        self.nodes = dict(loop.nodes)
+        self.running = [
+            Pod(loop.pods[key].metadata.name, gang, node)
+            for name, gang in loop.gangs.items()
+            for key in loop.members(name)
+            if (node := loop.pods[key].spec.node_name)
+        ]
+        self.members = Counter({name: len(loop.members(name)) for name in loop.gangs})
+        self.ready = Counter(pod.gang.name for pod in self.running)
+        self.held: Counter[str] = Counter()
+        for pod in self.running:
+            self.held[pod.gang.queue] += pod.gang.cpu
+
+    @property
+    def total(self) -> int:
+        return sum(self.nodes.values())
+
+    def lacking(self, gang: Gang) -> int:
+        """How many pods it needs to start; 0 if it has started, or cannot for want of pods."""
+        can_start = self.members[gang.name] >= gang.minimum
+        return max(gang.minimum - self.ready[gang.name], 0) if can_start else 0
+
+    def room(self, gang: Gang, gone: Sequence[Pod] = ()) -> int:
+        """How many pods of the gang fit without those that are gone."""
+        idle = dict(self.nodes)
+        for pod in self.running:
+            idle[pod.node] -= pod.gang.cpu
+        for pod in gone:
+            idle[pod.node] += pod.gang.cpu
+        return sum(max(left, 0) // gang.cpu for left in idle.values())
+
+    def deserved(self, queue: str, rules: Rules) -> float:
+        """What the queue deserves at least."""
+        if rules.sharing == "capacity":
+            return float(self.queues[queue].deserved or 0)
+        users = {gang.queue for gang in self.gangs.values()}
+        weights = sum(self.queues[name].weight for name in users)
+        return self.queues[queue].weight * self.total / weights
+
+
+def entitled(view: View, rules: Rules) -> Iterator[str]:
+    """Gangs that wait although they are entitled to start, each with how."""
+    for gang in view.gangs.values():
+        lacking = view.lacking(gang)
+        if not lacking or not _may_have(view, rules, gang, lacking):
+            continue
+        if view.phase[gang.name] == "Pending" and not _may_enter(view, rules, gang):
+            continue
+        for way, victims in _ways(view, rules, gang):
+            if view.room(gang, victims) >= lacking:
+                names = ", ".join(pod.name for pod in victims)
+                yield (
+                    f"{gang.name} by {way} of {names}" if victims else f"{gang.name}: room is idle"
+                )
+                break
+
+
+def _ways(view: View, rules: Rules, gang: Gang) -> Iterator[tuple[str, Sequence[Pod]]]:
+    yield "nothing", ()
+    if rules.preempts:
+        lower = [
+            pod
+            for pod in view.running
+            if pod.gang.queue == gang.queue and pod.gang.priority < gang.priority
+        ]
+        for victims in _subsets(lower):
+            if _keeps_gangs(view, rules, "preempt", victims):
+                yield "preemption", victims
+    if rules.reclaims and _may_reclaim(view, rules, gang):
+        others = [pod for pod in view.running if pod.gang.queue != gang.queue]
+        for victims in _subsets(others):
+            if _keeps_gangs(view, rules, "reclaim", victims) and _is_beyond(view, rules, victims):
+                yield "reclaim", victims
+
+
+def _subsets(pods: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
+    for size in range(1, len(pods) + 1):
+        yield from itertools.combinations(pods, size)
+
+
+def _keeps_gangs(view: View, rules: Rules, action: str, victims: Sequence[Pod]) -> bool:
+    """No job loses pods of its minimum if those are protected; whole jobs may end."""
+    lost = Counter(pod.gang.name for pod in victims)
+    kept = all(
+        view.ready[name] - count >= view.gangs[name].minimum
+        or (rules.whole and count == view.ready[name])
+        for name, count in lost.items()
+    )
+    return kept if rules.whole or action in rules.protects else True
+
+
+def _is_beyond(view: View, rules: Rules, victims: Sequence[Pod]) -> bool:
+    """Each queue holds more than it deserves until its last victim goes."""
+    lost: Mapping[str, list[int]] = defaultdict(list)
+    for pod in victims:
+        lost[pod.gang.queue].append(pod.gang.cpu)
+    return all(
+        view.held[queue] - (sum(sizes) - max(sizes)) > _most_deserved(view, queue, rules)
+        for queue, sizes in lost.items()
+    )
+
+
+def _most_deserved(view: View, queue: str, rules: Rules) -> float:
+    """What the queue deserves at most: shares grow by what others do not ask for."""
+    if rules.sharing == "capacity":
+        return view.deserved(queue, rules)
+    wanted: Counter[str] = Counter()
+    for gang in view.gangs.values():
+        wanted[gang.queue] += view.members[gang.name] * gang.cpu
+    spare = sum(
+        max(view.deserved(name, rules) - wanted[name], 0) for name in wanted if name != queue
+    )
+    return view.deserved(queue, rules) + spare
+
+
+def _may_reclaim(view: View, rules: Rules, gang: Gang) -> bool:
+    """The gang actions ask for all that waits, the others task by task up to the minimum."""
+    waiting = view.members[gang.name] - view.ready[gang.name]
+    needed = (waiting if rules.whole else view.lacking(gang)) * gang.cpu
+    return view.held[gang.queue] + needed <= view.deserved(gang.queue, rules)
+
+
+def _may_have(view: View, rules: Rules, gang: Gang, lacking: int) -> bool:
+    """What the queue would hold is within what proportion gives it; capacity sets no limit here."""
+    if rules.sharing != "proportion":
+        return True
+    needed = view.held[gang.queue] + lacking * gang.cpu
+    return needed <= view.deserved(gang.queue, rules)
+
+
+def _may_enter(view: View, rules: Rules, gang: Gang) -> bool:
+    """Its queue's door is open to it: what is awaited inside leaves enough of the cluster."""
+    inside = [
+        max(other.minimum - view.ready[other.name], 0) * other.cpu
+        for other in view.gangs.values()
+        if other.name != gang.name and view.phase[other.name] != "Pending"
+    ]
+    needed = sum(inside) + gang.minimum * gang.cpu
+    held = sum(view.held.values())
+    factor = OVERCOMMIT if rules.overcommits else 1.0
+    return needed <= view.total * factor - held and needed + held <= view.total

@@ -1,0 +1,293 @@
+"""A scheduler and all that surrounds it, in a loop over plain data: what sessions decide is carried
+out before the next one.
+
+Sessions start as the service starts them: when a change triggers one or a time for which one asked
+is reached, and not otherwise. Bound pods run, evicted ones end (and come back, if their job makes
+them again), gangs that pass their queue's door are Inqueue.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from stromboli.scheduler.core import policy, session, state
+from stromboli.scheduler.core.framework import configuration
+from stromboli.shared import envelope, topics
+from stromboli.shared.api import core, meta, scheduling
+from stromboli.shared.messages import scheduling as messages
+from stromboli.testkit import builders, topic_log
+
+STEP = timedelta(seconds=1)
+PRIORITIES = 3
+
+
+class Gang(msgspec.Struct, frozen=True):
+    """Equal pods. ``running``: the nodes on which some of them run. ``waiting``: how many do not
+    run yet. ``is_inside``: past its queue's door. ``waits_s``: its sla-waiting-time."""
+
+    name: str
+    queue: str
+    priority: int
+    minimum: int
+    cpu: int
+    running: tuple[str, ...] = ()
+    waiting: int = 0
+    is_inside: bool = True
+    waits_s: int | None = None
+
+    @property
+    def pods(self) -> int:
+        return len(self.running) + self.waiting
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """``deserved``: cpus, for the plugin capacity."""
+
+    name: str
+    weight: int = 1
+    deserved: int | None = None
+
+
+class Loop:
+    """The API server's objects, the log, and the scheduler's state folded from it."""
+
+    def __init__(
+        self,
+        configured: configuration.Configuration,
+        nodes: Mapping[str, int],
+        queues: Iterable[Queue],
+        *,
+        comes_back: bool = False,
+    ) -> None:
+        self.now = builders.NOON + timedelta(hours=1)
+        self.nodes: dict[str, int] = {}
+        self.gangs: dict[str, Gang] = {}
+        self.pods: dict[str, core.Pod] = {}
+        self.groups: dict[str, scheduling.PodGroup] = {}
+        self.history: list[str] = []
+        self._comes_back = comes_back
+        self._policy = policy.Policy(configured=configured)
+        self._picture = state.State(self._policy.scheduler_names)
+        self._picture.evicts = bool(policy.EVICTING.intersection(configured.actions))
+        self._log = topic_log.TopicLog()
+        self._wake_at: datetime | None = None
+        self._version = 1
+        self._see(
+            *(builders.make_priority_class(f"p{at}", at) for at in range(PRIORITIES)),
+            *(_queue_object(queue) for queue in queues),
+        )
+        for name, cpu in nodes.items():
+            self.add_node(name, cpu)
+
+    # What happens outside
+
+    def add_node(self, name: str, cpu: int) -> None:
+        self.nodes[name] = cpu
+        self._see(builders.make_node(name, cpu=str(cpu), version=self._next_version()))
+
+    def add(self, gang: Gang) -> None:
+        """The gang and all its pods are there."""
+        self.gangs[gang.name] = gang
+        phase = "Running" if gang.running else "Inqueue" if gang.is_inside else "Pending"
+        notes = {} if gang.waits_s is None else {"volcano.sh/sla-waiting-time": f"{gang.waits_s}s"}
+        self._show_group(
+            builders.make_pod_group(
+                gang.name,
+                gang.minimum,
+                queue=gang.queue,
+                phase=phase,
+                priority_class=f"p{gang.priority}",
+                min_resources={"cpu": str(gang.minimum * gang.cpu)},
+                annotations=notes,
+                created=self.now,
+            )
+        )
+        places = [*gang.running, *[""] * gang.waiting]
+        for at, node in enumerate(places):
+            self._show_pod(self._new_pod(gang, f"{gang.name}-{at}", node))
+
+    def end(self, name: str) -> None:
+        """The gang's pods have succeeded and are gone, and so is its PodGroup."""
+        for key in self.members(name):
+            self._lose(self.pods.pop(key))
+        self._lose(self.groups.pop(name))
+        del self.gangs[name]
+
+    # Reading
+
+    def members(self, name: str) -> list[str]:
+        return [key for key, pod in self.pods.items() if _gang_of(pod) == name]
+
+    def places(self, name: str) -> list[str]:
+        """Nodes where the gang's pods run."""
+        nodes = [self.pods[key].spec.node_name for key in self.members(name)]
+        return [node for node in nodes if node]
+
+    def phase(self, name: str) -> str:
+        return self.groups[name].status.phase
+
+    # Sessions
+
+    def step(self) -> bool:
+        """One session, if one is due, and what it decided carried out; whether it decided
+        anything."""
+        self.now += STEP
+        decided = session.decide(self._picture, self.now, self._policy)
+        self._wake_at = decided.wake_at
+        records: list[str] = [
+            self._append(topics.DECISIONS, each.pod_group, each) for each in decided.decisions
+        ]
+        if decided.record is not None:
+            self._append(topics.DECISIONS, messages.SESSION_KEY, decided.record)
+        for key, explained in decided.explanations.items():
+            self._picture.record_explanation(key, explained)
+        self._picture.rest(is_throttled=decided.is_throttled)
+        for id_, statement in zip(records, decided.decisions, strict=True):
+            self._carry_out(id_, statement)
+        return bool(decided.decisions)
+
+    def settle(self, most: int) -> int | None:
+        """Sessions as long as any is due; how many decided something, None if more than ``most``.
+
+        Time passes only when nothing else is left to do.
+        """
+        deciding = 0
+        while self._is_due():
+            deciding += self.step()
+            if deciding > most:
+                return None
+        return deciding
+
+    def _is_due(self) -> bool:
+        if not self._picture.due and self._wake_at is not None:
+            self.now = max(self.now, self._wake_at - STEP)
+            self._wake_at = None
+            self._picture.wake("time")
+        return bool(self._picture.due)
+
+    # Carrying out
+
+    def _carry_out(self, id_: str, statement: messages.StatementDecided) -> None:
+        name = statement.pod_group.partition("/")[2]
+        self.history.append(_in_words(name, statement))
+        if statement.enqueue:
+            self._show_phase(name, "Inqueue")
+        for bind in statement.binds:
+            key = f"{bind.namespace}/{bind.pod}"
+            self._show_pod(_placed(self.pods[key], bind.node, self._next_version()))
+        named = [(each.namespace, each.pod, each.uid) for each in statement.binds]
+        named += [(each.namespace, each.pod, each.uid) for each in statement.evictions]
+        tasks = [
+            messages.TaskOutcome(namespace=namespace, pod=pod, uid=uid, result="executed")
+            for namespace, pod, uid in named
+        ]
+        answer = messages.DecisionAnswered(
+            decision=id_,
+            pod_group=statement.pod_group,
+            enqueue="executed" if statement.enqueue else None,
+            tasks=tuple(tasks),
+        )
+        self._append(topics.OUTCOMES, id_, answer)
+        for eviction in statement.evictions:
+            gone = self.pods.pop(f"{eviction.namespace}/{eviction.pod}")
+            self._lose(gone)
+            if self._comes_back:
+                gang = self.gangs[_gang_of(gone)]
+                self._show_pod(self._new_pod(gang, gone.metadata.name, ""))
+        for each in {name, *(_gang_of_name(one.pod) for one in statement.evictions)}:
+            self._follow_phase(each)
+
+    def _follow_phase(self, name: str) -> None:
+        """As the controller: a gang with its minimum runs."""
+        gang, phase = self.gangs[name], self.phase(name)
+        running = len(self.places(name))
+        if phase == "Inqueue" and running and running >= gang.minimum:
+            self._show_phase(name, "Running")
+
+    def _show_phase(self, name: str, phase: str) -> None:
+        group = self.groups[name]
+        status = msgspec.structs.replace(group.status, phase=phase)
+        self._show_group(
+            msgspec.structs.replace(
+                group, metadata=_renewed(group.metadata, self._next_version()), status=status
+            )
+        )
+
+    def _new_pod(self, gang: Gang, name: str, node: str) -> core.Pod:
+        version = self._next_version()
+        return builders.make_pod(
+            name,
+            gang.name,
+            cpu=str(gang.cpu),
+            memory=None,
+            node=node,
+            phase="Running" if node else "Pending",
+            priority=gang.priority,
+            version=version,
+            generation=version,
+            created=self.now,
+        )
+
+    def _show_pod(self, pod: core.Pod) -> None:
+        self.pods[pod.metadata.key] = pod
+        self._see(pod)
+
+    def _show_group(self, group: scheduling.PodGroup) -> None:
+        self.groups[group.metadata.name] = group
+        self._see(group)
+
+    # The log
+
+    def _see(self, *objects: meta.Object) -> None:
+        for record in self._log.see(*objects):
+            assert not self._picture.apply(record)
+
+    def _lose(self, gone: meta.Object) -> None:
+        for record in self._log.lose(gone):
+            self._picture.apply(record)
+
+    def _append(self, topic: topics.Topic, key: str, message: msgspec.Struct) -> str:
+        draft = envelope.Draft(topic=topic, key=key, message=message, time=self.now)
+        record = self._log.append(draft)
+        assert not self._picture.apply(record)
+        return record.id
+
+    def _next_version(self) -> int:
+        self._version += 1
+        return self._version
+
+
+def _queue_object(queue: Queue) -> scheduling.Queue:
+    made = builders.make_queue(queue.name, weight=queue.weight)
+    if queue.deserved is None:
+        return made
+    deserved: dict[str, core.Quantity] = {"cpu": str(queue.deserved)}
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, deserved=deserved))
+
+
+def _gang_of(pod: core.Pod) -> str:
+    return _gang_of_name(pod.metadata.name)
+
+
+def _gang_of_name(pod: str) -> str:
+    return pod.rpartition("-")[0]
+
+
+def _renewed(metadata: meta.ObjectMeta, version: int) -> meta.ObjectMeta:
+    return msgspec.structs.replace(metadata, resource_version=str(version))
+
+
+def _placed(pod: core.Pod, node: str, version: int) -> core.Pod:
+    spec = msgspec.structs.replace(pod.spec, node_name=node)
+    status = msgspec.structs.replace(pod.status, phase="Running")
+    return msgspec.structs.replace(
+        pod, metadata=_renewed(pod.metadata, version), spec=spec, status=status
+    )
+
+
+def _in_words(name: str, statement: messages.StatementDecided) -> str:
+    parts = ["enters"] if statement.enqueue else []
+    parts += [f"{bind.pod} on {bind.node}" for bind in statement.binds]
+    parts += [f"{each.reason}s {each.pod}" for each in statement.evictions]
+    return f"{name}: {', '.join(parts)}"
