@@ -26,7 +26,7 @@ CORES = --numprocesses auto --dist worksteal
 # Tests whose examples Hypothesis makes: STROM_DEPTH multiplies how many.
 PROPERTIES := $(addprefix services/scheduler/tests/test_,session_properties.py \
 	eviction_properties.py eviction_limits.py properties.py reservation.py reference.py runs.py \
-	world.py life.py volumes.py nearness_properties.py)
+	world.py life.py volumes.py nearness_properties.py liveness.py)
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile

@@ -130,8 +130,7 @@ class Loop:
     # Sessions
 
     def step(self) -> bool:
-        """One session, if one is due, and what it decided carried out; whether it decided
-        anything."""
+        """One session, and what it decided carried out; whether it decided anything."""
         self.now += STEP
         decided = session.decide(self._picture, self.now, self._policy)
         self._wake_at = decided.wake_at
