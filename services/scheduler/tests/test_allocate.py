@@ -147,6 +147,17 @@ def test_backfill_places_what_asks_for_nothing() -> None:
     assert dict(error.refusals) == {"node(s) pod number exceeded": 1}
 
 
+def test_roles_that_lack_their_minimum_are_placed_first() -> None:
+    """Workers beyond their minimum must not take the room that the gang needs to start."""
+    decided = usual.closed(
+        builders.make_node("n1", cpu="3"),
+        builders.make_pod_group("g", 3, min_task_member={"worker": 2, "launcher": 1}),
+        *(builders.make_pod(f"g-a-{at}", "g", task="worker", priority=9) for at in range(4)),
+        builders.make_pod("g-b-0", "g", task="launcher", priority=1),
+    )
+    assert set(usual.binds(decided)) == {"g-a-0", "g-a-1", "g-b-0"}
+
+
 @pytest.mark.parametrize("more", ["", "terminates"])
 def test_a_gang_that_was_whole_and_lost_members_is_unknown(more: str) -> None:
     """One that is still gathering its places waits as before, though a pod of it terminates."""

@@ -84,6 +84,19 @@ def test_terminating_room_counts_and_nothing_is_evicted_for_it(action: str) -> N
 
 
 @pytest.mark.parametrize("action", ACTIONS)
+def test_the_place_of_a_terminating_pod_counts_among_a_nodes_pods(action: str) -> None:
+    """Of a node that may have three pods one terminates: two newcomers need one victim."""
+    pods = [
+        *(eviction.runs(f"old-{at}", cpu="1") for at in range(2)),
+        eviction.runs("going", cpu="1", deleting=builders.NOON),
+        *(eviction.waits(f"new-{at}", cpu="1") for at in range(2)),
+    ]
+    nodes = [builders.make_node("n1", cpu="8", pods=3), builders.make_node("n2", pods=0, cpu="9")]
+    outcome = decide(action, nodes, [victims(action), eviction.high(2)], pods)
+    assert len(outcome.evictions) == 1
+
+
+@pytest.mark.parametrize("action", ACTIONS)
 def test_a_gang_for_which_all_is_idle_is_left_to_allocate(action: str) -> None:
     """An evicting action that comes first must not keep it from being bound."""
     nodes = [builders.make_node("n1", cpu="8")]

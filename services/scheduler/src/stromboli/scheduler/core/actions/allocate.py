@@ -73,7 +73,7 @@ def _sheet(within: session.Session, job: model.Job) -> Sheet | None:
     tasks = within.ordered_tasks(
         task for task in job.unplaced if not task.is_gated and not task.is_best_effort
     )
-    return Sheet(job, tasks[::-1], set()) if tasks else None
+    return Sheet(job, job.most_needed_first(tasks)[::-1], set()) if tasks else None
 
 
 def _serve(within: session.Session, queue: model.Queue, sheet: Sheet) -> bool:

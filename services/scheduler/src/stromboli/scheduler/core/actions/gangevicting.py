@@ -24,7 +24,7 @@ def allows_whole(within: session.Session, action: str) -> bool:
 
 def least(within: session.Session, job: model.Job) -> list[model.Task]:
     """The tasks without which the job does not stand; none if it does already."""
-    waiting = victim_search.most_needed_first(job, evicting.wanting(within, job))
+    waiting = job.most_needed_first(evicting.wanting(within, job))
     return waiting[: max(0, job.min_available - job.ready - job.waiting)]
 
 

@@ -78,7 +78,7 @@ def place(
     """Add room for tasks to the statement until the gang stands and starves no more, or
     ``with_surplus`` for all of them; whether it does, or every task got room."""
     has_all = True
-    for task in most_needed_first(job, tasks):
+    for task in job.most_needed_first(tasks):
         if not with_surplus and within.job_pipelined(job) and not within.job_starving(job):
             return True
         has_all = nominate(within, task, rules, whole) and has_all
@@ -129,23 +129,6 @@ def conclude(
         whole.discard()
     else:
         whole.commit()
-
-
-def most_needed_first(job: model.Job, tasks: Iterable[model.Task]) -> list[model.Task]:
-    """Tasks of roles that lack their minimum before all others: without them the gang does not
-    stand, however many others have room."""
-    lacking = {
-        role: job.role_lacks(role) - job.role_count(role, (model.Status.PIPELINED,))
-        for role, _ in job.role_minimums
-    }
-    needed: list[model.Task] = []
-    others: list[model.Task] = []
-    for task in tasks:
-        is_needed = lacking.get(task.role, 0) > 0
-        (needed if is_needed else others).append(task)
-        if is_needed:
-            lacking[task.role] -= 1
-    return [*needed, *others]
 
 
 def _is_idle_alone(within: session.Session, whole: statement.Statement) -> bool:
@@ -305,7 +288,9 @@ def free_room(within: session.Session, task: model.Task) -> points.Mask:
     """Nodes that hold the task without any eviction, if its queue may have it at all."""
     if not within.allocatable(within.queue_of(within.jobs[task.job]), task):
         return np.zeros(len(within.nodes), np.bool_)
-    mask: points.Mask = within.finder.verdict(task).passed & within.finder.fits_future(task)
+    mask: points.Mask = within.finder.verdict(task).passed_in_future & within.finder.fits_future(
+        task
+    )
     return mask
 
 
@@ -349,7 +334,7 @@ def _fits(within: session.Session, task: model.Task, node: str) -> bool:
     return (
         _covers(task, within.nodes.future_idle_of(row))
         and within.allocatable(within.queue_of(within.jobs[task.job]), task)
-        and bool(within.finder.verdict(task).passed[row])
+        and bool(within.finder.verdict(task).passed_in_future[row])
     )
 
 

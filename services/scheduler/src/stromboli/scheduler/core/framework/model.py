@@ -6,7 +6,7 @@ change statuses and places, and they keep the sums here right.
 
 import enum
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -291,6 +291,23 @@ class Job(msgspec.Struct, eq=False):
         own minimum."""
         wanted = self.task_min_available
         return wanted.items() if self.min_available >= sum(wanted.values()) else ()
+
+    def most_needed_first(self, tasks: Iterable[Task]) -> list[Task]:
+        """Tasks of roles that lack their minimum before all others, else in the order given.
+
+        Without them the job does not start, however many others have room."""
+        lacking = {
+            role: self.role_lacks(role) - self.role_count(role, (Status.PIPELINED,))
+            for role, _ in self.role_minimums
+        }
+        needed: list[Task] = []
+        others: list[Task] = []
+        for task in tasks:
+            is_needed = lacking.get(task.role, 0) > 0
+            (needed if is_needed else others).append(task)
+            if is_needed:
+                lacking[task.role] -= 1
+        return [*needed, *others]
 
     def role_lacks(self, role: str) -> int:
         """How many tasks the role lacks to be ready."""

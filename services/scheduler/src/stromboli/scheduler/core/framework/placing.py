@@ -40,6 +40,18 @@ class Verdict:
         self.checks = checks
         self.is_alone = is_alone
 
+    @property
+    def passed_in_future(self) -> points.Mask:
+        """Nodes that pass once what terminates is gone. What is a resource is not asked for here:
+        ``fits_future`` knows what of it will be idle."""
+        if all(check.passed.all() for check in self.checks if check.is_resource):
+            return self.passed
+        mask: points.Mask = np.ones(len(self.passed), np.bool_)
+        for check in self.checks:
+            if not check.is_resource:
+                mask &= check.passed
+        return mask
+
     def refusals(self, asked: points.Mask) -> Iterator[tuple[str, int]]:
         """Why these nodes are refused: for each all mild reasons up to the first grave one."""
         undecided = asked & ~self.passed

@@ -50,11 +50,15 @@ class Code(enum.IntEnum):
 
 
 class Check(NamedTuple):
-    """One reason and the nodes that pass it, in the order in which nodes were asked for."""
+    """One reason and the nodes that pass it, in the order in which nodes were asked for.
+
+    ``is_resource``: it counts something that is a column of the nodes as well, and with it what
+    still terminates."""
 
     reason: str
     code: Code
     passed: Mask
+    is_resource: bool = False
 
 
 PLUGIN_FAILED = "PluginFailed"

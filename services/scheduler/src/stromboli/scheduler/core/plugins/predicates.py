@@ -130,7 +130,7 @@ class _Local:
         if view.added is not None:
             pods = pods + view.added
         room = pods < view.allocatable[shapes.PODS]
-        yield points.Check(TOO_MANY_PODS, points.Code.UNSCHEDULABLE, room)
+        yield points.Check(TOO_MANY_PODS, points.Code.UNSCHEDULABLE, room, is_resource=True)
         if self._ports is not None:
             yield from self._ports.checks(task.task_class, view)
 

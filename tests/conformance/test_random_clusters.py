@@ -1,0 +1,115 @@
+"""On random small clusters the scheduler decides as Volcano does, but for reasons that have a name.
+
+The cases lie outside the repository, beside the recorded sessions (``test_scheduler``). Volcano
+chooses at random among equal nodes, so each case has the outcomes of some runs: one of them is to
+be met. Where none is, every difference to the nearest one is explained by an executable rule of
+``deviation_rules``.
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+import pytest
+
+from tests.conformance import deviation_rules, random_clusters
+from tests.conformance import test_scheduler as recorded
+from tests.conformance.random_clusters import Case, Difference, Outcome
+
+FOLDER = recorded.SHARED / "conformance" / "random"
+CASES = 699
+AGREEING = 686
+"""Cases whose binds, evictions and phases are those of one run. The others are explained: in most
+of them Volcano evicts pods for nothing."""
+
+
+class Compared(NamedTuple):
+    """A case, our outcome, the nearest of Volcano's, and what rules say of their differences."""
+
+    case: Case
+    ours: Outcome
+    theirs: Outcome
+    found: frozenset[Difference]
+    explained: dict[str, frozenset[Difference]]
+
+    @property
+    def agrees(self) -> bool:
+        """All but nominations is alike."""
+        return all(each.field == random_clusters.NOMINATIONS for each in self.found)
+
+    @property
+    def unexplained(self) -> frozenset[Difference]:
+        """Differences that no rule explains."""
+        return self.found.difference(*self.explained.values())
+
+    @property
+    def distance(self) -> tuple[bool, int, int]:
+        """Least for the run that is nearest."""
+        return (not self.agrees, len(self.unexplained), len(self.found))
+
+
+def compare(case: Case, ours: Outcome, theirs: Outcome) -> Compared:
+    """Our outcome and that of one run."""
+    found = random_clusters.differences(case, ours, theirs)
+    explained = {
+        rule.name: frozenset(rule.explains(case, ours, theirs, found) & found)
+        for rule in deviation_rules.RULES
+        if found
+    }
+    return Compared(case, ours, theirs, frozenset(found), explained)
+
+
+@pytest.fixture(scope="module")
+def compared() -> list[Compared]:
+    """All cases with the run that is nearest to our outcome."""
+    if not FOLDER.is_dir():
+        pytest.skip(f"no random clusters in {FOLDER}; STROM_SHARED names their folder")
+    nearest = []
+    for case in random_clusters.read(FOLDER / "cases.jsonl.gz"):
+        ours = case.decide()
+        runs = [compare(case, ours, theirs) for theirs in case.outcomes]
+        nearest.append(min(runs, key=lambda each: each.distance))
+    return nearest
+
+
+def test_binds_evictions_and_phases_agree_with_one_run(compared: list[Compared]) -> None:
+    """A change that parts from Volcano in a further case has to say so here."""
+    assert len(compared) == CASES
+    differing = [each.case.name for each in compared if not each.agrees]
+    assert len(differing) <= CASES - AGREEING, differing
+
+
+def test_every_difference_is_explained_by_a_rule(compared: list[Compared]) -> None:
+    """Nominations included: what no rule explains is a defect, or a rule is missing."""
+    left = {each.case.name: sorted(each.unexplained) for each in compared if each.unexplained}
+    assert left == {}
+
+
+def test_each_rule_explains_as_many_cases_as_it_says(compared: list[Compared]) -> None:
+    """A rule that explains more than before may hide a defect; one that explains none goes."""
+    counts = Counter(name for each in compared for name, found in each.explained.items() if found)
+    assert counts == {rule.name: rule.cases for rule in deviation_rules.RULES}
+
+
+def test_the_documentation_lists_each_rule_with_its_cases() -> None:
+    """The last table of docs/deviations.md."""
+    text = (recorded.ROOT / "docs" / "deviations.md").read_text()
+    rows = text.partition("| rule | cases |")[2].splitlines()[2:]
+    listed = [tuple(part.strip() for part in row.split("|")[1:3]) for row in rows if row]
+    assert listed == [(rule.name, str(rule.cases)) for rule in deviation_rules.RULES]
+
+
+@pytest.mark.parametrize("rule", deviation_rules.RULES, ids=lambda rule: rule.name)
+def test_no_rule_holds_where_outcomes_agree(
+    compared: list[Compared], rule: deviation_rules.Rule
+) -> None:
+    """Asked about every fact of every case in which all is alike, a rule explains nothing: it is
+    the numbers that it holds for, not the case."""
+    for each in compared:
+        if not each.found:
+            facts = {
+                Difference(field, gang)
+                for field in random_clusters.FIELDS
+                for gang in each.case.gangs
+            }
+            told = rule.explains(each.case, each.ours, each.theirs, facts)
+            assert told == set(), each.case.name
