@@ -14,6 +14,8 @@ async def follow(server: str = "127.0.0.1:9092", cell: str = "default") -> None:
     async with consumer:
         async for record in consumer:
             kind = dict(record.headers)["ce_type"].decode().split(".")[2]
+            if kind == "epoch_announced":
+                continue  # the log's own
             event = json.loads(record.value)
             print(event["at"], event["job"], kind, event.get("after", ""), flush=True)
 

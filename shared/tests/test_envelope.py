@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from stromboli.shared import envelope, errors, topics
-from stromboli.shared.bus import port
 from stromboli.shared.messages import log
 from stromboli.testkit import builders, records
 
@@ -110,8 +109,22 @@ def test_only_ids_of_ours_tell_an_epoch(event_id: str, epoch: int | None) -> Non
     assert record(ce_id=event_id).epoch == epoch
 
 
-def test_what_opens_a_writer_is_its_own_epoch() -> None:
-    assert record(log.OPENED, 17, topics.SYNC, ce_id="monitor/opened/x").epoch == 17
+@pytest.mark.parametrize(("floor", "epoch"), [(0, 17), (17, 17), (18, 18)])
+def test_what_opens_a_writer_determines_its_epoch(floor: int, epoch: int) -> None:
+    """Its offset or its floor: a recreated topic starts at offset 0, and epochs never go back."""
+    opened = log.Opened(writer="monitor", instance="m", floor=floor)
+    draft = envelope.Draft(
+        topic=topics.SYNC, key=log.OPENED_KEY, message=opened, time=builders.NOON
+    )
+    assert builders.make_record(draft, 17).epoch == epoch
+
+
+@pytest.mark.parametrize(
+    "value", [b"{", b'{"writer":"m","instance":"m","floor":9007199254740992}', None]
+)
+def test_what_opens_a_writer_unreadably_has_no_epoch(value: bytes | None) -> None:
+    headers = {"ce_type": log.OPENED}
+    assert envelope.Record(topics.SYNC, 17, log.OPENED_KEY, value, headers).epoch is None
 
 
 # --- decoding -------------------------------------------------------------------------------
@@ -140,54 +153,3 @@ def test_a_value_that_is_not_of_its_type_is_undecodable(value: bytes) -> None:
     )
     with pytest.raises(errors.UndecodableError, match=r"cluster\.pods@3 key 'k'"):
         envelope.decode(bad)
-
-
-# --- the fence ------------------------------------------------------------------------------
-
-
-def test_admissions_replicas_act_side_by_side() -> None:
-    fence = port.Fence()
-    assert heard(fence, 20, topics.ANSWERS)
-    assert heard(fence, 10, topics.ANSWERS)
-    assert fence.heard == {}
-
-
-def heard(fence: port.Fence, epoch: int, topic: topics.Topic = topics.BATCH_EVENTS) -> bool:
-    return fence.passes(record(topic=topic, ce_id=f"controller/{epoch}/1"))
-
-
-def test_a_lower_epoch_behind_a_higher_one_is_not_heard() -> None:
-    fence = port.Fence()
-    assert [heard(fence, epoch) for epoch in (3, 3, 9, 3, 9, 10)] == [
-        True,
-        True,
-        True,
-        False,
-        True,
-        True,
-    ]
-
-
-def test_each_topic_is_fenced_by_itself() -> None:
-    """Order across topics is not promised, so a higher epoch elsewhere says nothing here."""
-    fence = port.Fence()
-    assert heard(fence, 9)
-    assert heard(fence, 3, topics.OUTCOMES)
-
-
-def test_what_opens_a_writer_replaces_the_one_before() -> None:
-    fence = port.Fence()
-    assert fence.passes(record(log.OPENED, 17, topics.SYNC))
-    assert not fence.passes(record(topic=topics.SYNC, ce_id="monitor/16/1"))
-
-
-def test_a_record_of_no_epoch_is_heard_so_that_it_makes_its_key_unknown() -> None:
-    fence = port.Fence()
-    assert heard(fence, 9)
-    assert fence.passes(record(topic=topics.BATCH_EVENTS, ce_id="somebody"))
-
-
-def test_nobody_replaces_another_where_everyone_writes() -> None:
-    fence = port.Fence()
-    assert heard(fence, 9, topics.DEAD_LETTERS)
-    assert heard(fence, 3, topics.DEAD_LETTERS)

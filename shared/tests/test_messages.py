@@ -119,7 +119,7 @@ def test_a_type_stands_on_topics_of_one_writer() -> None:
 
 
 def test_every_type_stands_on_a_topic_and_every_message_has_a_type() -> None:
-    on_topics = {message for topic in topics.ALL for message in topic.messages}
+    on_topics = {message for topic in topics.ALL for message in topic.carries}
     assert on_topics == set(base.TYPES.values())
 
 

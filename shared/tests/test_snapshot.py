@@ -1,7 +1,6 @@
 """The picture of the cluster that services fold."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -292,45 +291,63 @@ def test_a_fold_from_the_start_over_a_full_picture_changes_nothing(
 # --- sync -----------------------------------------------------------------------------------
 
 
-def synced(kind: str, state: Any = "synced", after_s: float = 0) -> envelope.Record:
+def synced(kind: str, state: Any = "synced", position: int = 0) -> envelope.Record:
+    """By a monitor whose clock shows what it likes."""
     message = cluster.KindSynced(
-        kind=kind,
-        state=state,
-        resource_version="1",
-        at=builders.NOON + timedelta(seconds=after_s),
+        kind=kind, state=state, resource_version="1", at=builders.NOON, position=position
     )
     return builders.make_record(
         envelope.Draft(topic=topics.SYNC, key=kind, message=message, time=builders.NOON)
     )
 
 
-def missing(sync: snapshot.Sync, after_s: float = 0) -> tuple[str, ...]:
-    now = builders.NOON + timedelta(seconds=after_s)
-    return sync.missing((NODES, PODS), now, timedelta(seconds=15))
+def missing(
+    sync: snapshot.Sync, now_s: float = 0.0, positions: dict[str, int] | None = None
+) -> tuple[str, ...]:
+    return sync.missing((NODES, PODS), now_s, 15.0, positions or {})
 
 
 def test_nothing_is_missing_once_every_wanted_kind_was_seen_lately() -> None:
     sync = snapshot.Sync()
     assert missing(sync) == ("nodes not synced yet", "pods not synced yet")
-    sync.apply(synced("nodes"))
-    sync.apply(synced("pods", "listing"))
+    sync.apply(synced("nodes"), 0.0)
+    sync.apply(synced("pods", "listing"), 0.0)
     assert missing(sync) == ("pods not synced yet",)
-    sync.apply(synced("pods"))
-    assert missing(sync, 15) == ()
+    sync.apply(synced("pods"), 0.0)
+    assert missing(sync, 15.0) == ()
 
 
 def test_a_kind_that_was_not_seen_lately_is_missing() -> None:
     """Its monitor may be dead: the picture is as old as its word."""
     sync = snapshot.Sync()
+    sync.apply(synced("nodes"), 0.0)
+    sync.apply(synced("pods"), 10.0)
+    assert missing(sync, 20.0) == ("nodes last seen 20 s ago",)
+
+
+def test_what_was_in_the_log_before_proves_nothing() -> None:
+    """Its monitor may be dead since; the next one that comes proves that it is not."""
+    sync = snapshot.Sync()
     sync.apply(synced("nodes"))
-    sync.apply(synced("pods", after_s=10))
-    assert missing(sync, 20) == ("nodes last seen 20 s ago",)
+    sync.apply(synced("pods"), 0.0)
+    assert missing(sync) == ("nodes not seen since this process began to read",)
+    sync.apply(synced("nodes"), 0.0)
+    assert missing(sync) == ()
+
+
+def test_a_kind_is_missing_until_its_snapshots_are_read_as_far_as_it_was_synced() -> None:
+    """A topic that ends before has lost records."""
+    sync = snapshot.Sync()
+    sync.apply(synced("nodes", position=7), 0.0)
+    sync.apply(synced("pods"), 0.0)
+    assert missing(sync, positions={topics.NODES.name: 6}) == ("nodes not read up to 7 yet",)
+    assert missing(sync, positions={topics.NODES.name: 7}) == ()
 
 
 def test_a_kind_that_is_listed_again_or_unreadable_is_missing() -> None:
     sync = snapshot.Sync()
     for kind in ("nodes", "pods"):
-        sync.apply(synced(kind))
-    sync.apply(synced("nodes", "listing"))
+        sync.apply(synced(kind), 0.0)
+    sync.apply(synced("nodes", "listing"), 0.0)
     sync.apply(builders.garbled(topics.SYNC, "pods"))
     assert missing(sync) == ("nodes not synced yet", "pods not synced yet")

@@ -31,5 +31,8 @@ class TestDisorderedBus(bus.BusContract, outside.OutsideContract):
     ) -> None:
         await self.logs["a"].put(topics.SUBMISSIONS, key, headers, value)
 
+    async def recreate(self, open_bus: port.Bus, topic: topics.Topic) -> None:
+        await self.logs["a"].recreate(topic)
+
     async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None:
         await self.logs["a"].compact()

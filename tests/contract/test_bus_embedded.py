@@ -28,6 +28,10 @@ class TestEmbeddedBus(bus.BusContract, outside.OutsideContract):
         assert isinstance(open_bus, EmbeddedBus)
         await open_bus.put(topics.SUBMISSIONS, key, headers, value)
 
+    async def recreate(self, open_bus: port.Bus, topic: topics.Topic) -> None:
+        assert isinstance(open_bus, EmbeddedBus)
+        await open_bus.recreate(topic)
+
     async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None:
         assert isinstance(open_bus, EmbeddedBus)
         await open_bus.compact()

@@ -13,6 +13,7 @@ from aiokafka.admin import config_resource
 
 from stromboli.shared import topics
 from stromboli.shared.bus import kafka, port
+from stromboli.shared.bus.kafka import identity
 from stromboli.testkit import records
 from stromboli.testkit.contracts import bus, outside
 from stromboli.testkit.parts import real
@@ -66,6 +67,23 @@ class TestKafkaBus(bus.BusContract, outside.OutsideContract):
         pairs = [(header, text.encode()) for header, text in headers.items()]
         async with aiokafka.AIOKafkaProducer(bootstrap_servers=self.bootstrap) as producer:
             await producer.send_and_wait(name, value, key=key.encode(), headers=pairs)
+
+    async def recreate(self, open_bus: port.Bus, topic: topics.Topic) -> None:
+        name = topic.full_name(self.cell)
+        client = admin.AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await client.start()
+        try:
+            before = await identity.of(client._client, [name])
+            await client.delete_topics([name])
+            async with asyncio.timeout(records.DEADLINE_S):
+                while await identity.of(client._client, [name]) == before:
+                    pass
+                given = kafka.KafkaSettings(bootstrap=(self.bootstrap,), cell=self.cell)
+                while not await identity.of(client._client, [name]):
+                    async with kafka.KafkaBus(given):
+                        pass  # entering creates what is missing
+        finally:
+            await client.close()
 
     async def compact(self, open_bus: port.Bus, topic: topics.Topic) -> None:
         name = topic.full_name(self.cell)

@@ -30,7 +30,7 @@ from stromboli.shared import (
 )
 from stromboli.shared.admission import patch, review
 from stromboli.shared.api import kinds
-from stromboli.shared.bus import port
+from stromboli.shared.bus import fencing
 from stromboli.shared.bus.kafka import reader
 from stromboli.shared.messages import base
 from stromboli.testkit import admission_cases, poison
@@ -118,11 +118,11 @@ def of_topic(topic: topics.Topic) -> Callable[[bytes], str]:
 
     def call(data: bytes) -> str:
         record = record_of(topic, data)
-        port.Fence().passes(record)
+        fencing.Fence().split([record])
         snapshot.Snapshot().apply(record)
         sync = snapshot.Sync()
-        sync.apply(record)
-        sync.missing((kinds.QUEUES, kinds.PODS), NOW, AGE)
+        sync.apply(record, 0.0)
+        sync.missing((kinds.QUEUES, kinds.PODS), 0.0, 60.0, {})
         sync.rivals(("volcano",))
         with contextlib.suppress(errors.UndecodableError):
             _ = record.time

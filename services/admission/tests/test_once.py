@@ -30,7 +30,7 @@ def job(name: str = "train", **metadata: Any) -> dict[str, Any]:
 class Forgetful:
     """A log that is away when the answer is to be kept."""
 
-    epoch = 0
+    epoch = opened_at = 0
 
     async def append(self, *_: Any) -> Any:
         raise errors.UnavailableError("append", "the log is away")
@@ -193,7 +193,7 @@ async def test_answers_are_held_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -
 class Silent:
     """A log that takes everything."""
 
-    epoch = 0
+    epoch = opened_at = 0
 
     async def append(self, *_: Any) -> Any:
         return ()

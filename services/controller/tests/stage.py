@@ -29,6 +29,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 Obj = TypeVar("Obj", bound=meta.Object)
 SEED = int(os.environ.get("STROM_DISORDER", "1"))
 """By which a disordered controller is; another one with STROM_DISORDER=n."""
+BEAT_S = 0.05
 WATCHED = tuple(kind for kind in kinds.WATCHED if kind not in {kinds.NODES, *kinds.OPTIONAL})
 
 
@@ -43,6 +44,8 @@ class Stage:
         self.cluster = cluster
         self.disorder = disorder
         self.ahead = timedelta(0)
+        self.is_silent = False
+        self._synced: dict[kinds.Kind[Any], str] = {}
         self.health = runtime.Health("controller")
         self.read: dict[str, list[envelope.Record]] = {}
         self._grown = asyncio.Event()
@@ -88,6 +91,10 @@ class Stage:
         async with asyncio.TaskGroup() as tasks:
             for kind in WATCHED:
                 tasks.create_task(self._relay_kind(writer, kind))
+            while True:  # signs of life, as the monitor gives them
+                await asyncio.sleep(BEAT_S)
+                for kind, version in self._synced.items() if not self.is_silent else ():
+                    await self.beat(writer, kind, version)
 
     async def _relay_kind(self, writer: bus_port.Writer, kind: kinds.Kind[Any]) -> None:
         listing = await self.cluster.list(kind)
@@ -105,6 +112,9 @@ class Stage:
 
     async def beat(self, writer: bus_port.Writer, kind: kinds.Kind[Any], version: str) -> None:
         """The sign of life of a kind."""
+        self._synced[kind] = version
+        if self.is_silent:
+            return
         message = cluster_messages.KindSynced(
             kind=kind.plural, state="synced", resource_version=version, at=runtime.utc_now()
         )

@@ -1,6 +1,5 @@
 """The service on the embedded log and cluster: the same code as on the real ones."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -304,20 +303,6 @@ async def test_many_jobs_do_not_wait_for_a_large_one(stage: Stage) -> None:
         await stage.until(kinds.PODS, "default/small-worker-0", lambda _: True)
         made = await stage.names(kinds.PODS)
     assert len(made) < 300
-
-
-async def test_nothing_is_begun_while_the_monitor_is_silent(stage: Stage) -> None:
-    async with stage.controller():
-        await enqueued(stage)
-        stage.ahead = timedelta(hours=1)
-        await stage.submit(make_job("late"))
-        while "sync" not in stage.health.problems:  # noqa: ASYNC110 - health tells readiness only
-            await asyncio.sleep(0)
-        assert "last seen" in stage.health.problems["sync"]
-        late = await stage.until(kinds.JOBS, "default/late", lambda _: True)
-        assert late.status.state.phase == ""
-        stage.ahead = timedelta(0)
-        await stage.job("default/late", "Pending")
 
 
 async def test_a_controller_stopped_in_the_middle_leaves_nothing_double(stage: Stage) -> None:

@@ -20,6 +20,7 @@ class UnansweringWriter:
     def __init__(self, writer: port.Writer) -> None:
         self._writer = writer
         self.epoch = writer.epoch
+        self.opened_at = writer.opened_at
 
     async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
         appended = await self._writer.append(*drafts)

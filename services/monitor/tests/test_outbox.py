@@ -27,7 +27,7 @@ def draft(number: int) -> envelope.Draft:
 class Log:
     """Takes everything at once, as an idle broker nearly does."""
 
-    epoch = 0
+    epoch = opened_at = 0
 
     def __init__(self, refused: Mapping[str, Exception] | None = None) -> None:
         self.appends: list[tuple[str, ...]] = []

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Mapping
-from datetime import timedelta
 from pathlib import Path
 
 from services.monitor.tests import shell
@@ -29,7 +28,7 @@ async def test_what_is_there_is_said_before_ready(
             picture.apply(record)
             sync.apply(record)
     assert [job.metadata.key for job in picture.objects(kinds.JOBS)] == ["default/j1"]
-    assert sync.missing(kinds.WATCHED, builders.NOON, timedelta(seconds=1)) == ()
+    assert sync.is_whole(kinds.WATCHED)
 
 
 class Partial(EmbeddedCluster):
@@ -68,7 +67,7 @@ async def test_a_kind_that_is_not_served_has_no_objects(bus: bus_port.Bus, tmp_p
             sync = snapshot.Sync()
             for record in await shell.said(bus, topics.SYNC):
                 sync.apply(record)
-    assert sync.missing(kinds.WATCHED, builders.NOON, timedelta(seconds=1)) == ()
+    assert sync.is_whole(kinds.WATCHED)
     assert (await shell.said(bus, topics.DEVICE_CLASSES))[-1].value is None
 
 

@@ -5,7 +5,7 @@ import msgspec
 from stromboli.monitor.core import picture
 from stromboli.shared import envelope, snapshot, topics
 from stromboli.shared.api import kinds, meta
-from stromboli.shared.bus import port
+from stromboli.shared.bus import fencing
 from stromboli.shared.messages import base, cluster, log
 from stromboli.testkit import builders
 
@@ -85,7 +85,10 @@ class Log:
         """A new writer's epoch."""
         message = log.Opened(writer="monitor", instance="test")
         draft = envelope.Draft(topic=topics.SYNC, key=log.OPENED_KEY, message=message, time=NOW)
-        return self.append(draft, self.ends[topics.SYNC.name])
+        epoch = self.append(draft, self.ends[topics.SYNC.name])
+        (announcement,) = fencing.announcements([TOPIC], "monitor", "test", NOW)
+        self.append(announcement, epoch)
+        return epoch
 
     def compact(self) -> None:
         """Every key keeps its last record."""
@@ -101,9 +104,9 @@ class Log:
 
     def picture(self) -> dict[str, meta.Object | snapshot.Unknown]:
         """What a reader knows that begins now."""
-        fence, read = port.Fence(), snapshot.Snapshot()
+        fence, read = fencing.Fence(), snapshot.Snapshot()
         for record in self.records[TOPIC.name]:
-            if fence.passes(record):
+            if fence.passes(record) and not fencing.is_announcement(record):
                 read.apply(record)
         known: dict[str, meta.Object | snapshot.Unknown] = {
             node.metadata.key: _unversioned(node) for node in read.objects(KIND)
@@ -120,7 +123,7 @@ class Monitor:
         self.picture = picture.Picture(KIND)
         self.pending: list[envelope.Draft] = []
         self.said: list[envelope.Draft] = []
-        self._fence = port.Fence()
+        self._fence = fencing.Fence()
         self._followed = 0
         for record in log_.records[topics.SYNC.name]:
             message = envelope.decode(record)
@@ -136,6 +139,8 @@ class Monitor:
             if record.offset < self._followed:
                 continue
             heard = self._fence.passes(record)
+            if fencing.is_announcement(record):
+                continue
             assert record.epoch is not None
             if not heard or (record.epoch < self.epoch and self.picture.state != "folding"):
                 self.picture.overwrite(record.key)

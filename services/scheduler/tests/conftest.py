@@ -1,5 +1,6 @@
 """A log that the scheduler's service runs on."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,4 +15,8 @@ from stromboli.testkit import builders
 async def outside(tmp_path: Path) -> AsyncIterator[Outside]:
     async with EmbeddedBus(tmp_path / "log.db", clock=lambda: builders.NOON) as bus:
         monitor = await bus.open_writer("monitor", "test")
-        yield Outside(bus, monitor, await bus.open_writer("controller", "test"))
+        made = Outside(bus, monitor, await bus.open_writer("controller", "test"))
+        beating = asyncio.create_task(made.beat())
+        yield made
+        beating.cancel()
+        await asyncio.wait([beating])

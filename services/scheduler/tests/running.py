@@ -28,11 +28,16 @@ def gang(number: int, name: str = "g1") -> list[meta.Object]:
     return [builders.make_pod_group(name, number, annotations=trace), *pods]
 
 
+BEAT_S = 0.05
+"""Between the monitor's signs of life: who begins to read waits for one."""
+
+
 class Outside:
     """The other services' part in the log."""
 
     def __init__(self, bus: port.Bus, monitor: port.Writer, controller: port.Writer) -> None:
         self.bus = bus
+        self.is_synced = False
         self._monitor = monitor
         self.controller = controller
 
@@ -45,16 +50,29 @@ class Outside:
         await self._monitor.append(*(builders.observed(made) for made in objects))
 
     async def sync(self) -> None:
-        """Every kind has been seen."""
+        """Every kind has been seen, now and from now on."""
+        self.is_synced = True
+        await self._say_synced()
+
+    async def beat(self) -> None:
+        """The monitor's signs of life, for ever."""
+        while True:
+            await asyncio.sleep(BEAT_S)
+            if self.is_synced:
+                await self._say_synced()
+
+    async def _say_synced(self) -> None:
+        drafts = []
         for kind in state.KINDS:
             message = cluster.KindSynced(
                 kind=kind.plural, state="synced", resource_version="1", at=builders.NOON
             )
-            await self._monitor.append(
+            drafts.append(
                 envelope.Draft(
                     topic=topics.SYNC, key=kind.plural, message=message, time=builders.NOON
                 )
             )
+        await self._monitor.append(*drafts)
 
     async def garble(self, topic: topics.Topic, key: str) -> None:
         """A message of a type that does not belong there, as a newer version might write it."""

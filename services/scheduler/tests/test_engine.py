@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 import msgspec
+import pytest
 
 from services.scheduler.tests.cell import POLICY, draft
 from stromboli.scheduler import engine
@@ -42,7 +43,13 @@ def synced_engine(
 
 def batch(*records: envelope.Record, unheard: tuple[envelope.Record, ...] = ()) -> port.Batch:
     positions = {record.topic.name: record.offset + 1 for record in records}
-    return port.Batch(records, port.Place(positions), caught_up=True, unheard=unheard)
+    return port.Batch(
+        records,
+        port.Place(positions),
+        caught_up=True,
+        unheard=unheard,
+        at_end={topics.SYNC.name: 0.0},
+    )
 
 
 def said(step: engine.Step) -> dict[str, object]:
@@ -50,13 +57,23 @@ def said(step: engine.Step) -> dict[str, object]:
     return {key: found.message for key, found in step.publication.explanations.items()}
 
 
-def test_a_stale_picture_is_not_decided_on() -> None:
+def test_a_stale_cache_is_not_decided_on() -> None:
     log = topic_log.TopicLog()
     made = synced_engine(log, builders.make_node(), builders.make_pod_group(phase="Pending"))
-    late = made.step([], builders.NOON + timedelta(seconds=61), may_decide=True)
+    late = made.step([], builders.NOON, may_decide=True, at_s=61.0)
     assert late.publication is None
     assert late.facts["sync"] is not None
-    assert made.step([], builders.NOON, may_decide=True).publication is not None
+    assert made.step([], builders.NOON, may_decide=True, at_s=60.0).publication is not None
+
+
+@pytest.mark.parametrize("off", [timedelta(minutes=-10), timedelta(minutes=10)])
+def test_what_the_monitors_clock_shows_has_no_part_in_its_age(off: timedelta) -> None:
+    """Behind, it would look dead for ever; ahead, alive when it is dead."""
+    log = topic_log.TopicLog()
+    made = synced_engine(log, builders.make_node(), builders.make_pod_group(phase="Pending"))
+    assert made.step([], builders.NOON + off, may_decide=True, at_s=61.0).publication is None
+    decided = made.step([], builders.NOON + off, may_decide=True, at_s=1.0)
+    assert decided.publication is not None
 
 
 def test_nothing_is_decided_until_the_own_decisions_came_back() -> None:
@@ -83,7 +100,7 @@ def test_a_standby_decides_nothing_until_its_own_beginning_is_folded() -> None:
     standby = made.step([], builders.NOON, may_decide=True)
     assert (standby.publication, standby.is_due) == (None, False)
     assert not any(standby.facts.values())
-    made.lead(EPOCH, {})
+    made.lead(EPOCH, EPOCH, {})
     assert made.step([], builders.NOON, may_decide=True).publication is None
     reached = port.Batch((), port.Place({topics.DECISIONS.name: EPOCH + 1}), caught_up=True)
     assert made.step([reached], builders.NOON, may_decide=True).publication is not None
@@ -100,7 +117,7 @@ def test_a_standby_decides_nothing_until_all_is_folded_that_the_one_before_decid
         session=1, pod_group="default/g1", pod_group_uid=groups[0].metadata.uid, binds=(bind,)
     )
     before = log.append(draft(topics.DECISIONS, "default/g1", decided))
-    made.lead(EPOCH, {topics.PODS.name: 2})
+    made.lead(EPOCH, EPOCH, {topics.PODS.name: 2})
     opened = port.Batch((before,), port.Place({topics.DECISIONS.name: EPOCH + 1}), caught_up=True)
     assert made.step([opened], builders.NOON, may_decide=True).publication is None
     rest = batch(*log.see(builders.make_pod("p1", "g1", cpu="8")))

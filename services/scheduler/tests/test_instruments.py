@@ -88,7 +88,14 @@ def run(metrics: Metrics, *objects: meta.Object) -> engine.Engine:
         records.append(log.append(draft(topics.SYNC, kind.plural, message)))
     positions = {record.topic.name: record.offset + 1 for record in records}
     made.step(
-        [port.Batch(tuple(records), port.Place(positions), caught_up=True)],
+        [
+            port.Batch(
+                tuple(records),
+                port.Place(positions),
+                caught_up=True,
+                at_end={topics.SYNC.name: 0.0},
+            )
+        ],
         builders.NOON,
         may_decide=True,
     )

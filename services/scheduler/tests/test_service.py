@@ -142,6 +142,10 @@ class LossyWriter:
     def epoch(self) -> int:
         return self._writer.epoch
 
+    @property
+    def opened_at(self) -> int:
+        return self._writer.opened_at
+
     async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
         appended = await self._writer.append(*drafts)
         if self._lost and drafts[0].topic == topics.DECISIONS:

@@ -30,9 +30,11 @@ versions are read for ever. The others may change with a release.
 
 A record is a CloudEvent in Kafka's binary mode: its type stands in the header `ce_type`, its
 value is JSON. Pass over types and fields you do not know. Delivery is at least once: `ce_id`
-tells a repetition. `ce_id` is writer/epoch/sequence; drop a record whose epoch is lower than
-one seen before on its topic, for its writer has been replaced. On `admission.*` none replaces
-another."""
+tells a repetition. `ce_id` is writer/epoch/sequence. A writer announces its epoch on each of its
+topics, on its main topic by `opened`, whose epoch is the larger of its offset and its `floor`.
+Drop a record whose epoch is lower than the highest one announced on its topic (its writer has
+been replaced), or higher (nobody announced it). Epochs never go back, also where a topic was
+deleted and created again. On `admission.*` none replaces another."""
 
 _TEXT = {"type": "string"}
 _PLAIN: dict[type[inspect.Type], dict[str, Any]] = {
@@ -54,8 +56,8 @@ _ENVELOPE = {
         "ce_id": {
             **_TEXT,
             "description": (
-                "writer/epoch/sequence; the record that opens a writer, whose offset becomes the "
-                "epoch, has writer/opened/ and something unique instead"
+                "writer/epoch/sequence; the record that opens a writer and determines its epoch "
+                "has writer/opened/ and something unique instead"
             ),
             "examples": ["controller/41/7"],
         },
@@ -148,8 +150,8 @@ def document() -> dict[str, Any]:
 
 
 def _names(topic: topics.Topic) -> Iterable[str]:
-    yield from (struct.__name__ for struct in topic.messages)
-    if cluster.Unreadable in topic.messages:
+    yield from (struct.__name__ for struct in topic.carries)
+    if cluster.Unreadable in topic.carries:
         yield _GONE
 
 

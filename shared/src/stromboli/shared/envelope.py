@@ -68,13 +68,22 @@ class Record(msgspec.Struct, frozen=True):
     def epoch(self) -> int | None:
         """The writer's epoch; None if the id is not one of ours.
 
-        The record that opens a writer *is* its epoch, which stood in no id before it had an
-        offset.
+        The record that opens a writer determines its epoch, which cannot be in the id before the
+        record has an offset.
         """
-        if self.type == log.OPENED:
-            return self.offset
+        if self.topic.main and self.type == log.OPENED:
+            return self._opened_epoch()
         parts = self.id.split("/")
-        return decoding.number(parts[1]) if len(parts) == 3 else None
+        epoch = decoding.number(parts[1]) if len(parts) == 3 else None
+        return epoch if epoch is None or epoch < log.EPOCH_LIMIT else None
+
+    def _opened_epoch(self) -> int | None:
+        try:
+            opened = base.decode(log.OPENED, self.value or b"")
+        except msgspec.DecodeError:
+            return None
+        assert isinstance(opened, log.Opened)
+        return max(self.offset, opened.floor) if opened.floor < log.EPOCH_LIMIT else None
 
     @property
     def time(self) -> datetime:
@@ -98,7 +107,7 @@ def seal(
     draft: Draft, writer: str, epoch: int, sequence: int
 ) -> tuple[dict[str, str], bytes | None]:
     """Headers and value of a draft. Raises ValueError for a message foreign to its topic."""
-    if draft.message is not None and type(draft.message) not in draft.topic.messages:
+    if draft.message is not None and type(draft.message) not in draft.topic.carries:
         raise ValueError(f"{type(draft.message).__name__} does not belong on {draft.topic.name}")
     headers = {
         "ce_specversion": "1.0",
@@ -127,7 +136,7 @@ def decode(record: Record) -> msgspec.Struct | None:
     if record.value is None:
         return None
     struct = base.TYPES.get(record.type)
-    if struct is None or struct not in record.topic.messages:
+    if struct is None or struct not in record.topic.carries:
         raise record.undecodable(f"type {record.type!r} does not belong on this topic")
     try:
         return base.decode(record.type, record.value)

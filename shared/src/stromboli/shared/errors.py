@@ -82,6 +82,14 @@ class InvariantError(Exception):
     isolated: the process ends with it, starts again and rebuilds its state from the log."""
 
 
+class LogLostError(InvariantError):
+    """A topic was deleted and created again, or lost its tail. What was derived from it is void:
+    the term ends, and the next one derives it anew."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f"{what}: {reason}")
+
+
 class UndecodableError(Exception):
     """A record whose type is unknown or whose value is not of its type: its key is *unknown*."""
 

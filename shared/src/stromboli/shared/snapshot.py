@@ -15,7 +15,6 @@ Pure: records in, changes out. Rules:
 import math
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
@@ -125,6 +124,12 @@ class Snapshot:
         """The object under this key cannot be handled: its key is unknown until its next record."""
         return self._put(kind, key, Unknown(reason), None)
 
+    def drop(self, names: Collection[str]) -> None:
+        """Forget the objects of these topics: they are to be read again from the start."""
+        for name in self._states.keys() & set(names):
+            self._states[name].clear()
+            self._ahead = {each for each in self._ahead if each[0] != _KINDS[name].plural}
+
     def _remember_gone(self, kind: Kind[Any], key: str, uid: str, version: float) -> None:
         self._gone[kind.plural, key] = uid, version
         if len(self._gone) > GONE_KEPT:
@@ -192,14 +197,24 @@ class Snapshot:
 
 class Sync:
     """How far and how lately the monitor has seen each kind, and who else acts on the same objects.
-    A monitor looks for others before it says that anything is synced."""
+    A monitor looks for others before it says that anything is synced.
+
+    Age is measured by the reader's own monotonic clock alone; no time that another host wrote is
+    compared with it. A record proves that the monitor was alive at some time after the reader had
+    last read all of the topic, so the age of a kind counts from there. What was in the log before
+    this reader reached its end the first time proves nothing: its monitor may be dead since.
+    """
 
     def __init__(self) -> None:
-        self._kinds: dict[str, cluster.KindSynced] = {}
+        self._kinds: dict[str, tuple[cluster.KindSynced, float]] = {}
         self._others = cluster.RivalsSeen(rivals=())
 
-    def apply(self, record: envelope.Record) -> None:
-        """Fold a record of ``cluster.sync``; one that does not decode means not synced."""
+    def apply(self, record: envelope.Record, after_s: float = -math.inf) -> None:
+        """Fold a record of ``cluster.sync``; one that does not decode means not synced.
+
+        ``after_s``: seconds of the reader's monotonic clock when it had last read all of the topic
+        before this record came (``Batch.at_end``); never, for one that was there at its start.
+        """
         if record.topic != topics.SYNC:
             return
         try:
@@ -210,22 +225,39 @@ class Sync:
                 self._others = cluster.RivalsSeen(rivals=(), unknown=error.reason)
             return
         if isinstance(message, cluster.KindSynced):
-            self._kinds[message.kind] = message
+            self._kinds[message.kind] = message, after_s
         elif isinstance(message, cluster.RivalsSeen):
             self._others = message
 
     def missing(
-        self, wanted: tuple[Kind[Any], ...], now: datetime, max_age: timedelta
+        self,
+        wanted: tuple[Kind[Any], ...],
+        now_s: float,
+        max_age_s: float,
+        positions: Mapping[str, int],
     ) -> tuple[str, ...]:
-        """Why one may not decide yet: a line for each kind that is not synced, or not lately."""
+        """Why one may not decide yet: a line for each kind that is not synced, or not lately.
+
+        ``now_s``: seconds of the clock that ``apply`` was given times of. ``positions``: topic name
+        -> how far the snapshots are read.
+        """
         lines = []
         for kind in wanted:
-            seen = self._kinds.get(kind.plural)
-            if seen is None or seen.state != "synced":
+            synced, after_s = self._kinds.get(kind.plural, (None, -math.inf))
+            if synced is None or synced.state != "synced":
                 lines.append(f"{kind.plural} not synced yet")
-            elif now - seen.at > max_age:
-                lines.append(f"{kind.plural} last seen {(now - seen.at).total_seconds():.0f} s ago")
+            elif positions.get(topics.SNAPSHOTS[kind].name, 0) < synced.position:
+                lines.append(f"{kind.plural} not read up to {synced.position} yet")
+            elif after_s == -math.inf:
+                lines.append(f"{kind.plural} not seen since this process began to read")
+            elif now_s - after_s > max_age_s:
+                lines.append(f"{kind.plural} last seen {now_s - after_s:.0f} s ago")
         return tuple(lines)
+
+    def is_whole(self, wanted: tuple[Kind[Any], ...]) -> bool:
+        """Whether all of these were listed completely, lately or not."""
+        known = (self._kinds.get(kind.plural) for kind in wanted)
+        return all(each is not None and each[0].state == "synced" for each in known)
 
     @property
     def claimed(self) -> frozenset[str]:

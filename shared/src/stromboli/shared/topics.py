@@ -50,7 +50,7 @@ class Topic(msgspec.Struct, frozen=True):
 
     ``writer`` is the only service that appends to it; None means every service of ours
     (``dead.letters``), ``OUTSIDE`` none of them.
-    ``main`` topics carry their writer's ``opened`` records, whose offsets are its epochs.
+    ``main`` topics carry their writer's ``opened`` records, which determine its epochs.
     ``stable`` topics are an interface for integrations.
     """
 
@@ -69,6 +69,21 @@ class Topic(msgspec.Struct, frozen=True):
     def is_compacted(self) -> bool:
         """Only the last record of a key is sure to stay."""
         return self.settings["cleanup.policy"] == "compact"
+
+    @property
+    def is_fenced(self) -> bool:
+        """A later writer replaces an earlier one here."""
+        return self.writer not in UNREPLACED
+
+    @property
+    def is_announced(self) -> bool:
+        """A writer's first record here announces its epoch; on the main topic ``opened`` does."""
+        return self.is_fenced and not self.main
+
+    @property
+    def carries(self) -> tuple[type[msgspec.Struct], ...]:
+        """Its messages, and those that are the log's own."""
+        return (*self.messages, log.EpochAnnounced) if self.is_announced else self.messages
 
     def full_name(self, cell: str) -> str:
         """The name on the broker: cells share a broker, never a topic."""
@@ -251,3 +266,10 @@ MAIN: Mapping[Service, Topic] = {
     if topic.main and topic.writer is not None and topic.writer != OUTSIDE
 }
 """Service -> the topic on which it opens."""
+
+
+def of(service: Service) -> tuple[Topic, ...]:
+    """The topics that only this service appends to, the main one first."""
+    return tuple(
+        sorted((each for each in ALL if each.writer == service), key=lambda it: not it.main)
+    )

@@ -15,8 +15,7 @@ from typing import Self
 
 from stromboli.local.bus import log, work, writer
 from stromboli.shared import envelope, errors, runtime, topics
-from stromboli.shared.bus import port
-from stromboli.shared.messages.log import OPENED_KEY, Opened
+from stromboli.shared.bus import fencing, port
 
 
 class EmbeddedBus:
@@ -33,6 +32,7 @@ class EmbeddedBus:
         self._log = log.Log(path, cell, clock)
         self._inside = 0
         self._entering = asyncio.Lock()
+        self._opening = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         """Open the file. Raises PermanentError if another process or instance has it."""
@@ -56,17 +56,19 @@ class EmbeddedBus:
 
     async def open_writer(self, service: topics.Service, instance: str) -> port.Writer:
         """Begin a new epoch."""
-        draft = envelope.Draft(
-            topic=topics.MAIN[service],
-            key=OPENED_KEY,
-            message=Opened(writer=service, instance=instance),
-            time=self._clock(),
-        )
-        opening = log.Line(
-            draft.topic, draft.key, lambda offset: envelope.seal(draft, service, offset, 0)
-        )
-        (epoch,) = await self._log.append([opening])
-        return writer.EmbeddedWriter(self._log, service, epoch)
+        async with self._opening:
+            floor = fencing.floor(await self._log.tails(topics.of(service)))
+            draft = fencing.opening(service, instance, floor, self._clock())
+
+            def seal(offset: int) -> writer.Sealed:
+                return envelope.seal(draft, service, max(offset, floor), 0)
+
+            (opened_at,) = await self._log.append([log.Line(draft.topic, draft.key, seal)])
+            opened = writer.EmbeddedWriter(
+                self._log, service, instance, max(opened_at, floor), opened_at, self._clock
+            )
+            await opened.announce()
+        return opened
 
     async def put(
         self, topic: topics.Topic, key: str, headers: Mapping[str, str], value: bytes | None
@@ -81,24 +83,45 @@ class EmbeddedBus:
     async def fold(
         self, wanted: Sequence[topics.Topic], start: port.Place = port.START
     ) -> AsyncGenerator[port.Batch, None]:
-        """State. A start behind the end, as of another log, means the beginning."""
-        barrier = {topic.name: self._log.ends[topic.name] for topic in wanted}
-        positions = {name: start.positions.get(name, 0) for name in barrier}
-        fence = port.Fence(start.epochs)
+        """State. A start behind the end, or in an earlier topic of the name, means the start."""
+        names = [topic.name for topic in wanted]
+        identities = self._log.identities(names)
+        start = start.valid_in(identities)
+        barrier = {name: self._log.ends[name] for name in names}
+        positions = {name: start.positions.get(name, 0) for name in names}
+        fence = fencing.Fence(start.epochs, positions)
         for topic in wanted:
             if positions[topic.name] > barrier[topic.name]:
                 positions[topic.name] = 0
                 fence.forget(topic)
         is_caught_up = False
+        at_end: dict[str, float] = {}
         while True:
             read: list[envelope.Record] = []
+            now = self._log.identities(names)
+            recreated = {name for name in names if now[name] != identities[name]}
+            for topic in wanted:
+                if topic.name in recreated:
+                    positions[topic.name], identities = 0, now
+                    barrier[topic.name] = min(barrier[topic.name], self._log.ends[topic.name])
+                    fence.forget(topic)
             if self._log.has_more(positions):
-                read, positions = await self._log.page(positions)
-            elif is_caught_up:
-                await self._log.growth()
+                read, positions = await self._log.page(positions, identities)
+            elif is_caught_up and not recreated:
+                await self._log.growth()  # returns at once when something is appended
+                at_end |= dict.fromkeys(names, asyncio.get_running_loop().time())
                 continue
             is_caught_up = all(positions[name] >= end for name, end in barrier.items())
-            yield _batch(read, positions, fence, is_caught_up=is_caught_up)
+            heard, unheard = fence.split(read)
+            at_end = {name: at for name, at in at_end.items() if name not in recreated}
+            yield port.Batch(
+                tuple(heard),
+                port.Place(dict(positions), fence.heard, identities),
+                is_caught_up,
+                tuple(unheard),
+                frozenset(recreated),
+                dict(at_end),
+            )
 
     @contextlib.asynccontextmanager
     async def work(self, topic: topics.Topic, group: str) -> AsyncIterator[port.Work]:
@@ -122,21 +145,10 @@ class EmbeddedBus:
             return False
         return True
 
+    async def recreate(self, topic: topics.Topic) -> None:
+        """Delete a topic with its records and the offsets of its groups, and create it again."""
+        await self._log.recreate(topic)
+
     async def compact(self) -> None:
         """Let go now of what need not be kept; it also happens when enough has come together."""
         await self._log.compact()
-
-
-def _batch(
-    read: Sequence[envelope.Record],
-    positions: Mapping[str, int],
-    fence: port.Fence,
-    *,
-    is_caught_up: bool,
-) -> port.Batch:
-    heard: list[envelope.Record] = []
-    unheard: list[envelope.Record] = []
-    for record in read:
-        (heard if fence.passes(record) else unheard).append(record)
-    place = port.Place(dict(positions), fence.heard)
-    return port.Batch(tuple(heard), place, is_caught_up, tuple(unheard))

@@ -15,6 +15,7 @@ import msgspec
 from stromboli.local.bus.retention import Retention
 from stromboli.local.store import Store
 from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import fencing
 
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS topics"
@@ -51,7 +52,8 @@ class Log:
         self._clock = clock
         self._store = Store(path, _SCHEMA)
         self._retention = Retention(clock)
-        self._ids: dict[str, int] = {}
+        self._ids: dict[str, int] = {}  # belongs to the store's thread
+        self._identities: dict[str, str] = {}
         self._next: dict[str, int] = {}  # belongs to the store's thread
         self.ends: dict[str, int] = {}
         self._is_open = False
@@ -96,11 +98,54 @@ class Log:
         """Whether one of these topics goes on behind its position."""
         return any(position < self.ends[name] for name, position in positions.items())
 
+    def identities(self, names: Sequence[str]) -> dict[str, str]:
+        """What tells each topic from others that have or had its name."""
+        return {name: self._identities[name] for name in names}
+
     async def page(
-        self, positions: Mapping[str, int]
+        self, positions: Mapping[str, int], identities: Mapping[str, str]
     ) -> tuple[list[envelope.Record], dict[str, int]]:
-        """The next records from these positions, and the positions behind them."""
-        return await self._store.read(lambda database: self._read(database, positions))
+        """The next records from these positions, and the positions behind them; none of a topic
+        that is another one by now."""
+        return await self._store.read(lambda database: self._read(database, positions, identities))
+
+    async def tails(self, wanted: Sequence[topics.Topic]) -> list[envelope.Record]:
+        """The last records of each topic, as many as who opens a writer looks at."""
+        query = (
+            "SELECT offset, key, value, headers FROM records WHERE topic = ?"
+            f" ORDER BY offset DESC LIMIT {fencing.TAIL_RECORDS}"
+        )
+
+        def read(database: Connection) -> list[envelope.Record]:
+            return [
+                _record(topic, *row)
+                for topic in wanted
+                for row in database.execute(query, (self._ids[topic.name],))
+            ]
+
+        return await self._store.read(read)
+
+    async def recreate(self, topic: topics.Topic) -> None:
+        """Another topic under the name: empty, from offset 0, without the offsets of groups."""
+
+        def change(database: Connection) -> int:
+            before = self._ids[topic.name]
+            name = topic.full_name(self._cell)
+            # The new row comes first, so that it gets an id that no topic has had.
+            database.execute("INSERT INTO topics (name, next) VALUES (?, 0)", (f"{name}$new",))
+            for table in ("records", "work", "heard"):
+                database.execute(f"DELETE FROM {table} WHERE topic = ?", (before,))
+            database.execute("DELETE FROM topics WHERE id = ?", (before,))
+            database.execute("UPDATE topics SET name = ? WHERE name = ?", (name, f"{name}$new"))
+            (after,) = database.execute("SELECT id FROM topics WHERE name = ?", (name,)).fetchone()
+            self._ids[topic.name], self._next[topic.name] = int(after), 0
+            return int(after)
+
+        def publish(after: int) -> None:
+            self._identities[topic.name], self.ends[topic.name] = str(after), 0
+            self._wake()
+
+        await self._store.write(change, publish)
 
     async def growth(self) -> None:
         """Returns when something was appended. Raises UnavailableError if the log is closed."""
@@ -110,15 +155,18 @@ class Log:
             raise errors.UnavailableError("read the log", "it was closed")
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:
-        """The record with the highest offset."""
-        row = await self._store.read(
-            lambda database: database.execute(
+        """The record with the highest offset, without announcements of epochs."""
+
+        def read(database: Connection) -> envelope.Record | None:
+            rows = database.execute(
                 "SELECT offset, key, value, headers FROM records WHERE topic = ?"
-                " ORDER BY offset DESC LIMIT 1",
+                " ORDER BY offset DESC",
                 (self._ids[topic.name],),
-            ).fetchone()
-        )
-        return None if row is None else _record(topic, *row)
+            )
+            found = (_record(topic, *row) for row in rows)
+            return next((it for it in found if not fencing.is_announcement(it)), None)
+
+        return await self._store.read(read)
 
     async def committed(self, topic: topics.Topic, group: str) -> tuple[int, int]:
         """The offset and epoch that a group has committed, 0 and -1 at first."""
@@ -137,13 +185,17 @@ class Log:
         self,
         topic: topics.Topic,
         group: str,
+        identity: str,
         position: int,
         epoch: int,
         then: Callable[[None], None],
     ) -> asyncio.Future[None]:
-        """Remember where a group begins again, and the highest epoch it has heard before that."""
+        """Remember where a group begins again, and the highest epoch it has heard before that;
+        not if the topic is another one by now."""
 
         def change(database: Connection) -> None:
+            if identity != str(self._ids[topic.name]):
+                return
             for table, value in (("work", position), ("heard", epoch)):
                 database.execute(
                     f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)",
@@ -176,6 +228,7 @@ class Log:
             ).fetchone()
             self._ids[topic.name] = number
             self._next[topic.name] = self.ends[topic.name] = end
+            self._identities[topic.name] = str(number)
 
     def _insert(self, database: Connection, line: Line, at_ms: int) -> int:
         name = line.topic.name
@@ -190,13 +243,13 @@ class Log:
         return offset
 
     def _read(
-        self, database: Connection, positions: Mapping[str, int]
+        self, database: Connection, positions: Mapping[str, int], identities: Mapping[str, str]
     ) -> tuple[list[envelope.Record], dict[str, int]]:
         records: list[envelope.Record] = []
         reached = dict(positions)
         left = _PAGE_BYTES
         for name, position in positions.items():
-            if position >= self._next[name]:
+            if position >= self._next[name] or identities[name] != str(self._ids[name]):
                 continue
             rows = database.execute(
                 "SELECT offset, key, value, headers FROM records"

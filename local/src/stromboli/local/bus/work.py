@@ -1,11 +1,12 @@
 """The embedded log's ``Work``."""
 
+import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from stromboli.local.bus.log import Log
 from stromboli.shared import envelope, topics
-from stromboli.shared.bus import port
+from stromboli.shared.bus import fencing
 
 
 class EmbeddedWork:
@@ -15,7 +16,8 @@ class EmbeddedWork:
         self._log = log
         self._topic = topic
         self._group = group
-        self._fence = port.Fence()
+        self._fence = fencing.Fence()
+        self._identity = ""
         self._read: deque[envelope.Record] = deque()
         self._read_to = 0
         self._position = 0
@@ -25,16 +27,15 @@ class EmbeddedWork:
 
     async def begin(self) -> None:
         """Find where the group stands."""
+        self._identity = self._identity_now()
         at, epoch = await self._log.committed(self._topic, self._group)
         self._position = self._read_to = self._committed = at
-        self._fence = port.Fence({self._topic.name: epoch})
+        self._fence = fencing.Fence({self._topic.name: epoch} if epoch >= 0 else {}, {})
 
     async def end(self) -> None:
         """Commit what is finished."""
         if self.lowest_unfinished != self._committed:
-            await self._log.commit(
-                self._topic, self._group, self.lowest_unfinished, self._heard, lambda _: None
-            )
+            await self._commit_to(self.lowest_unfinished, lambda _: None)
 
     def __aiter__(self) -> AsyncIterator[envelope.Record]:
         """Records in order."""
@@ -43,16 +44,19 @@ class EmbeddedWork:
     async def __anext__(self) -> envelope.Record:
         """The next record; waits for one."""
         while True:
+            self._begin_anew_if_recreated()
             while self._read:
                 record = self._read.popleft()
                 self._position = record.offset + 1
-                if self._fence.passes(record):
-                    self._in_hand[record.offset] = self._fence.heard[self._topic.name]
+                heard, _ = self._fence.split([record])
+                if heard:
+                    self._in_hand[record.offset] = self._epoch
                     return record
             self._position = self._read_to
             positions = {self._topic.name: self._position}
             if self._log.has_more(positions):
-                records, reached = await self._log.page(positions)
+                identities = {self._topic.name: self._identity}
+                records, reached = await self._log.page(positions, identities)
                 self._read.extend(records)
                 self._read_to = reached[self._topic.name]
             else:
@@ -71,8 +75,29 @@ class EmbeddedWork:
     @property
     def _heard(self) -> int:
         """The epoch that goes with ``lowest_unfinished``."""
-        read_to = self._fence.heard[self._topic.name]
-        return next(iter(self._in_hand.values()), read_to)
+        return next(iter(self._in_hand.values()), self._epoch)
+
+    @property
+    def _epoch(self) -> int:
+        return self._fence.heard.get(self._topic.name, -1)
+
+    def _identity_now(self) -> str:
+        return self._log.identities([self._topic.name])[self._topic.name]
+
+    def _begin_anew_if_recreated(self) -> None:
+        """What is in hand of a topic that is deleted and created again is nobody's to finish."""
+        if self._identity == self._identity_now():
+            return
+        self._identity = self._identity_now()
+        self._position = self._read_to = self._committed = 0
+        self._read.clear()
+        self._in_hand.clear()
+        self._fence.forget(self._topic)
+
+    def _commit_to(self, position: int, then: Callable[[None], None]) -> asyncio.Future[None]:
+        return self._log.commit(
+            self._topic, self._group, self._identity, position, self._heard, then
+        )
 
     def _commit(self) -> None:
         """One commit on its way at a time: the next one says what came together meanwhile."""
@@ -86,4 +111,4 @@ class EmbeddedWork:
             self._committed = reached
             self._commit()
 
-        self._log.commit(self._topic, self._group, reached, self._heard, then)
+        self._commit_to(reached, then)

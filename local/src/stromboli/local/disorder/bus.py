@@ -112,6 +112,7 @@ class _Writer:
         self._writer = writer
         self._dice = dice
         self.epoch = writer.epoch
+        self.opened_at = writer.opened_at
 
     async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
         """Append, perhaps without an answer."""
@@ -125,7 +126,10 @@ class _Held:
     def __init__(self, chance: Random, repeat: float, start: port.Place) -> None:
         self._chance = chance
         self._repeat = repeat
-        self._fence = port.Fence(start.epochs)  # of what was released, which is less than was read
+        self._epochs = dict(start.epochs)  # of what was released, which is less than was read
+        self._identities: Mapping[str, str] = start.identities
+        self._recreated: frozenset[str] = frozenset()
+        self._at_end: Mapping[str, float] = {}
         self._waiting: dict[str, deque[tuple[envelope.Record, bool]]] = {}
         self._released: dict[str, deque[envelope.Record]] = {}
         self._read_to: dict[str, int] = {}
@@ -138,6 +142,14 @@ class _Held:
 
     def add(self, batch: port.Batch) -> None:
         """Take what the log gave."""
+        for name in batch.recreated:  # what waits is of the topic before
+            for held in (self._waiting, self._released, self._epochs):
+                held.pop(name, None)
+            if self._barrier is not None:
+                self._barrier = {**self._barrier, name: 0}
+        self._recreated |= batch.recreated
+        self._identities = batch.place.identities
+        self._at_end = batch.at_end
         whole = [(record, True) for record in batch.records]
         whole += [(record, False) for record in batch.unheard]
         for record, is_heard in sorted(whole, key=lambda pair: pair[0].offset):
@@ -157,19 +169,23 @@ class _Held:
             for _ in range(self._chance.randint(1, len(waiting))):
                 record, is_heard = waiting.popleft()
                 if is_heard:
-                    self._fence.passes(record)
+                    if record.topic.is_fenced and record.epoch is not None:
+                        self._epochs[name] = record.epoch
                     released.append(record)
                     self._released.setdefault(name, deque(maxlen=LONGEST_REPEAT)).append(record)
                 else:
                     unheard.append(record)
         positions = self._positions()
         barrier = self._barrier
+        recreated, self._recreated = self._recreated, frozenset()
         return port.Batch(
             records=tuple(_interleave(heard, self._chance)),
-            place=port.Place(positions, self._fence.heard),
+            place=port.Place(positions, dict(self._epochs), self._identities),
             caught_up=barrier is not None
             and all(positions[name] >= end for name, end in barrier.items()),
             unheard=tuple(unheard),
+            recreated=recreated,
+            at_end=self._at_end,
         )
 
     def _again(self, name: str) -> list[envelope.Record]:

@@ -7,7 +7,7 @@ admitted objects.
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -105,6 +105,15 @@ class Door:
             elif isinstance(message, QueueOrdered):
                 self._orders[record.key] = message
             self.feeds.news.ring()
+
+    def forget(self, recreated: Collection[str]) -> None:
+        """Topics were deleted and created again: what they told is to be read anew."""
+        self._picture.drop(recreated)
+        if topics.TOPOLOGY.name in recreated:
+            self.hardware.clear()
+        if topics.EXPLANATIONS.name in recreated:
+            self._explained.clear()
+            self._orders.clear()
 
     def explanation(
         self, pod_group: str

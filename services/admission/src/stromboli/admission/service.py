@@ -7,8 +7,8 @@ it says *ready* once its picture is whole and fresh, and nobody else acts under 
 import asyncio
 import contextlib
 import functools
+import math
 from collections.abc import Mapping
-from datetime import timedelta
 
 from stromboli.admission import submissions
 from stromboli.admission.door import Door
@@ -47,14 +47,15 @@ async def serve(
     health.set("picture", "folding")
     writer = await runtime.persist(lambda: bus.open_writer("admission", instance), "log", health)
     sync = snapshot.Sync()
-    max_age = timedelta(seconds=settings.sync_max_age_s)
+    positions: dict[str, int] = {}
     folded, others_changed = asyncio.Event(), asyncio.Event()
     reached = _Reached()
 
     async def watch_age() -> None:
         await folded.wait()
         while True:
-            missing = sync.missing((kinds.QUEUES,), clock(), max_age)
+            now_s = asyncio.get_running_loop().time()
+            missing = sync.missing((kinds.QUEUES,), now_s, settings.sync_max_age_s, positions)
             rivals = sync.rivals(settings.scheduler_names)
             health.set("sync", "; ".join(missing) or None)
             health.set("rivals", "; ".join(rivals) or None)
@@ -79,11 +80,12 @@ async def serve(
         held = lease or leases.Alone(health)
         group.create_task(leases.serve_in_terms(held, term, health))
         # No problem of readiness: what is known answers still, and its age is watched.
-        fold = lasting.fold(bus, FOLDED, health.warn, "picture")
+        fold = lasting.fold(bus, FOLDED, health.warn, "picture", on_recreated=door.forget)
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
+                positions |= batch.positions
                 for record in batch.records:
-                    sync.apply(record)
+                    sync.apply(record, batch.at_end.get(topics.SYNC.name, -math.inf))
                     if record.key == messages.RIVALS_KEY:
                         door.claimed = sync.claimed
                         others_changed.set()
@@ -116,7 +118,9 @@ class _Reached:
 
 async def _read_history(door: Door, bus: bus_port.Bus, health: runtime.Health) -> None:
     """Follow what is told of tasks, beside all else: two weeks of it may take a while."""
-    fold = lasting.fold(bus, (topics.BATCH_EVENTS,), health.warn, "history")
+    wanted = (topics.BATCH_EVENTS,)
+    # Where the topic is recreated what it told before is still true.
+    fold = lasting.fold(bus, wanted, health.warn, "history", on_recreated=lambda _: None)
     async with contextlib.aclosing(fold) as batches:
         async for batch in batches:
             for record in batch.records:

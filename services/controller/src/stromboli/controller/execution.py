@@ -62,7 +62,7 @@ class Execution:
         self._health = health
         self._clock = clock
         self._in_hand = asyncio.Semaphore(in_hand)
-        self._ledger = decisions.Ledger(writer.epoch)
+        self._ledger = decisions.Ledger(writer.opened_at)
         self._stopping = asyncio.Event()
         self._patience = Patience()
         self._backoff = runtime.Backoff()

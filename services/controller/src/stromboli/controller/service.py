@@ -7,9 +7,9 @@ waiting for the cluster.
 import asyncio
 import contextlib
 import functools
+import math
 from collections import deque
 from collections.abc import Mapping
-from datetime import timedelta
 
 import structlog
 
@@ -154,7 +154,6 @@ class Controller:
         self._cluster = cluster
         self._health = health
         self._clock = clock
-        self._sync_max_age = timedelta(seconds=settings.sync_max_age_s)
         self._view = view.View(
             settings.scheduler_names,
             history.Published(),
@@ -259,7 +258,7 @@ class Controller:
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 for record in batch.records:
-                    await self._take_in(record)
+                    await self._take_in(record, batch.at_end)
                 self._positions |= batch.positions
                 self._has_read.set()
                 self._caught_up = self._caught_up or batch.caught_up
@@ -270,8 +269,8 @@ class Controller:
             self._has_read.clear()
             await self._has_read.wait()
 
-    async def _take_in(self, record: envelope.Record) -> None:
-        folded = self._view.apply(record)
+    async def _take_in(self, record: envelope.Record, at_end: Mapping[str, float]) -> None:
+        folded = self._view.apply(record, at_end.get(topics.SYNC.name, -math.inf))
         for item in folded.items:
             if record.topic == topics.PODS and item.kind == "job":
                 self._touch_by_pod(item, record.id)
@@ -315,7 +314,10 @@ class Controller:
         """Steps are begun only on a whole and fresh picture."""
         if not self._caught_up:
             return
-        missing = self._view.sync.missing(view.NEEDED, self._clock(), self._sync_max_age)
+        now_s = asyncio.get_running_loop().time()
+        missing = self._view.sync.missing(
+            view.NEEDED, now_s, self._settings.sync_max_age_s, self._positions
+        )
         rivals = self._view.sync.rivals(self._view.scheduler_names)
         self._health.set("sync", "; ".join(missing) or None)
         self._health.set("rivals", "; ".join(rivals) or None)

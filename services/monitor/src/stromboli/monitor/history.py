@@ -66,7 +66,9 @@ class History:
 
     async def _follow(self, kept: cluster.ChangesKept | None) -> None:
         """Until an image is due. ``kept``: up to where all is there; None: make an image."""
-        start = port.START if kept is None else port.Place(kept.positions, kept.epochs)
+        start = (
+            port.START if kept is None else port.Place(kept.positions, kept.epochs, kept.identities)
+        )
         image_from = -1 if kept is None else kept.image_from
         imaged_at = self._clock() if kept is None else kept.imaged_at
         is_whole = kept is not None
@@ -82,12 +84,13 @@ class History:
                     kept = cluster.ChangesKept(
                         positions=dict(batch.positions),
                         epochs=dict(batch.place.epochs),
+                        identities=dict(batch.place.identities),
                         image_from=image_from,
                         imaged_at=imaged_at,
                     )
                     drafts.append(_draft(KEPT, kept, self._clock()))
-                if drafts:
-                    await self._append(drafts)
+                if drafts and await self._append(drafts) < image_from:
+                    return  # the history was deleted and created again: it needs an image
                 if kept is not None and self._is_due(kept):
                     return
                 if is_whole and batch.records:

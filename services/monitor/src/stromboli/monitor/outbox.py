@@ -41,10 +41,6 @@ _OF_ONE_DRAFT = (errors.TooLargeError, TypeError, ValueError, OverflowError, Rec
 _log = structlog.get_logger(__name__)
 
 
-class LogLostError(Exception):
-    """The log ends before what it has acknowledged: what we know of it is void. Begin again."""
-
-
 def to_next_tick_s(now: float) -> float:
     """At least a millisecond: what is left of a fraction would be a tick of its own."""
     return (TICK_MS - round(now * 1000) % TICK_MS) / 1000
@@ -120,10 +116,8 @@ class Outbox:
                 await self._append_instead(drafts[0], error)
             return
         if stand[0].offset < self.position:
-            raise LogLostError(
-                f"{drafts[0].topic.name}: an append came to stand at {stand[0].offset}, "
-                f"behind it stood {self.position}"
-            )
+            reason = f"stands at {stand[0].offset}, and records stood before {self.position}"
+            raise errors.LogLostError(f"append to {drafts[0].topic.name}", reason)
         self.position = stand[-1].offset + 1
         self._appended += len(drafts)
         _appends.add(len(drafts), {"topic": drafts[0].topic.name})

@@ -12,7 +12,6 @@ import structlog
 
 from stromboli.monitor.core.picture import Picture
 from stromboli.monitor.core.reports import Reports
-from stromboli.monitor.outbox import LogLostError
 from stromboli.shared import envelope, errors, leases, runtime, topics
 from stromboli.shared.bus import lasting, port
 from stromboli.shared.messages import cluster
@@ -72,8 +71,8 @@ class OwnLog:
     async def follow(self) -> None:
         """Go on for ever: mark what others hide. Raises ReplacedError, LogLostError."""
         async for batch in self._batches:
-            for record, _ in self._news(batch):
-                self._look_at(record)
+            for record, is_heard in self._news(batch):
+                self._look_at(record, is_heard=is_heard)
             async with self._moved:
                 self._move(batch)
                 self._moved.notify_all()
@@ -102,7 +101,7 @@ class OwnLog:
         for name, position in batch.positions.items():
             before = self._place.positions.get(name, 0)
             if position < before:
-                raise LogLostError(f"{name}: read up to {before}, now {position}")
+                raise errors.LogLostError(f"read {name}", f"stood at {before}, now {position}")
         self._place = batch.place
 
     def _news(self, batch: port.Batch) -> list[tuple[envelope.Record, bool]]:
@@ -120,8 +119,9 @@ class OwnLog:
             if record.offset >= self._place.positions.get(record.topic.name, 0)
         ]
 
-    def _look_at(self, record: envelope.Record) -> None:
-        self._check(record)
+    def _look_at(self, record: envelope.Record, *, is_heard: bool) -> None:
+        if is_heard:
+            self._check(record)  # a record that is dropped replaces no writer, whatever its epoch
         if record.epoch != self._epoch and record.topic != topics.SYNC:
             _log.warning("overwritten", topic=record.topic.name, key=record.key, by=record.id)
             self._by_topic[record.topic.name].overwrite(record.key)

@@ -28,6 +28,8 @@ from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 
+OFTEN_S, OFTEN_FOR_S = 0.25, 20.0
+"""Between the first signs of life, and for how long they come so often."""
 TOLD = 5
 """Silent agents that a warning names."""
 
@@ -44,9 +46,6 @@ async def serve(
     """Run until cancelled. Ready once every kind is synced, or once all is folded that the active
     monitor has said. ``agents``: the door for nodes' agents, which is open while this one acts.
     ``lease``: None where there is no other monitor.
-
-    Raises LogLostError, in an exception group, when the log lost records: that is for a process
-    that begins again.
     """
 
     async def term(lead: leases.Lead) -> None:
@@ -151,9 +150,13 @@ async def _beat(
     health: runtime.Health,
     watchers: list[Watcher],
 ) -> None:
-    """Signs of life, also of a cluster where nothing happens: while it and the log answer."""
+    """Signs of life, also of a cluster where nothing happens: while it and the log answer. More of
+    them at first: services that start with this one wait for the first that they see come."""
+    loop = asyncio.get_running_loop()
+    often_until = loop.time() + OFTEN_FOR_S
     while True:
-        await asyncio.sleep(settings.beat_s)
+        is_often = loop.time() < often_until
+        await asyncio.sleep(min(OFTEN_S, settings.beat_s) if is_often else settings.beat_s)
         cluster_answers, log_answers = await asyncio.gather(
             cluster.is_reachable(), bus.is_reachable()
         )

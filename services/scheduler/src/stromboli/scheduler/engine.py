@@ -3,6 +3,7 @@
 The service calls ``step`` in its one core thread and touches nothing of the engine meanwhile.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -130,13 +131,13 @@ class Engine:
         self.picture.world.default_to(configured.default_queue)
         self.picture.evicts = bool(policy.EVICTING.intersection(configured.actions))
 
-    def lead(self, epoch: int, ends: Mapping[str, int]) -> None:
+    def lead(self, epoch: int, opened_at: int, ends: Mapping[str, int]) -> None:
         """Decide from here on as the writer of this epoch, once its own beginning is folded, and
         all that stood before these ends of topics: decisions of the one before count only with the
         pods that it had seen. The core thread calls it."""
         self._epoch = epoch
         self._until = dict(ends)
-        self.wait_for(epoch)
+        self.wait_for(opened_at)
         self.picture.wake(self._own_id)
 
     @property
@@ -151,10 +152,13 @@ class Engine:
         name = topics.DECISIONS.name
         self._until[name] = max(self._until.get(name, 0), offset + 1)
 
-    def step(self, batches: Sequence[port.Batch], now: datetime, *, may_decide: bool) -> Step:
-        """Fold, and decide if something is due and nothing forbids it."""
+    def step(
+        self, batches: Sequence[port.Batch], now: datetime, *, may_decide: bool, at_s: float = 0.0
+    ) -> Step:
+        """Fold, and decide if something is due and nothing forbids it. ``at_s``: seconds of the
+        clock that ``Batch.at_end`` goes by."""
         undecodable = [found for batch in batches for found in self._fold(batch, now)]
-        facts = self._facts(now)
+        facts = self._facts(at_s)
         self._is_current = not any(facts.values())
         if now < self._decided_at:
             self._forget_times()
@@ -201,7 +205,7 @@ class Engine:
     def _fold(self, batch: port.Batch, now: datetime) -> Iterator[Undecodable]:
         newest = self.picture.newest_creation
         for record in batch.records:
-            reason = self._apply(record)
+            reason = self._apply(record, batch.at_end)
             if reason:
                 yield Undecodable(record, reason)
         for record in batch.unheard:
@@ -214,14 +218,15 @@ class Engine:
         is_live = batch.caught_up and self._is_current
         if created > newest and (is_live or created > self._clock.of(now)):
             self._clock.observe(created, now)
-        self.picture.advance(batch.place.positions, batch.place.epochs)
+        place = batch.place
+        self.picture.advance(place.positions, place.epochs, place.identities)
         if batch.caught_up and not self._is_caught_up:
             self._is_caught_up = True
             self.picture.wake(self._own_id)
 
-    def _apply(self, record: envelope.Record) -> str:
+    def _apply(self, record: envelope.Record, at_end: Mapping[str, float]) -> str:
         if record.topic == topics.SYNC:
-            self._sync.apply(record)
+            self._sync.apply(record, at_end.get(topics.SYNC.name, -math.inf))
             return ""
         if record.type == log.OPENED and log.Opened in record.topic.messages:
             self._look_for_successor(record)
@@ -231,18 +236,20 @@ class Engine:
         return self.picture.apply(record)
 
     def _look_for_successor(self, record: envelope.Record) -> None:
-        if record.topic != topics.DECISIONS or record.offset < self._opened_last:
+        epoch = -1 if record.epoch is None else record.epoch
+        if record.topic != topics.DECISIONS or epoch < self._opened_last:
             return
         try:
             message = envelope.decode(record)
         except errors.UndecodableError:
             message = None
         name = message.instance if isinstance(message, log.Opened) else "somebody"
-        self._opened_last = record.offset
+        self._opened_last = epoch
         self._successor = f"{name} decides since {record.offset}"
 
-    def _facts(self, now: datetime) -> dict[str, str | None]:
-        missing = self._sync.missing(state.KINDS, now, self._sync_max_age)
+    def _facts(self, at_s: float) -> dict[str, str | None]:
+        max_age_s = self._sync_max_age.total_seconds()
+        missing = self._sync.missing(state.KINDS, at_s, max_age_s, self.picture.offsets)
         rivals = self._sync.rivals(self._policy.scheduler_names)
         return {
             "start": None if self._is_caught_up else "folding the log",

@@ -32,7 +32,7 @@ async def place(bus: port.Bus) -> port.Place:
                 topics.DECISIONS.name: session.unconfirmed_from,
                 topics.OUTCOMES.name: session.outcomes_from,
             }
-            return port.Place(positions, session.heard)
+            return port.Place(positions, session.heard, session.identities)
         if first == 0:
             break
         back *= _FARTHER

@@ -222,7 +222,7 @@ class Scheduler:
         self._writer = writer
         ends = await lasting.ends(self._bus, state.FOLDED, self._health)
         await asyncio.get_running_loop().run_in_executor(
-            self._core_thread, self._engine.lead, writer.epoch, ends
+            self._core_thread, self._engine.lead, writer.epoch, writer.opened_at, ends
         )
         await self._inbox.put(NO_RECORDS)
 
@@ -269,10 +269,11 @@ class Scheduler:
             batches = await self._next_batches(until)
 
     async def _step(self, batches: list[port.Batch], *, may_decide: bool) -> engine.Step:
-        now = self._clock()
-        return await asyncio.get_running_loop().run_in_executor(
+        now, loop = self._clock(), asyncio.get_running_loop()
+        at_s = loop.time()
+        return await loop.run_in_executor(
             self._core_thread,
-            lambda: self._engine.step(batches, now, may_decide=may_decide),
+            lambda: self._engine.step(batches, now, may_decide=may_decide, at_s=at_s),
         )
 
     async def _next_batches(self, until: float) -> list[port.Batch]:

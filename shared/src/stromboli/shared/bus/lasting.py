@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 
 from stromboli.shared import errors, runtime, topics
 from stromboli.shared.bus import port
@@ -21,18 +21,28 @@ async def ends(
     return dict(await asyncio.gather(*map(end, wanted)))
 
 
+def lost(recreated: Collection[str]) -> None:
+    """Raises LogLostError: what was derived from these topics is void."""
+    names = ", ".join(sorted(recreated))
+    raise errors.LogLostError(f"read {names}", "deleted and created again, or cut short")
+
+
 async def fold(
     bus: port.Bus,
     wanted: Sequence[topics.Topic],
     tell: Callable[[str, str | None], None],
     fact: str,
     start: port.Place = port.START,
+    on_recreated: Callable[[Collection[str]], None] = lost,
 ) -> AsyncGenerator[port.Batch, None]:
     """As ``port.Bus.fold``, and after a transient error again, from behind the last batch that its
     reader was done with; ``caught_up`` is then said anew, of the end as it is by then.
 
     ``tell``, a health's ``set`` or ``warn``, hears why nothing is read, and None whenever something
     is. Permanent errors pass through. Close it with ``aclosing``.
+
+    ``on_recreated`` gets the names of topics that were deleted and created again; by default this
+    raises LogLostError, since state derived from what is gone must be dropped as a whole.
     """
     backoff = runtime.Backoff()
     while True:
@@ -40,6 +50,8 @@ async def fold(
             async with contextlib.aclosing(bus.fold(wanted, start)) as batches:
                 async for batch in batches:
                     tell(fact, None)
+                    if batch.recreated:
+                        on_recreated(batch.recreated)
                     if batch.records:
                         backoff.reset()
                     yield batch

@@ -4,16 +4,21 @@ Promises of every adapter, held by the contract suite ``stromboli.testkit.contra
 
 * A topic keeps the order in which its records were acknowledged. What ``append`` returned for is
   durable. Records appended through one writer stand in the order of the calls.
-* ``open_writer`` appends ``opened`` to the service's main topic; its offset is the *epoch* and
-  stands in the id of every record of that writer. Readers drop a record whose epoch is lower than
-  one they already saw on the same topic, so a paused writer that wakes up is not heard.
+* ``open_writer`` appends ``opened`` to the service's main topic; it determines the writer's
+  *epoch*, which is in the id of each of its records and never goes back, also where a topic was
+  deleted and created again. Readers drop a record whose epoch is lower than the highest one of its
+  topic, so a paused writer that wakes up is fenced, and one whose epoch was not announced; see
+  ``fencing``.
 * ``fold`` reads from the start (or a given place) to the end offsets noted when it began, says so
   by ``caught_up``, and goes on for ever. ``caught_up`` is decided by position, never by a record:
   compaction may have removed the last one.
 * ``work`` gives every record of a topic at least once to a group; what was finished without a gap
   is committed, so a restart begins at the lowest unfinished offset.
-* Whoever goes on somewhere knows who had been heard there: a place and a commit carry the epochs
-  with the offsets, so a replaced writer is not believed because its reader was away.
+* A place and a commit carry the epochs with the offsets, so a replaced writer is not believed
+  because its reader was away; and the topics' identities, so that a reader which goes on in a topic
+  that was deleted and created again begins at its start.
+* A topic that is deleted and created again while it is read is read from its start, and its name
+  is in ``Batch.recreated``: what was derived from the records before is void.
 * What others append to a topic of theirs is read as it stands, whatever its headers say.
 * Order across topics is not promised.
 """
@@ -37,10 +42,26 @@ class Appended(msgspec.Struct, frozen=True):
 
 class Place(msgspec.Struct, frozen=True):
     """Where a fold stands or is to begin, by topic name. ``positions``: the next offset; a topic
-    that is not named begins at its start. ``epochs``: the highest that was heard before it."""
+    that is not named begins at its start. ``epochs``: the highest that was heard before it.
+    ``identities``: what tells the topic from a later one of the same name; where it is not named
+    the position is taken to be of the topic that is there."""
 
     positions: Mapping[str, int] = msgspec.field(default_factory=dict)
     epochs: Mapping[str, int] = msgspec.field(default_factory=dict)
+    identities: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    def valid_in(self, identities: Mapping[str, str]) -> "Place":
+        """Without the topics that are others now, to be read from their start."""
+        gone = {
+            name
+            for name, identity in self.identities.items()
+            if identities.get(name, identity) != identity
+        }
+        kept = (
+            {name: value for name, value in each.items() if name not in gone}
+            for each in (self.positions, self.epochs, self.identities)
+        )
+        return Place(*kept)  # type: ignore[arg-type]  # two of numbers, one of names
 
 
 START = Place()
@@ -52,13 +73,19 @@ class Batch(msgspec.Struct, frozen=True):
 
     A batch may be empty: it then reports its place or ``caught_up`` only. ``unheard``: records of
     replaced writers, dropped from ``records``. Only the topic's writer looks at them: compaction
-    keeps a key's last record, so it has to say again what they hide.
+    keeps a key's last record, so it has to say again what they hide. ``recreated``: topics that
+    were deleted and created again since the batch before, or that lost their tail; they are read
+    from their start again, and what was derived from them is void. ``at_end``: topic name -> when,
+    by the event loop's clock, the reader had last read all of that topic, before it read this
+    batch; so the records of the batch were appended after that. Not named: never.
     """
 
     records: tuple[envelope.Record, ...]
     place: Place
     caught_up: bool
     unheard: tuple[envelope.Record, ...] = ()
+    recreated: frozenset[str] = frozenset()
+    at_end: Mapping[str, float] = msgspec.field(default_factory=dict)
 
     @property
     def positions(self) -> Mapping[str, int]:
@@ -71,14 +98,19 @@ class Writer(Protocol):
 
     @property
     def epoch(self) -> int:
+        """The fencing token in the ids of all its records."""
+
+    @property
+    def opened_at(self) -> int:
         """Offset of this writer's ``opened`` on its main topic."""
 
     async def append(self, *drafts: envelope.Draft) -> tuple[Appended, ...]:
         """Append in order; returns when all are acknowledged.
 
         Raises TransientError when the log does not take them now, or was left: some may stand there
-        all the same, so repeating is at least once. Raises TooLargeError, and appends none, if one
-        draft is over ``topics.RECORD_BYTES``; ValueError for another service's topic.
+        all the same, so repeating is at least once. Raises LogLostError when the main topic was
+        deleted and created again: open another writer. Raises TooLargeError, and appends none, if
+        one draft is over ``topics.RECORD_BYTES``; ValueError for another service's topic.
         """
 
 
@@ -122,38 +154,8 @@ class Bus(Protocol):
         """Things to do once."""
 
     async def last(self, topic: topics.Topic) -> envelope.Record | None:
-        """The newest record of a topic, None if it is empty."""
+        """The newest record of a topic, None if it is empty. What announces a writer's epoch is
+        none: the log keeps that to itself."""
 
     async def is_reachable(self) -> bool:
         """Whether the log answers now; for readiness, never raises."""
-
-
-class Fence:
-    """Drops records of writers that a later one has replaced. O(1) a record.
-
-    ``heard``: topic name -> the highest epoch heard already.
-    """
-
-    def __init__(self, heard: Mapping[str, int] | None = None) -> None:
-        self._highest = dict(heard or {})
-
-    @property
-    def heard(self) -> dict[str, int]:
-        """Topic name -> the highest epoch heard so far."""
-        return dict(self._highest)
-
-    def forget(self, topic: topics.Topic) -> None:
-        """The topic has lost its tail: epochs are offsets, and begin again below what was heard."""
-        self._highest.pop(topic.name, None)
-
-    def passes(self, record: envelope.Record) -> bool:
-        """Whether the record counts. A record without an epoch of ours passes: it will not decode
-        as one of our messages and makes its key unknown, which must not go unseen."""
-        epoch = record.epoch
-        if epoch is None or record.topic.writer in topics.UNREPLACED:
-            return True
-        highest = self._highest.get(record.topic.name, -1)
-        if epoch < highest:
-            return False
-        self._highest[record.topic.name] = epoch
-        return True

@@ -106,10 +106,14 @@ class Alone:
 
     async def serve(self, term: Term) -> None:
         """See ``Lease``."""
+        has_lost_log = False
         try:
             await term(self)
+        except* errors.LogLostError:
+            has_lost_log = True
+            raise
         finally:
-            self._is_replaced = True
+            self._is_replaced = not has_lost_log
 
     async def leave(self) -> None:
         """There is nothing to give back."""
@@ -220,20 +224,28 @@ class Keeper:
 
 
 async def serve_in_terms(lease: Lease, term: Term, health: runtime.Health) -> None:
-    """Serve for ever: standing by, acting, and standing by again when another has taken over."""
+    """Serve for ever: standing by, acting, and standing by again when another has taken over, or
+    when a topic was deleted and created again: then all that was derived from it is dropped."""
+    backoff = runtime.Backoff()
     try:
         while True:
+            lost: list[BaseException] = []
             try:
                 await lease.serve(term)
             except* ReplacedError as replaced:
                 reason = _reason(replaced)
                 _log.warning("replaced", service=health.service, reason=reason)
                 health.note(ROLE, f"replaced: {reason}")
+            except* errors.LogLostError as group:
+                lost.append(group)
+                _log.warning("log lost", service=health.service, reason=_reason(group))
+            if lost:
+                await asyncio.sleep(backoff.next_s())
     finally:
         await lease.leave()
 
 
-def _reason(group: BaseExceptionGroup[ReplacedError]) -> str:
+def _reason(group: BaseExceptionGroup[Exception]) -> str:
     first = group.exceptions[0]
     return _reason(first) if isinstance(first, BaseExceptionGroup) else str(first)
 

@@ -89,7 +89,14 @@ class LogPlace:
         return appended.id
 
     async def _follow(self) -> None:
-        fold = lasting.fold(self._bus, (topics.LEASE,), self._health.set, "lease log")
+        # Where the topic is recreated its holder is still to be seen: it renews.
+        fold = lasting.fold(
+            self._bus,
+            (topics.LEASE,),
+            self._health.set,
+            "lease log",
+            on_recreated=lambda _: None,
+        )
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 for record in batch.records:

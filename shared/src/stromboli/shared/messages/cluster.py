@@ -70,7 +70,8 @@ class ChangesKept(Message, frozen=True, kw_only=True):
     """How far ``cluster.changes`` holds what stood on the snapshot topics.
 
     ``positions``: topic -> first offset that is not there yet; ``epochs``: topic -> the highest
-    epoch heard before it. ``image_from``: from this offset of
+    epoch heard before it; ``identities``: topic -> what tells it from a later one of its name.
+    ``image_from``: from this offset of
     ``cluster.changes`` on the picture is whole: first what the snapshot topics held at
     ``imaged_at``, then all that came. The header ``ce_position`` of a copy says at which offset of
     its snapshot topic it stood, its ``ce_cause`` under which id.
@@ -80,6 +81,7 @@ class ChangesKept(Message, frozen=True, kw_only=True):
     image_from: int
     imaged_at: Instant
     epochs: dict[str, int] = msgspec.field(default_factory=dict)
+    identities: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 @register("stromboli.cluster.kind_synced.v1")

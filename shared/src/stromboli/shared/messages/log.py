@@ -4,11 +4,28 @@ from stromboli.shared.messages.base import Message, register
 
 OPENED = "stromboli.log.opened.v1"
 OPENED_KEY = "$opened"
+ANNOUNCED = "stromboli.log.epoch_announced.v1"
+ANNOUNCED_KEY = "$epoch"
+EPOCH_LIMIT = 2**53
+"""Epochs stay below this, so that JSON readers of every language hold them exactly."""
 
 
 @register(OPENED)
 class Opened(Message, frozen=True, kw_only=True):
-    """A writer begins; this record's offset is its epoch (key ``$opened`` on its main topic)."""
+    """A writer begins (key ``$opened`` on its main topic). Its epoch is the larger of this
+    record's offset and ``floor``, which is above every epoch on the writer's topics: a topic that
+    was deleted and created again starts at offset 0, and epochs must not go back."""
+
+    writer: str
+    instance: str
+    floor: int = 0
+
+
+@register(ANNOUNCED)
+class EpochAnnounced(Message, frozen=True, kw_only=True):
+    """The records of this writer with the epoch in this record's id follow (key ``$epoch``): the
+    first record of a writer on each of its topics but the main one. Readers refuse a higher epoch
+    that was not announced."""
 
     writer: str
     instance: str

@@ -88,6 +88,8 @@ class SessionRecorded(Message, frozen=True, kw_only=True):
     at or after this offset. A restart that folds from these two knows all that is in flight.
     ``heard``: topic -> the highest epoch heard before the one of these two offsets that is of it;
     without an entry the record that stands there was heard, and says it itself.
+    ``identities``: topic -> what tells it from a later one of its name, in which these two offsets
+    would mean nothing.
     ``memory``: what plugins want to know at the next session.
     """
 
@@ -101,6 +103,7 @@ class SessionRecorded(Message, frozen=True, kw_only=True):
     answers: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
     memory: dict[str, str] = msgspec.field(default_factory=dict)
     heard: dict[str, int] = msgspec.field(default_factory=dict)
+    identities: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 Result = Literal["executed", "refused", "expired"]

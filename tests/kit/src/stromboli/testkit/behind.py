@@ -57,5 +57,5 @@ class BehindBus:
                 positions = dict(batch.positions)
                 for it in late:
                     positions[it.topic.name] = min(it.offset, positions[it.topic.name])
-                place = port.Place(positions, batch.place.epochs)
+                place = msgspec.structs.replace(batch.place, positions=positions)
                 yield msgspec.structs.replace(batch, records=rest, place=place)

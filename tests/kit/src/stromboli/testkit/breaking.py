@@ -83,6 +83,7 @@ class _Writer:
         self._writer = writer
         self._cut = cut
         self.epoch = writer.epoch
+        self.opened_at = writer.opened_at
 
     async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
         _check(self._cut)

@@ -192,9 +192,9 @@ class Ledger:
     from there on stand at or after this offset, whether given already or still to come.
     """
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, opened_at: int) -> None:
         self._answers: dict[int, int] = {}
-        self._next = epoch + 1
+        self._next = opened_at + 1
 
     def answered(self, decision_offset: int, answer_offset: int) -> None:
         """An answer is acknowledged."""

@@ -22,7 +22,7 @@ LOOK_AGAIN = timedelta(seconds=1)
 def reconcile(picture: view.View, source: str, now: datetime) -> commands.Plan:
     """Bring the HyperNodes of a source in line with it; nothing if there is no such source."""
     given = picture.discovery.get(source)
-    if given is None or not _is_whole(picture, now):
+    if given is None or not _is_whole(picture):
         return ()
     wanted = {it.name: it for it in given.wanted(picture.places.labels)}
     unreadable = picture.unreadable(kinds.NODES)
@@ -49,13 +49,13 @@ def reconcile(picture: view.View, source: str, now: datetime) -> commands.Plan:
 
 def due(picture: view.View, source: str, now: datetime) -> datetime | None:
     """A sync tells of itself in no other way."""
-    if source not in picture.discovery or _is_whole(picture, now):
+    if source not in picture.discovery or _is_whole(picture):
         return None
     return now + LOOK_AGAIN
 
 
-def _is_whole(picture: view.View, now: datetime) -> bool:
-    return not picture.sync.missing(NEEDED, now, timedelta.max)
+def _is_whole(picture: view.View) -> bool:
+    return picture.sync.is_whole(NEEDED)
 
 
 def _holds(found: topology.HyperNode, nodes: Collection[str]) -> bool:

@@ -5,6 +5,7 @@ its pods and from a PodGroup to its members; both are rebuilt change by change, 
 topics gives the same picture.
 """
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
@@ -240,8 +241,8 @@ class View:
 
     # What becomes known
 
-    def apply(self, record: envelope.Record) -> Folded:
-        """Fold a record of one of the ``FOLDED`` topics."""
+    def apply(self, record: envelope.Record, after_s: float = -math.inf) -> Folded:
+        """Fold a record of one of the ``FOLDED`` topics. ``after_s``: see ``snapshot.Sync``."""
         if record.topic == topics.EXPLANATIONS:
             is_any, undecodable = self._explanations.apply(record)
             return Folded((Item("podgroup", record.key),) if is_any else (), undecodable)
@@ -249,7 +250,7 @@ class View:
             return Folded(*self.hardware.apply(record))
         if record.topic == topics.SYNC:
             claimed = self.sync.claimed
-            self.sync.apply(record)
+            self.sync.apply(record, after_s)
             return Folded(tuple(self.items()) if self.sync.claimed != claimed else ())
         change = self._objects.apply(record)
         if change is None:

@@ -21,7 +21,7 @@ from stromboli.scheduler.core.framework import (
     timing,
 )
 from stromboli.scheduler.core.framework import session as framework
-from stromboli.shared import keys
+from stromboli.shared import keys, topics
 from stromboli.shared.api import core
 from stromboli.shared.messages import scheduling as messages
 
@@ -183,6 +183,11 @@ def _decided(
             unconfirmed_from=unconfirmed_from,
             outcomes_from=outcomes_from,
             heard=picture.heard_before(unconfirmed_from, outcomes_from),
+            identities={
+                topic.name: picture.identities[topic.name]
+                for topic in (topics.DECISIONS, topics.OUTCOMES)
+                if topic.name in picture.identities
+            },
             answers=kept,
             memory=memory,
         )

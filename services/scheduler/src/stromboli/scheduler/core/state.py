@@ -86,6 +86,7 @@ class State:
         """Of when the newest measurements are that stand in a session's record."""
         self.offsets: dict[str, int] = {}
         self._heard: dict[str, int] = {}
+        self.identities: dict[str, str] = {}
         self.sessions = 0
         self.due = ""
         self.newest_creation = _LONG_AGO
@@ -127,10 +128,17 @@ class State:
             return change.after.reason
         return ""
 
-    def advance(self, positions: Mapping[str, int], heard: Mapping[str, int] | None = None) -> None:
-        """The folds stand here, records or not. ``heard``: topic -> highest epoch before that."""
+    def advance(
+        self,
+        positions: Mapping[str, int],
+        heard: Mapping[str, int] | None = None,
+        identities: Mapping[str, str] | None = None,
+    ) -> None:
+        """The folds stand here, records or not. ``heard``: topic -> highest epoch before that;
+        ``identities``: topic -> what tells it from a later one of its name."""
         self.offsets.update(positions)
         self._heard.update(heard or {})
+        self.identities.update(identities or {})
 
     def assume(self, id_: str, offset: int, statement: messages.StatementDecided) -> None:
         """Take in a decision of ours; its record, when it comes back, changes nothing.

@@ -73,15 +73,28 @@ class KafkaBus:
             await source.seek(start)
             read = reader.NOTHING
             caught_up = False
+            before: port.Place | None = None
             while True:
                 place = await source.place()
                 is_first = not caught_up and all(
                     place.positions[name] >= end for name, end in source.ends.items()
                 )
                 caught_up = caught_up or is_first
-                if is_first or read != reader.NOTHING:
-                    yield port.Batch(read.heard, place, caught_up, read.unheard)
+                # A hole or an announcement moves the place without records.
+                if is_first or read.heard or read.unheard or read.recreated or place != before:
+                    yield port.Batch(
+                        read.heard, place, caught_up, read.unheard, read.recreated, read.at_end
+                    )
+                before = place
                 read = await source.read()
+                if read.recreated or source.is_missing:
+                    await self._mend()
+
+    async def _mend(self) -> None:
+        """Create a topic that was deleted; give one that was created again its settings."""
+        assert self._admin is not None, "read within the bus"
+        with contextlib.suppress(*clients.TROUBLE, errors.OutsideError):
+            await layout.ensured(self._admin, self._given)
 
     def work(self, topic: topics.Topic, group: str) -> AbstractAsyncContextManager[port.Work]:
         """See ``port.Bus.work``. Waits while the broker is away."""

@@ -3,8 +3,9 @@
 Positions, not records, say how far a reader is: compaction leaves holes, also at the end.
 """
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import aiokafka
 import aiokafka.errors as kafka_errors
@@ -13,8 +14,8 @@ import structlog
 from aiokafka import structs
 
 from stromboli.shared import envelope, telemetry, topics
-from stromboli.shared.bus import port
-from stromboli.shared.bus.kafka import clients, settings
+from stromboli.shared.bus import fencing, port
+from stromboli.shared.bus.kafka import clients, identity, settings
 
 _log = structlog.get_logger(__name__)
 
@@ -28,14 +29,21 @@ BATCH_RECORDS = 1000
 """Records handed on at a time: a few milliseconds of work, so that an event loop stays awake."""
 
 
+IDENTITY_EVERY_S = 5.0
+"""How often a reader asks for the identity of its topics: one small request. A topic that was
+deleted and created again mostly shows sooner, by an offset that is not there."""
+
+
 class Read(msgspec.Struct, frozen=True):
-    """Records that count, and those of writers that were replaced."""
+    """Records that count, those that are fenced, and topics that begin again from their start."""
 
-    heard: tuple[envelope.Record, ...]
-    unheard: tuple[envelope.Record, ...]
+    heard: tuple[envelope.Record, ...] = ()
+    unheard: tuple[envelope.Record, ...] = ()
+    recreated: frozenset[str] = frozenset()
+    at_end: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
-NOTHING = Read((), ())
+NOTHING = Read()
 
 
 class Reader:
@@ -52,16 +60,25 @@ class Reader:
             structs.TopicPartition(topic.full_name(cell), clients.PARTITION): topic
             for topic in wanted
         }
-        self._fence = port.Fence()
+        self._fence = fencing.Fence()
+        self._look_at = 0.0
+        self.identities: dict[str, str] = {}
+        self.is_missing = False
         self.ends: dict[str, int] = {}
+        self.at_end: dict[str, float] = {}
+        self._polled: dict[structs.TopicPartition, tuple[int, float]] = {}
         self._behind: dict[str, int] = {}
 
     async def seek(self, start: port.Place) -> None:
         """Note the ends, and go to ``start`` or the beginning.
 
-        An offset that is no longer there, or not yet, is replaced by the beginning, and said.
+        An offset that is no longer there, or not yet, or of an earlier topic of this name, is
+        replaced by the beginning, and said.
         """
-        self._fence = port.Fence(start.epochs)
+        self.identities = await clients.patiently("identify the topics", self._identities_now)
+        self._look_at = _now() + IDENTITY_EVERY_S
+        start = start.valid_in(self.identities)
+        self._fence = fencing.Fence(start.epochs, start.positions)
         ends, begins = await clients.patiently("find the end of the log", self._bounds)
         for partition, topic in self.partitions.items():
             begin, end = begins[partition], ends[partition]
@@ -81,23 +98,46 @@ class Reader:
         ends = await self.consumer.end_offsets(partitions)
         return ends, await self.consumer.beginning_offsets(partitions)
 
+    async def _identities_now(self) -> dict[str, str]:
+        names = {partition.topic: topic.name for partition, topic in self.partitions.items()}
+        found = await identity.of(self.consumer._client, list(names))
+        self.is_missing = len(found) < len(names)
+        return {names[full]: topic_id for full, topic_id in found.items()}
+
     async def read(self) -> Read:
         """The next records, in order by topic; none after ``POLL_MS`` without any."""
+        if _now() >= self._look_at:
+            recreated = await self._recreated()
+            if recreated:
+                return Read(recreated=recreated)
         try:
             fetched = await self.consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH_RECORDS)
         except kafka_errors.OffsetOutOfRangeError as error:
-            await self._begin_anew(next(iter(error.args[0])))
-            return NOTHING
+            return await self._not_there(next(iter(error.args[0])))
         except clients.TROUBLE as error:
             raise clients.translated("read the log", error) from error
-        heard: list[envelope.Record] = []
-        unheard: list[envelope.Record] = []
-        for partition, raw in fetched.items():
-            topic = self.partitions[partition]
-            for record in (record_of(topic, one) for one in raw):
-                (heard if self._fence.passes(record) else unheard).append(record)
+        heard, unheard = self._fence.split(
+            record_of(self.partitions[partition], one)
+            for partition, raw in fetched.items()
+            for one in raw
+        )
         await self._tell_how_far()
-        return Read(tuple(heard), tuple(unheard))
+        at_end = dict(self.at_end)
+        await self._note_ends()
+        return Read(tuple(heard), tuple(unheard), at_end=at_end)
+
+    async def _note_ends(self) -> None:
+        """Note when a topic was read to its end: not when the broker's answer came, which may have
+        waited for us, but before the question was sent, which is when the answer before came."""
+        for partition, topic in self.partitions.items():
+            answer = self.consumer.last_poll_timestamp(partition)
+            before, at = self._polled.get(partition, (None, 0.0))
+            if answer is None or answer == before:
+                continue
+            end = self.consumer.highwater(partition)
+            if before is not None and await self.consumer.position(partition) == end:
+                self.at_end[topic.name] = at
+            self._polled[partition] = answer, _now()
 
     async def _tell_how_far(self) -> None:
         for partition, topic in self.partitions.items():
@@ -109,17 +149,45 @@ class Reader:
                 self._behind[topic.name] = behind
                 _behind.set(behind, {"topic": topic.name})
 
-    async def _begin_anew(self, partition: structs.TopicPartition) -> None:
-        """Retention removed where we were, or the log lost its tail: go on from its beginning."""
+    async def _not_there(self, partition: structs.TopicPartition) -> Read:
+        """Retention removed where we were, or the topic is another one or lost its tail."""
+        recreated = await self._recreated()
+        if recreated:
+            return Read(recreated=recreated)
         topic = self.partitions[partition]
         at = await self.consumer.position(partition)
         ends, begins = await clients.patiently("find the begin of the log", self._bounds)
         begin, end = begins[partition], ends[partition]
         _log.warning("log is not there", topic=topic.name, at=at, begin=begin, end=end)
-        if at > end:
-            self._fence.forget(topic)
         self.ends[topic.name] = min(self.ends[topic.name], end)
         self.consumer.seek(partition, begin)
+        if at <= end:
+            return NOTHING
+        self._fence.forget(topic)
+        return Read(recreated=frozenset({topic.name}))
+
+    async def _recreated(self) -> frozenset[str]:
+        """Which topics were deleted and created again; they are read from their start."""
+        self._look_at = _now() + IDENTITY_EVERY_S
+        try:
+            found = await self._identities_now()
+        except clients.TROUBLE:
+            return frozenset()  # the broker is away, which reading finds out
+        recreated = {
+            name for name, topic_id in found.items() if self.identities.get(name) != topic_id
+        }
+        self.identities |= found
+        if not recreated:
+            return frozenset()
+        ends, begins = await clients.patiently("find the begin of the log", self._bounds)
+        for partition, topic in self.partitions.items():
+            if topic.name in recreated:
+                _log.warning("topic was recreated", topic=topic.name)
+                self._fence.forget(topic)
+                self.at_end.pop(topic.name, None)
+                self.ends[topic.name] = min(self.ends[topic.name], ends[partition])
+                self.consumer.seek(partition, begins[partition])
+        return frozenset(recreated)
 
     async def place(self) -> port.Place:
         """Behind what was read."""
@@ -127,7 +195,11 @@ class Reader:
             topic.name: await self.consumer.position(partition)
             for partition, topic in self.partitions.items()
         }
-        return port.Place(positions, self._fence.heard)
+        return port.Place(positions, self._fence.heard, dict(self.identities))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def record_of(topic: topics.Topic, read: structs.ConsumerRecord) -> envelope.Record:
@@ -160,32 +232,71 @@ async def reading(
         await clients.stopped(consumer, given.close_timeout_s)
 
 
-async def newest(given: settings.KafkaSettings, topic: topics.Topic) -> envelope.Record | None:
-    """The last record of a topic. Raises UnavailableError after ``append_timeout_s``."""
+async def tails(
+    given: settings.KafkaSettings,
+    wanted: Sequence[topics.Topic],
+    count: int,
+    counts: Callable[[envelope.Record], bool] = lambda _: True,
+) -> tuple[dict[str, list[envelope.Record]], dict[str, int]]:
+    """By topic name: the records from its last ``count`` offsets on or, where ``counts`` takes none
+    of them, from farther back; and where the topics end. All topics are read at once. Waits for the
+    broker."""
+    async with reading(given, wanted) as reader:
+        await reader.seek(port.START)
+        begins = {at: await reader.consumer.position(at) for at in reader.partitions}
+        left = {
+            at for at, topic in reader.partitions.items() if begins[at] < reader.ends[topic.name]
+        }
+        found: dict[str, list[envelope.Record]] = {topic.name: [] for topic in wanted}
+        while left:
+            firsts = {
+                at: max(begins[at], reader.ends[reader.partitions[at].name] - count) for at in left
+            }
+            for at, first in firsts.items():
+                reader.consumer.seek(at, first)
+            read = await _read_to_ends(reader, left)
+            found |= {name: [it for it in each if counts(it)] for name, each in read.items()}
+            # The end itself may be a hole, so look further back until something is found.
+            left = {
+                at
+                for at in left
+                if not found[reader.partitions[at].name] and firsts[at] > begins[at]
+            }
+            count *= 2
+        return found, reader.ends
+
+
+async def between(
+    given: settings.KafkaSettings, topic: topics.Topic, first: int, end: int
+) -> list[envelope.Record]:
+    """The records from offset ``first`` to before ``end``. Waits for the broker."""
     async with reading(given, (topic,)) as reader:
         (partition,) = reader.partitions
-        await reader.seek(port.START)
-        begin, end = await reader.consumer.position(partition), reader.ends[topic.name]
-        step = 1
-        while begin < end:
-            # The end itself may be a hole, so look further back until something is found.
-            at = max(begin, end - step)
-            reader.consumer.seek(partition, at)
-            found = await _read_to(reader, partition, end)
-            if found is not None:
-                return record_of(topic, found)
-            if at == begin:
-                break
-            step *= 2
-        return None
+        reader.consumer.seek(partition, first)
+        reader.ends[topic.name] = end
+        found = await _read_to_ends(reader, {partition})
+    return [record for record in found[topic.name] if record.offset < end]
 
 
-async def _read_to(
-    reader: Reader, partition: structs.TopicPartition, end: int
-) -> structs.ConsumerRecord | None:
-    found = None
-    while await reader.consumer.position(partition) < end:
-        fetched = await reader.consumer.getmany(timeout_ms=POLL_MS)
-        for record in fetched.get(partition, ()):
-            found = record
+async def newest(given: settings.KafkaSettings, topic: topics.Topic) -> envelope.Record | None:
+    """The last record of a topic, without announcements of epochs. Waits for the broker."""
+    found, _ = await tails(given, (topic,), 1, lambda it: not fencing.is_announcement(it))
+    return next(reversed(found[topic.name]), None)
+
+
+async def _read_to_ends(
+    reader: Reader, wanted: set[structs.TopicPartition]
+) -> dict[str, list[envelope.Record]]:
+    found: dict[str, list[envelope.Record]] = {reader.partitions[at].name: [] for at in wanted}
+    left = set(wanted)
+    while left:
+        fetched = await reader.consumer.getmany(*left, timeout_ms=POLL_MS)
+        for at, raw in fetched.items():
+            topic = reader.partitions[at]
+            found[topic.name] += [record_of(topic, one) for one in raw]
+        left = {
+            at
+            for at in left
+            if await reader.consumer.position(at) < reader.ends[reader.partitions[at].name]
+        }
     return found

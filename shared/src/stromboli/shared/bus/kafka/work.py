@@ -26,7 +26,7 @@ class KafkaWork:
     def __init__(self, source: reader.Reader, at: int, epoch: int) -> None:
         self._source = source
         ((self._partition, self._topic),) = source.partitions.items()
-        self._fence = port.Fence({self._topic.name: epoch})
+        self._epoch = epoch
         self._ready: deque[envelope.Record] = deque()
         self._unfinished: OrderedDict[int, int] = OrderedDict()  # offset -> epoch heard by then
         self._next = at
@@ -45,17 +45,17 @@ class KafkaWork:
     async def _refill(self) -> None:
         if self.committer is not None and self.committer.done():
             self.committer.result()  # raises why commits are refused
-        records = (await self._source.read()).heard
-        position = await self._source.consumer.position(self._partition)
-        if position < self._next:  # the log began anew: what was in hand is of another time
+        read = await self._source.read()
+        if read.recreated:  # what was in hand is of another topic
             self._unfinished.clear()
             self._ready.clear()
-            self._fence = port.Fence({self._topic.name: -1})
-        self._next = position
-        self._ready.extend(records)
-        for record in records:
-            self._fence.passes(record)
-            self._unfinished[record.offset] = self._fence.heard[self._topic.name]
+            self._epoch = self._committed = -1
+        self._next = await self._source.consumer.position(self._partition)
+        self._ready.extend(read.heard)
+        for record in read.heard:
+            if record.topic.is_fenced and record.epoch is not None:
+                self._epoch = record.epoch
+            self._unfinished[record.offset] = self._epoch
         self._moved.set()
 
     def done(self, record: envelope.Record) -> None:
@@ -85,9 +85,10 @@ class KafkaWork:
         offset = self.lowest_unfinished
         if offset == self._committed:
             return
-        epoch = next(iter(self._unfinished.values()), self._fence.heard[self._topic.name])
+        epoch = next(iter(self._unfinished.values()), self._epoch)
+        note = f"{epoch} {self._source.identities.get(self._topic.name, '')}"
         try:
-            await self._source.consumer.commit({self._partition: (offset, str(epoch))})
+            await self._source.consumer.commit({self._partition: (offset, note)})
         except clients.TROUBLE as error:
             raise clients.translated(f"commit {self._partition.topic}", error) from error
         self._committed = offset
@@ -124,14 +125,17 @@ async def _committed(
     partition: structs.TopicPartition,
     topic: topics.Topic,
 ) -> port.Place:
-    """The epoch stands beside the offset, in what Kafka calls metadata: a consumer has no public
-    way to it. An operator's tool that moves the group leaves other words there, or none."""
+    """Beside the offset, in what Kafka calls metadata, are the epoch and the topic's identity: a
+    consumer has no public way to it. An operator's tool that moves the group leaves other words
+    there, or none."""
     found = (await client.list_consumer_group_offsets(group, partitions=[partition])).get(partition)
     if found is None or found.offset < 0:
         return port.START
-    epoch = decoding.number(found.metadata or "")
+    text, _, topic_id = (found.metadata or "").partition(" ")
+    epoch = decoding.number(text)
     epochs = {} if epoch is None else {topic.name: epoch}
-    return port.Place({topic.name: found.offset}, epochs)
+    identities = {topic.name: topic_id} if topic_id else {}
+    return port.Place({topic.name: found.offset}, epochs, identities)
 
 
 async def _finish(work: KafkaWork, given: settings.KafkaSettings) -> None:

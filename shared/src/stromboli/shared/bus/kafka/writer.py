@@ -5,7 +5,7 @@ request under its old sequence number. Sends do not wait for each other's acknow
 
 A producer can fail for good (the broker has lost or fenced its sequence). Then it is discarded
 and a new one repeats, in order, what the old one got no acknowledgement for: at least once. The
-epoch stays: it is a position in the log, not a property of the producer.
+epoch stays: it is a property of the log, not of the producer.
 
 When an append runs out of time its records stay with the producer, since only the producer can
 still deliver them without disorder. Until they are through, later appends send nothing: a broker
@@ -14,19 +14,22 @@ that is away for an hour costs no memory.
 
 import asyncio
 import functools
+import itertools
 import uuid
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import aiokafka
 import msgspec
 import structlog
 
 from stromboli.shared import envelope, errors, runtime, topics
-from stromboli.shared.bus import port
-from stromboli.shared.bus.kafka import clients, settings
+from stromboli.shared.bus import fencing, port
+from stromboli.shared.bus.kafka import clients, reader, settings
 from stromboli.shared.messages import log
+
+T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
@@ -77,10 +80,19 @@ class _Sealed(msgspec.Struct, eq=False):
 class KafkaWriter:
     """See ``port.Writer``. Made by ``opened``."""
 
-    def __init__(self, service: topics.Service, given: settings.KafkaSettings) -> None:
+    def __init__(
+        self,
+        service: topics.Service,
+        instance: str,
+        given: settings.KafkaSettings,
+        clock: runtime.Clock,
+    ) -> None:
         self._service = service
+        self._instance = instance
         self._given = given
-        self._epoch = -1
+        self._clock = clock
+        self._epoch = self._opened_at = -1
+        self._last: dict[str, int] = {}  # topic -> offset of the last acknowledged record
         self._sequence = 0
         self._order = asyncio.Lock()
         self._producer: aiokafka.AIOKafkaProducer | None = None
@@ -90,37 +102,91 @@ class KafkaWriter:
 
     @property
     def epoch(self) -> int:
-        """Offset of this writer's ``opened``."""
+        """See ``port.Writer.epoch``."""
         return self._epoch
 
-    async def open(self, instance: str, clock: runtime.Clock) -> None:
-        """Append ``opened``; its offset is the epoch."""
-        draft = envelope.Draft(
-            topic=topics.MAIN[self._service],
-            key=log.OPENED_KEY,
-            message=log.Opened(writer=self._service, instance=instance),
-            time=clock(),
-        )
+    @property
+    def opened_at(self) -> int:
+        """See ``port.Writer.opened_at``."""
+        return self._opened_at
+
+    async def open(self) -> None:
+        """Append ``opened`` until no other writer opens meanwhile: see ``fencing``."""
+        main = topics.MAIN[self._service]
+        while True:
+            found, ends = await self._in_time(
+                reader.tails(self._given, topics.of(self._service), fencing.TAIL_RECORDS)
+            )
+            floor = fencing.floor(itertools.chain.from_iterable(found.values()))
+            self._opened_at = await self._append_opened(floor)
+            self._epoch = max(self._opened_at, floor)
+            self._last[main.full_name(self._given.cell)] = self._opened_at
+            between: list[envelope.Record] = []
+            if main.is_fenced and self._opened_at != ends[main.name]:
+                between = await self._in_time(
+                    reader.between(self._given, main, ends[main.name], self._opened_at)
+                )
+            if not any(record.type == log.OPENED for record in between):
+                break
+        await self._announce([it for it in topics.of(self._service) if it.is_announced])
+
+    async def _in_time(self, reading: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._given.append_timeout_s):
+                return await reading
+        except TimeoutError:
+            what = f"open writer {self._service}"
+            raise errors.UnavailableError(what, "the log is away") from None
+
+    async def _append_opened(self, floor: int) -> int:
+        draft = fencing.opening(self._service, self._instance, floor, self._clock())
         sealed = self._seal(draft, 0)
         # No epoch is known before it stands, so its id is made unique in another way.
         opening = f"{self._service}/opened/{uuid.uuid4()}"
         sealed.headers = [
             (name, opening.encode() if name == "ce_id" else value) for name, value in sealed.headers
         ]
-        (self._epoch,) = await self._deliver([sealed], f"open writer {self._service}")
+        (offset,) = await self._deliver([sealed], f"open writer {self._service}")
+        return offset
 
     async def append(self, *drafts: envelope.Draft) -> tuple[port.Appended, ...]:
-        """See ``port.Writer.append``."""
+        """See ``port.Writer.append``. Records that come to stand before earlier ones are in a topic
+        that was recreated: they are announced there and appended again."""
+        if not drafts:
+            return ()
+        before = dict(self._last)
         sealed = [
             self._seal(draft, self._sequence + place) for place, draft in enumerate(drafts, 1)
         ]
         self._sequence += len(drafts)
-        if not sealed:
-            return ()
         offsets = await self._deliver(sealed, f"append to {sealed[0].topic}")
+        lost = set()
+        for offset, entry in zip(offsets, sealed, strict=True):
+            if offset <= before.get(entry.topic, -1):
+                lost.add(entry.topic)
+            is_later = entry.topic in lost or offset > self._last.get(entry.topic, -1)
+            self._last[entry.topic] = offset if is_later else self._last[entry.topic]
+        if await self._announced_again(lost):
+            return await self.append(*drafts)
         return tuple(
             port.Appended(offset, entry.id) for offset, entry in zip(offsets, sealed, strict=True)
         )
+
+    async def _announced_again(self, lost: set[str]) -> bool:
+        """Whether topics were announced that were recreated. Raises LogLostError for the main one,
+        whose ``opened`` is lost."""
+        own = {topic.full_name(self._given.cell): topic for topic in topics.of(self._service)}
+        again = [topic for name, topic in own.items() if name in lost and topic.is_fenced]
+        for topic in again:
+            if topic.main:
+                raise errors.LogLostError(f"append as {self._service}", f"{topic.name} is another")
+        await self._announce(again)
+        return bool(again)
+
+    async def _announce(self, wanted: Sequence[topics.Topic]) -> None:
+        if wanted:
+            drafts = fencing.announcements(wanted, self._service, self._instance, self._clock())
+            await self.append(*drafts)
 
     async def close(self) -> None:
         """Deliver what is under way if the broker takes it soon."""
@@ -267,9 +333,9 @@ async def opened(
     clock: runtime.Clock,
 ) -> KafkaWriter:
     """A writer with a new epoch. Raises UnavailableError after ``append_timeout_s``."""
-    writer = KafkaWriter(service, given)
+    writer = KafkaWriter(service, instance, given, clock)
     try:
-        await writer.open(instance, clock)
+        await writer.open()
     except BaseException:
         await writer.close()
         raise

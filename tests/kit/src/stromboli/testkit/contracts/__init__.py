@@ -5,5 +5,6 @@ import pytest
 pytest.register_assert_rewrite(
     "stromboli.testkit.contracts.admission",
     "stromboli.testkit.contracts.bus",
+    "stromboli.testkit.contracts.bus_recreated",
     "stromboli.testkit.contracts.cluster",
 )

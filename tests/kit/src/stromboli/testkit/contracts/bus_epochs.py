@@ -25,10 +25,11 @@ class EpochContract:
     """Promises about epochs, one test each."""
 
     async def test_a_writer_opens_on_its_main_topic(self, open_bus: port.Bus) -> None:
-        """The offset of ``opened`` is its epoch; the record names the process."""
+        """``opened`` determines its epoch; the record names the process."""
         writer = await open_bus.open_writer("monitor", "pod-17")
         ((record,), _) = await records.read(open_bus, topics.SYNC)
-        assert (record.key, record.offset) == (log.OPENED_KEY, writer.epoch)
+        assert (record.key, record.offset) == (log.OPENED_KEY, writer.opened_at)
+        assert record.epoch == writer.epoch
         assert envelope.decode(record) == log.Opened(writer="monitor", instance="pod-17")
 
     async def test_a_later_writer_has_a_higher_epoch(self, bus_factory: BusFactory) -> None:

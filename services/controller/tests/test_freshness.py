@@ -1,0 +1,43 @@
+"""The monitor's signs of life: without them nothing is begun, and clocks have no part in it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from services.controller.tests import stage as stages
+from services.controller.tests.stage import Stage
+from stromboli.shared.api import kinds
+from stromboli.testkit.builders import make_job, make_node
+
+
+@pytest.fixture(params=[None, 1], ids=["in order", "disorder 1"])
+async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
+    async with stages.set_up(tmp_path, request.param) as made:
+        await made.submit(make_node())
+        yield made
+
+
+async def test_nothing_is_begun_while_the_monitor_is_silent(stage: Stage) -> None:
+    async with stage.controller(sync_max_age_s=0.3):
+        stage.is_silent = True
+        while "sync" not in stage.health.problems:  # noqa: ASYNC110 - health tells readiness only
+            await asyncio.sleep(0)
+        await stage.submit(make_job("late"))
+        assert "last seen" in stage.health.problems["sync"]
+        late = await stage.until(kinds.JOBS, "default/late", lambda _: True)
+        assert late.status.state.phase == ""
+        stage.is_silent = False
+        await stage.job("default/late", "Pending")
+
+
+@pytest.mark.parametrize("off", [timedelta(minutes=-10), timedelta(minutes=10)])
+async def test_a_clock_that_differs_from_the_monitors_holds_nothing_up(
+    stage: Stage, off: timedelta
+) -> None:
+    stage.ahead = off
+    async with stage.controller(sync_max_age_s=5.0):
+        await stage.submit(make_job("one"))
+        await stage.job("default/one", "Pending")

@@ -1,0 +1,169 @@
+"""Which records readers drop: the rules of ``fencing``, one by one."""
+
+import pytest
+
+from stromboli.shared import envelope, topics
+from stromboli.shared.bus import fencing, port
+from stromboli.testkit import builders, records
+
+EVENTS = topics.BATCH_EVENTS
+FORGED = 10**12
+
+
+class Topic:
+    """A topic that is written as the test says, and read by one fence."""
+
+    def __init__(self, topic: topics.Topic = EVENTS) -> None:
+        self.fence = fencing.Fence()
+        self.topic = topic
+        self.end = 0
+
+    def announce(self, epoch: int) -> bool:
+        """A writer announces its epoch; whether it passes."""
+        (draft,) = fencing.announcements([self.topic], "controller", "c", builders.NOON)
+        return self._passes(builders.make_record(draft, self.end, epoch=epoch))
+
+    def open(self, floor: int) -> bool:
+        """A writer opens on its main topic; whether it passes."""
+        draft = fencing.opening("controller", "c", floor, builders.NOON)
+        return self._passes(builders.make_record(draft, self.end))
+
+    def say(self, epoch: int) -> bool:
+        """A writer appends; whether it passes."""
+        made = records.answered("d") if self.topic.main else records.phase_changed()
+        return self._passes(builders.make_record(made, self.end, epoch=epoch))
+
+    def lose(self, count: int) -> None:
+        """The next records are gone: compaction or retention removed them."""
+        self.end += count
+
+    def _passes(self, record: envelope.Record) -> bool:
+        self.end += 1
+        return self.fence.passes(record)
+
+
+def test_a_lower_epoch_behind_a_higher_one_is_dropped() -> None:
+    topic = Topic()
+    assert topic.announce(3)
+    assert topic.say(3)
+    assert topic.announce(9)
+    assert not topic.say(3)
+    assert topic.say(9)
+    assert not topic.announce(4)
+    assert topic.announce(10)
+    assert not topic.say(9)
+
+
+def test_a_higher_epoch_that_was_not_announced_is_refused() -> None:
+    """One forged or garbled id must not end the writer that everyone reads."""
+    topic = Topic()
+    topic.announce(3)
+    assert not topic.say(FORGED)
+    assert topic.say(3)
+    assert topic.fence.heard == {EVENTS.name: 3}
+
+
+def test_on_the_main_topic_opened_announces() -> None:
+    topic = Topic(topics.OUTCOMES)
+    assert topic.open(floor=5)
+    assert not topic.say(FORGED)
+    assert topic.say(5)
+    assert topic.open(floor=6)
+    assert not topic.say(5)
+
+
+def test_opened_announces_nothing_on_other_topics() -> None:
+    topic = Topic()
+    topic.announce(3)
+    opened = builders.make_record(fencing.opening("controller", "c", 0, builders.NOON), epoch=9)
+    stray = envelope.Record(EVENTS, topic.end, opened.key, opened.value, opened.headers)
+    assert stray.epoch == 9
+    assert not topic.fence.passes(stray)
+
+
+def test_where_records_are_missing_an_announcement_may_be_among_them() -> None:
+    """Compaction keeps the last announcement alone, so a reader that comes late must accept what
+    was announced before."""
+    topic = Topic()
+    topic.announce(3)
+    topic.lose(1)
+    assert topic.say(7)
+    assert not topic.say(FORGED)
+
+
+def test_a_reader_that_goes_on_without_a_gap_refuses_as_one_that_never_stopped() -> None:
+    topic = Topic()
+    topic.announce(3)
+    topic.fence = fencing.Fence(topic.fence.heard, {EVENTS.name: topic.end})
+    assert not topic.say(FORGED)
+    assert topic.say(3)
+
+
+def test_the_first_epoch_that_is_read_needs_no_announcement() -> None:
+    """Retention removes the announcement of a writer that has been there for two weeks."""
+    topic = Topic()
+    topic.lose(100)
+    assert topic.say(3)
+    assert not topic.say(2)
+
+
+def test_a_recreated_topic_is_judged_from_its_start() -> None:
+    topic = Topic()
+    topic.announce(9)
+    topic.fence.forget(EVENTS)
+    topic.end = 0
+    assert topic.announce(3)
+
+
+def test_each_topic_is_fenced_by_itself() -> None:
+    """Order across topics is not promised, so a higher epoch elsewhere says nothing here."""
+    topic, other = Topic(), Topic(topics.OUTCOMES)
+    other.fence = topic.fence
+    assert topic.announce(9)
+    assert other.say(3)
+
+
+def test_a_record_without_an_epoch_passes_so_that_it_makes_its_key_unknown() -> None:
+    topic = Topic()
+    topic.announce(9)
+    for id_ in ("somebody", f"controller/{'9' * 5000}/1", "controller/٣/1"):
+        foreign = envelope.Record(EVENTS, topic.end, "k", b"{}", {"ce_id": id_})
+        assert topic.fence.passes(foreign)
+    assert topic.fence.heard == {EVENTS.name: 9}
+
+
+@pytest.mark.parametrize("topic", [topics.DEAD_LETTERS, topics.ANSWERS, topics.SUBMISSIONS])
+def test_nothing_is_fenced_where_writers_act_side_by_side(topic: topics.Topic) -> None:
+    fence = fencing.Fence()
+    for epoch in (9, 3):
+        headers = {"ce_id": f"admission/{epoch}/1"}
+        assert fence.passes(envelope.Record(topic, 0, "k", b"{}", headers))
+    assert fence.heard == {}
+
+
+def test_announcements_are_the_logs_own() -> None:
+    """Neither among the records that count nor among those that are dropped."""
+    (draft,) = fencing.announcements([EVENTS], "controller", "c", builders.NOON)
+    made = [
+        builders.make_record(draft, 0, epoch=3),
+        builders.make_record(records.phase_changed("default/a"), 1, epoch=3),
+        builders.make_record(records.phase_changed("default/b"), 2, epoch=2),
+        builders.make_record(draft, 3, epoch=2),
+    ]
+    heard, unheard = fencing.Fence().split(made)
+    assert (records.keys(heard), records.keys(unheard)) == (["default/a"], ["default/b"])
+
+
+def test_the_floor_is_above_every_epoch_that_is_known() -> None:
+    """Of records of replaced writers and forged ones, too: the next writer is above them all."""
+    epochs = (3, 17, 5)
+    made = [builders.make_record(records.phase_changed(), 0, epoch=epoch) for epoch in epochs]
+    assert fencing.floor(made) == 18
+    assert fencing.floor([]) == 0
+
+
+def test_a_place_in_a_topic_of_another_identity_is_none() -> None:
+    place = port.Place({"a": 3, "b": 4}, {"a": 1, "b": 2}, {"a": "x", "b": "y"})
+    assert place.valid_in({"a": "x", "b": "z"}) == port.Place({"a": 3}, {"a": 1}, {"a": "x"})
+    unnamed = port.Place({"a": 3}, {"a": 1})
+    assert unnamed.valid_in({"a": "x"}) == unnamed

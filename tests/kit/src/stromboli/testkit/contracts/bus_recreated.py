@@ -1,0 +1,178 @@
+"""What a ``Bus`` does with topics that are deleted and created again: a part of its contract.
+
+See ``bus``, which has the fixtures.
+"""
+
+import abc
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import port
+from stromboli.testkit import builders, reading, records
+
+FENCED: tuple[topics.Service, ...] = ("controller", "monitor", "scheduler")
+EVENTS = topics.BATCH_EVENTS
+
+
+class RecreationContract(abc.ABC):
+    """Promises about topics that lose their records, one test each."""
+
+    @abc.abstractmethod
+    async def recreate(self, open_bus: port.Bus, topic: topics.Topic) -> None:
+        """Returns when ``topic`` has been deleted and created again."""
+
+    @pytest.mark.parametrize("service", FENCED)
+    async def test_epochs_never_go_back_whichever_topic_is_recreated(
+        self, open_bus: port.Bus, service: topics.Service
+    ) -> None:
+        """Each topic of a service once, with a running reader: it accepts the next writer on every
+        topic, drops the one before, and reports what was recreated."""
+        own = topics.of(service)
+        before = await open_bus.open_writer(service, "w")
+        await before.append(*(said(topic, "first") for topic in own))
+        async with contextlib.aclosing(open_bus.fold(own)) as fold:
+            await reading.until_caught_up(fold)
+            for number, topic in enumerate(own):
+                await self.recreate(open_bus, topic)
+                writer = await open_bus.open_writer(service, f"w{number}")
+                assert writer.epoch > before.epoch
+                await writer.append(*(said(each, f"next{number}") for each in own))
+                with contextlib.suppress(errors.LogLostError):
+                    await before.append(*(said(each, f"zombie{number}") for each in own))
+                await writer.append(*(said(each, f"end{number}") for each in own))
+                read, recreated = await until_all(fold, own, f"end{number}")
+                assert recreated == {topic.name}
+                for each in own:
+                    found = records.keys([it for it in read if it.topic == each])
+                    # A topic may have been read before its reader noticed, and then again.
+                    assert found[-2:] == [f"next{number}", f"end{number}"], each.name
+                    assert f"zombie{number}" not in found
+                before = writer
+
+    async def test_who_begins_to_read_accepts_and_drops_as_who_read_on(
+        self, open_bus: port.Bus
+    ) -> None:
+        """Also on the main topic, whose offsets begin again below the epoch."""
+        await open_bus.open_writer("controller", "c1")
+        before = await open_bus.open_writer("controller", "c2")
+        await before.append(records.phase_changed("default/before"))
+        await self.recreate(open_bus, topics.OUTCOMES)
+        writer = await open_bus.open_writer("controller", "new")
+        await writer.append(records.answered("new"))
+        with contextlib.suppress(errors.LogLostError):
+            await before.append(records.answered("zombie"))
+        await writer.append(records.answered("end"))
+        read, _ = await records.read(open_bus, topics.OUTCOMES)
+        assert records.keys(read) == ["new", "end"]
+        async with open_bus.work(topics.OUTCOMES, "g") as work:
+            taken = await reading.take(work, 3)
+        assert records.keys(taken) == ["new", "end"]
+
+    async def test_a_writer_goes_on_in_another_topic_that_was_recreated(
+        self, open_bus: port.Bus
+    ) -> None:
+        """Its records there are announced again, so that new readers accept them."""
+        writer = await open_bus.open_writer("controller", "c1")
+        events = [records.phase_changed(f"default/{number}") for number in range(4)]
+        await writer.append(*events[:3])
+        async with contextlib.aclosing(open_bus.fold([EVENTS])) as fold:
+            await reading.until_caught_up(fold)
+            await self.recreate(open_bus, EVENTS)
+            await writer.append(events[3])
+            read, recreated = await until_all(fold, (EVENTS,), "default/3")
+        assert set(records.keys(read)) == {"default/3"}
+        assert recreated == {EVENTS.name}
+        read, _ = await records.read(open_bus, EVENTS)
+        assert set(records.keys(read)) == {"default/3"}
+        successor = await open_bus.open_writer("controller", "c2")
+        await successor.append(records.phase_changed("default/end"))
+        await writer.append(events[0])
+        read, _ = await records.read(open_bus, EVENTS)
+        assert set(records.keys(read)) == {"default/3", "default/end"}
+
+    async def test_a_writer_whose_main_topic_was_recreated_is_told(
+        self, open_bus: port.Bus
+    ) -> None:
+        """Nothing announces it any more: it has to open again."""
+        writer = await open_bus.open_writer("controller", "c1")
+        await writer.append(records.answered("before"))
+        await self.recreate(open_bus, topics.OUTCOMES)
+        with pytest.raises(errors.LogLostError):
+            await writer.append(records.answered("after"))
+        again = await open_bus.open_writer("controller", "c1")
+        assert again.epoch > writer.epoch
+
+    async def test_a_place_in_a_topic_that_was_recreated_means_its_start(
+        self, open_bus: port.Bus
+    ) -> None:
+        """Also if as many records are there by now."""
+        writer = await open_bus.open_writer("controller", "c1")
+        await writer.append(records.phase_changed("default/old"))
+        async with contextlib.aclosing(open_bus.fold([EVENTS])) as fold:
+            place = await reading.until_caught_up(fold)
+        await self.recreate(open_bus, EVENTS)
+        successor = await open_bus.open_writer("controller", "c2")
+        keys = [f"default/{number}" for number in range(5)]
+        await successor.append(*(records.phase_changed(key) for key in keys))
+        read, _ = await records.read(open_bus, EVENTS, start=place)
+        assert records.keys(read) == keys
+
+    async def test_work_begins_again_in_a_topic_that_was_recreated(
+        self, open_bus: port.Bus
+    ) -> None:
+        """While it runs, and later; what was in hand of the topic before is finished for no one."""
+        writer = await open_bus.open_writer("controller", "c1")
+        await writer.append(*(records.phase_changed(f"default/old{n}") for n in range(4)))
+        async with open_bus.work(EVENTS, "g") as work:
+            old = await reading.take(work, 4)
+            for record in old[:3]:
+                work.done(record)
+            await self.recreate(open_bus, EVENTS)
+            keys = [f"default/{number}" for number in range(6)]
+            await writer.append(*(records.phase_changed(key) for key in keys))
+            taken = await take_until(work, keys[-1])
+            assert set(records.keys(taken)) == set(keys)
+            work.done(old[3])
+            for record in taken[:-1]:
+                work.done(record)
+            assert work.lowest_unfinished == taken[-1].offset
+        async with open_bus.work(EVENTS, "g") as work:
+            assert records.keys(await reading.take(work, 1)) == [keys[-1]]
+
+
+def said(topic: topics.Topic, key: str) -> envelope.Draft:
+    """A draft that may stand on any topic."""
+    return envelope.Draft(
+        topic=topic, key=key, message=None, time=builders.NOON, object_uid="u", object_version="1"
+    )
+
+
+async def until_all(
+    fold: AsyncIterator[port.Batch], wanted: tuple[topics.Topic, ...], key: str
+) -> tuple[list[envelope.Record], set[str]]:
+    """Reads on until ``key`` has come on each of these topics; also what was recreated. What a
+    topic brought before it was recreated does not count."""
+    read: list[envelope.Record] = []
+    recreated: set[str] = set()
+    async with asyncio.timeout(records.DEADLINE_S):
+        while {it.topic for it in read if it.key == key} != set(wanted):
+            batch = await anext(fold)
+            recreated |= batch.recreated
+            read = [it for it in read if it.topic.name not in batch.recreated]
+            read += batch.records
+    return read, recreated
+
+
+async def take_until(work: port.Work, key: str) -> list[envelope.Record]:
+    """The next records of a group up to this one."""
+    taken: list[envelope.Record] = []
+    async with asyncio.timeout(records.DEADLINE_S):
+        async for record in work:
+            taken.append(record)
+            if record.key == key:
+                break
+    return taken
