@@ -11,6 +11,7 @@ from stromboli.shared.api import kinds
 HEAD = "# Written by `python -m tools.charts`: edit {source} instead.\n"
 NAMES, NAMESPACE = "@scheduler-names@", "@release-namespace@"
 """Without a space, at which a long line would be folded."""
+ACCOUNTS = "@service-accounts@"
 RELEASE = "@release@"
 WHERE = "https://release"
 
@@ -62,7 +63,12 @@ def _webhooks() -> str:
     cert-manager."""
     texts = []
     given = webhooks.configurations(
-        WHERE, b"", resource_groups=True, scheduler_names=[NAMES], own_namespace=NAMESPACE
+        WHERE,
+        b"",
+        resource_groups=True,
+        scheduler_names=[NAMES],
+        own_namespace=NAMESPACE,
+        service_accounts=[ACCOUNTS],
     )
     for document in given:
         entries = document.pop("webhooks")
@@ -72,7 +78,7 @@ def _webhooks() -> str:
             path = entry["clientConfig"]["url"].removeprefix(WHERE)
             entry["clientConfig"] = RELEASE
             text = _yaml([entry]).replace(f'"{NAMES}"', _NAMES)
-            text = text.replace(f'"{NAMESPACE}"', _NAMESPACE)
+            text = text.replace(f'"{NAMESPACE}"', _NAMESPACE).replace(f'"{ACCOUNTS}"', _ACCOUNTS)
             text = text.replace(f"clientConfig: '{RELEASE}'\n", _CLIENT.format(path=path))
             is_optional = entry["rules"][0]["resources"] == ["pods"]
             texts.append(f"{_IF_GROUPS}{text}{_END}" if is_optional else text)
@@ -83,6 +89,7 @@ def _webhooks() -> str:
 
 _CONTEXT = '{{- $context := dict "root" . "service" "admission" }}\n'
 _NAMES = '{{ .Values.global.schedulerNames | toJson | trimPrefix "[" | trimSuffix "]" }}'
+_ACCOUNTS = '{{ include "admission.serviceAccounts" . }}'
 _NAMESPACE = "{{ .Release.Namespace | quote }}"
 _IF_POLICIES = '{{- if eq .Values.judgedBy "policies" }}\n'
 _IF_WEBHOOKS = '{{- if eq .Values.judgedBy "webhooks" }}\n'

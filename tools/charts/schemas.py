@@ -185,6 +185,7 @@ _OF_ONE: Mapping[str, Schema] = types.MappingProxyType(
     {
         "admission": {
             "certificate": _object({"by": {"enum": ["own", "cert-manager"]}}),
+            "controllerAccount": _TEXT,
             "judgedBy": {"enum": ["webhooks", "policies"]},
             "rest": _object({"enabled": _FLAG, "from": _list(_ANY)}),
             "resourceGroups": _list(_object({"resourceGroup": _TEXT}, more=True)),

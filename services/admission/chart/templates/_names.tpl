@@ -29,3 +29,11 @@ REST: https://{{ $name }}.{{ .Release.Namespace }}:8480 inside the cluster; from
 
 docs/accounts.md has the rights that ACCOUNT needs.
 {{- end -}}
+
+{{/* The users by whose names our services write, as items of a JSON list. */}}
+{{- define "admission.serviceAccounts" -}}
+{{- $prefix := printf "system:serviceaccount:%s" .Release.Namespace -}}
+{{- $own := printf "%s:%s" $prefix (include "common.account" (dict "root" . "service" "admission") | trim) -}}
+{{- $controller := .Values.controllerAccount | default (printf "%s:%s" $prefix (include "common.name" (dict "root" . "service" "controller"))) -}}
+{{- list $own $controller | toJson | trimPrefix "[" | trimSuffix "]" -}}
+{{- end -}}

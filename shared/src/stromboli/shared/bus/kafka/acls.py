@@ -1,0 +1,168 @@
+"""The rights that each service needs on the broker: a table, and the tool that applies it.
+
+    python -m stromboli.shared.bus.kafka.acls            print the table
+    python -m stromboli.shared.bus.kafka.acls --apply    create what is missing on the broker
+
+The broker is that of ``STROM_KAFKA_...``, whose user must be allowed to alter ACLs. Each service
+has a principal of its own, ``User:stromboli-SERVICE`` unless ``--principal SERVICE=User:NAME`` says
+otherwise. The table follows ``topics.ALL``: only the writer of a topic may append to it, so that no
+other client of the broker can forge a decision, and only admission reads submissions, which bear
+tokens. ``--principal outside=User:NAME`` adds a client that submits: it may append submissions and
+read the answers. Rights that are already there stay; what is not in the table is the operator's.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from aiokafka import admin
+from aiokafka import errors as kafka_errors
+from aiokafka.protocol.admin import CreateAclsRequest
+
+from stromboli.shared import settings, topics
+from stromboli.shared.bus.kafka import clients
+from stromboli.shared.bus.kafka.settings import KafkaSettings
+
+SERVICES: tuple[topics.Service, ...] = ("admission", "controller", "monitor", "scheduler")
+PRINCIPALS: Mapping[str, str] = {name: f"User:stromboli-{name}" for name in SERVICES}
+READ_BY_ADMISSION = frozenset({topics.SUBMISSIONS.name})
+"""Topics that no other service reads."""
+GROUPS: Mapping[str, str] = {"admission": "admission.submissions", "controller": "controller"}
+"""Service -> the group whose place it keeps."""
+ANY_HOST = "*"
+# Kafka's numbers: org.apache.kafka.common.acl.AclOperation, resource.ResourceType, PatternType.
+OPERATIONS = {
+    "Read": 3,
+    "Write": 4,
+    "Create": 5,
+    "AlterConfigs": 11,
+    "Describe": 8,
+    "DescribeConfigs": 10,
+}
+RESOURCES = {"Topic": 2, "Group": 3}
+PATTERNS = {"Literal": 3, "Prefixed": 4}
+ALLOW = 3
+
+
+class Acl(msgspec.Struct, frozen=True, order=True):
+    """One right: an operation of a principal on resources."""
+
+    principal: str
+    resource: str
+    name: str
+    pattern: str
+    operation: str
+
+
+def table(cell: str, principals: Mapping[str, str] = PRINCIPALS) -> tuple[Acl, ...]:
+    """All rights of the services in ``principals``, and of ``outside`` clients if it is there."""
+    found: set[Acl] = set()
+    for service, principal in principals.items():
+        found |= set(
+            _of_client(cell, principal)
+            if service == topics.OUTSIDE
+            else _of_service(cell, service, principal)
+        )
+    return tuple(sorted(found))
+
+
+def _of_service(cell: str, service: str, principal: str) -> Iterator[Acl]:
+    for operation in ("Create", "Describe", "DescribeConfigs"):  # whichever starts first creates
+        yield Acl(principal, "Topic", f"{cell}.", "Prefixed", operation)
+    for topic in topics.ALL:
+        name, own = topic.full_name(cell), topic.writer in (service, None)
+        if topic.name not in READ_BY_ADMISSION or service == "admission":
+            yield Acl(principal, "Topic", name, "Literal", "Read")
+        if own:
+            yield Acl(principal, "Topic", name, "Literal", "Write")
+            yield Acl(principal, "Topic", name, "Literal", "AlterConfigs")
+    if service in GROUPS:
+        yield Acl(principal, "Group", f"{cell}.{GROUPS[service]}", "Literal", "Read")
+
+
+def _of_client(cell: str, principal: str) -> Iterator[Acl]:
+    submissions, reviews = (it.full_name(cell) for it in (topics.SUBMISSIONS, topics.REVIEWS))
+    yield Acl(principal, "Topic", submissions, "Literal", "Write")
+    yield Acl(principal, "Topic", submissions, "Literal", "Describe")
+    yield Acl(principal, "Topic", reviews, "Literal", "Read")
+
+
+def text(acls: Sequence[Acl]) -> str:
+    """The table for people, a right a line."""
+    return "".join(
+        f"{it.principal}\tAllow\t{it.operation}\t{it.resource}:{it.pattern}:{it.name}\n"
+        for it in acls
+    )
+
+
+async def apply(given: KafkaSettings, acls: Sequence[Acl]) -> None:
+    """Create the rights on the broker; those that are there stay. Raises OutsideError."""
+    client = admin.AIOKafkaAdminClient(**clients.connection(given))
+    try:
+        await client.start()
+        for acl in acls:
+            await _create(client, acl)
+    except kafka_errors.KafkaError as error:
+        raise clients.translated("apply ACLs", error) from None
+    finally:
+        await client.close()
+
+
+async def _create(client: admin.AIOKafkaAdminClient, acl: Acl) -> None:
+    request = CreateAclsRequest(
+        RESOURCES[acl.resource],
+        acl.name,
+        PATTERNS[acl.pattern],
+        acl.principal,
+        ANY_HOST,
+        OPERATIONS[acl.operation],
+        ALLOW,
+    )
+    # aiokafka has the protocol's request, and no method of its admin client for it.
+    answer: Any = await client._send_to_controller(request)
+    for code, reason in answer.creation_responses:
+        if code:
+            raise kafka_errors.for_code(code)(reason)
+
+
+class _Settings(msgspec.Struct, frozen=True, kw_only=True):
+    kafka: KafkaSettings
+
+
+def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m stromboli.shared.bus.kafka.acls")
+    parser.add_argument("--apply", action="store_true", help="create the rights on the broker")
+    parser.add_argument(
+        "--principal",
+        action="append",
+        default=[],
+        metavar="SERVICE=User:NAME",
+        help="the principal of a service, or of clients that submit (outside)",
+    )
+    found = parser.parse_args(words)
+    found.principals = dict(PRINCIPALS)
+    for each in found.principal:
+        service, _, principal = each.partition("=")
+        if service not in (*SERVICES, topics.OUTSIDE) or not principal.startswith("User:"):
+            parser.error(f"--principal {each}: write SERVICE=User:NAME")
+        found.principals[service] = principal
+    return found
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The tool. Returns the exit status."""
+    arguments = _arguments(words)
+    given = settings.load(_Settings, "acls", os.environ).kafka
+    acls = table(given.cell, arguments.principals)
+    sys.stdout.write(text(acls))
+    if arguments.apply:
+        asyncio.run(apply(given, acls))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
