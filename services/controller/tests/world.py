@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from services.controller.tests import laws
+from services.controller.tests import laws, pod_index
 from services.controller.tests.patches import json_patch, merged
 from stromboli.controller.core import (
     commands,
@@ -124,6 +124,8 @@ class World:
         self.dirty |= dict.fromkeys(self.picture.apply(record).items)
 
     def plan(self, item: view.Item) -> commands.Plan:
+        if item.kind == "job":
+            pod_index.check(self.picture, item.key)
         found = items.plan(self.picture, item, self.now)
         return commands.without_counts(found) if self.counts_wait else found
 

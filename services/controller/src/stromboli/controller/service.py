@@ -58,10 +58,10 @@ POD_NEWS_EVERY_S = 0.1
 """A job looks at its pods this often at most: those of a gang change one after another."""
 NETWORK_LOOK_S = 5.0
 """How often the file of the network is read: it changes when a machine room does."""
-LONG_PLAN_S = 0.01
-REST_AFTER_LONG = 4
-"""A job whose plan took longer than this (from some thousand pods on) rests four times as long
-before its next one: changes come together, and the loop is free for others most of the time."""
+LONG_PLAN_S = 0.1
+"""An item whose plan took longer than this waits as long before its next one, so that the event
+loop serves others at least half of the time. That is a walk over tens of thousands of pods, which
+a job takes when it changes itself (``job_pods``); a step costs what changed otherwise."""
 MOST_PARKED = 1000
 """Records that cannot be read and are still to be said, by one that begins."""
 _log = structlog.get_logger(__name__)
@@ -348,7 +348,7 @@ class Controller:
             with telemetry.span(f"reconcile {item.kind}", self._trace(item), key=item.key):
                 await self._carry_out(plan, item, cause)
         if took_s > LONG_PLAN_S:
-            await asyncio.sleep(took_s * REST_AFTER_LONG)
+            await asyncio.sleep(took_s)
         # From the plan's moment: what came due since then is not in the plan.
         at = items.due(self._view, item, now)
         if at is not None:

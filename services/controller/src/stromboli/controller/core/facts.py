@@ -2,24 +2,19 @@
 
 from datetime import datetime
 
-from stromboli.controller.core import arrays, dependencies, lifecycle, tasks, view
+from stromboli.controller.core import arrays, dependencies, job_pods, lifecycle, tasks, view
 from stromboli.shared.api.batch import Job
 
 
-def of(picture: view.View, job: Job, seen: tasks.Look, now: datetime) -> lifecycle.Facts:
-    """The facts of this moment. O(pods + replicas).
+def of(picture: view.View, job: Job, seen: job_pods.JobPods, now: datetime) -> lifecycle.Facts:
+    """The facts of this moment. O(tasks); O(pods) where tasks wait for each other, or of an array.
 
     Pods that have to go are counted apart: with them there may be more pods than replicas, and a
     job would both have enough running pods and too many pending ones.
     """
-    counts = seen.counts
-    if seen.doomed:
-        apart = {pod.metadata.uid for pod in seen.doomed}
-        counts = tasks.tally(
-            picture, job, [pod for pod in seen.pods if pod.metadata.uid not in apart]
-        )
+    counts = seen.kept
     specs = tasks.specs(job)
-    current = [pod for pod in seen.pods if not tasks.is_of_earlier_try(job, pod)]
+    current = seen.current if dependencies.has_any(job) else []
     released = dependencies.released(picture, job, current)
     retry_at = job.status.retry_at
     return lifecycle.Facts(
@@ -44,7 +39,7 @@ def of(picture: view.View, job: Job, seen: tasks.Look, now: datetime) -> lifecyc
         succeeded=counts.succeeded,
         failed=counts.failed,
         terminating=counts.terminating,
-        doomed=len(seen.doomed),
+        doomed=seen.doomed,
         waiting=sum(task.replicas for task in specs if task.name not in released),
         indexes=arrays.total(job),
         is_backing_off=retry_at is not None and now < retry_at,

@@ -8,7 +8,7 @@ the pods' own conditions and the Events follow the PodGroup's. So a long queue c
 Unlike the reference, a condition that no longer holds is set False.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from stromboli.controller.core import (
     commands,
     explanations,
+    group_members,
     manifest,
     missing_groups,
     tasks,
@@ -30,6 +31,8 @@ PODS_TOLD_AFTER = timedelta(seconds=1)
 """How long a gang has waited for the same reason before its pods say so. Autoscalers and people
 read it there; but a gang whose pods are just being made waits for a moment only, and saying so on
 each of them would cost another write a pod, and a conflict with its bind."""
+Members = Mapping[group_members.Standing, Collection[str]]
+"""What members are -> keys of those that are so."""
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
 NOT_ENOUGH_RESOURCES = "NotEnoughResources"
@@ -44,7 +47,7 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
         return missing_groups.told(picture, key, now)
     if picture.is_going(group) or picture.is_enqueuing(group):
         return ()
-    members = picture.members(key)
+    members = picture.group_members.standings(key)
     if not _is_ours(picture, group, members):
         return ()
     status = next_status(picture, group, members, now)
@@ -82,18 +85,19 @@ def _told_on_pods(group: PodGroup) -> datetime | None:
 
 
 def next_status(
-    picture: view.View, group: PodGroup, members: list[core.Pod], now: datetime
+    picture: view.View, group: PodGroup, members: Members, now: datetime
 ) -> PodGroupStatus:
-    """The status that members and explanation amount to."""
+    """The status that members and explanation amount to. O(standings)."""
     running = succeeded = failed = placed = 0
-    for pod in members:
-        going = picture.is_going(pod)
-        if going and manifest.version_of(pod) < manifest.version_of(group):
+    version = manifest.version_of(group)
+    for found, keys in members.items():
+        if found.is_going and found.version < version:
             continue  # it bears the group's name, and leaves room to the try that begins
-        succeeded += pod.status.phase == "Succeeded"
-        failed += pod.status.phase == "Failed"
-        running += pod.status.phase == "Running" and not going
-        placed += bool(pod.spec.node_name) or tasks.has_finished(pod)
+        count, phase = len(keys), found.phase
+        succeeded += count * (phase == "Succeeded")
+        failed += count * (phase == "Failed")
+        running += count * (phase == "Running" and not found.is_going)
+        placed += count * (found.has_node or phase in tasks.FINISHED_PODS)
     explained = picture.explained(group)
     is_ready = 0 < placed >= group.spec.min_member
     if running and not is_ready and explained is not None:
@@ -161,13 +165,13 @@ def _condition(status: PodGroupStatus, type_: str) -> PodGroupCondition | None:
     return next((it for it in status.conditions if it.type == type_ and it.status == "True"), None)
 
 
-def _is_ours(picture: view.View, group: PodGroup, members: list[core.Pod]) -> bool:
+def _is_ours(picture: view.View, group: PodGroup, members: Members) -> bool:
     """The job's word counts; a PodGroup of pods alone is ours if one names our scheduler."""
     owner = view.job_of(group)
     if owner is not None:
         job = picture.job(owner)
         return job is not None and picture.is_ours(job)
-    ours = any(pod.spec.scheduler_name in picture.scheduler_names for pod in members)
+    ours = any(it.scheduler_name in picture.scheduler_names for it in members)
     return ours or picture.explained(group) is not None
 
 
@@ -206,18 +210,24 @@ def _events(
 
 
 def _pod_conditions(
-    picture: view.View, members: list[core.Pod], status: PodGroupStatus, now: datetime
+    picture: view.View, members: Members, status: PodGroupStatus, now: datetime
 ) -> Iterator[commands.Patch]:
-    """``PodScheduled`` False on every pod that waits for a place, with the PodGroup's text."""
+    """``PodScheduled`` False on every pod that waits for a place, with the PodGroup's text. O(pods
+    that do not say so yet)."""
     why = _condition(status, UNSCHEDULABLE)
     if why is None:
         return
-    for pod in members:
-        waits = pod.status.phase in ("", "Pending") and not pod.spec.node_name
-        if waits and not pod.spec.scheduling_gates and not picture.is_going(pod):
-            patch = _pod_condition(pod, why.message, now)
-            if patch is not None:
-                yield patch
+    wanted = ("False", UNSCHEDULABLE, why.message)
+    untold: list[str] = []
+    for found, keys in members.items():
+        waits = found.phase in ("", "Pending") and not (found.has_node or found.is_going)
+        if waits and not found.is_gated and found.told != wanted:
+            untold += keys
+    for key in sorted(untold):
+        pod = picture.pod(key)
+        patch = None if pod is None else _pod_condition(pod, why.message, now)
+        if patch is not None:
+            yield patch
 
 
 def _pod_condition(pod: core.Pod, message: str, now: datetime) -> commands.Patch | None:

@@ -7,6 +7,7 @@ has dealt with is past. Source: spec/jobs.md 3.1.
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Protocol
 
 import msgspec
 
@@ -41,41 +42,50 @@ class Happening(msgspec.Struct, frozen=True):
         return ", ".join((first, *self.events[1:], *code))
 
 
+class Pods(Protocol):
+    """The pods of a job, as this module asks for them: ``job_pods.JobPods``."""
+
+    def happenings(self, *, with_pending: bool) -> Iterator[Happening]:
+        """What stands against pods of the present try, by name."""
+
+    def unsettled(self) -> Iterator[tuple[str, core.Pod | None]]:
+        """Uids of pods that may differ from what was published; None: it is gone."""
+
+    def asks_for(self, name: str) -> bool:
+        """Whether the job wants a pod of this name."""
+
+    def has_succeeded(self, task: str) -> int:
+        """How many pods of a task's present try have succeeded."""
+
+    def restarts(self, task: str) -> int:
+        """How often containers of its present try were restarted."""
+
+
 def of(
     picture: view.View,
     job: Job,
-    pods: list[core.Pod],
+    pods: Pods,
     group: scheduling.PodGroup | None,
     now: datetime,
+    *,
+    with_pending: bool = True,
 ) -> Iterator[Happening]:
     """Everything: pods by name, then those that vanished, tasks, the PodGroup, and time.
 
-    O(pods + replicas).
+    O(what there is). ``with_pending``: also pods that are pending, which may be all.
     """
-    wanted = {member.name: member for member in tasks.members(job)}
-    present = [
-        (pod, wanted[pod.metadata.name])
-        for pod in pods
-        if pod.metadata.name in wanted and not _is_past(job, pod)
-    ]
-    for pod, member in present:
-        found = _of_pod(pod, member, is_going=picture.is_going(pod))
-        if found is not None:
-            yield found
-    for told in _vanished(picture, job):
-        if told.pod in wanted:
+    yield from pods.happenings(with_pending=with_pending)
+    for told in _vanished(picture, job, pods):
+        if pods.asks_for(told.pod):
             events = ("PodEvicted", *_named(told.reason))
             yield Happening(events, told.task, told.pod, told.index)
     for task in tasks.specs(job):
-        mine = [pod for pod, member in present if member.task.name == task.name]
-        ended = sum(pod.status.phase == "Succeeded" for pod in mine)
-        if job.spec.array is None and 0 < task.replicas <= ended:
+        if job.spec.array is None and 0 < task.replicas <= pods.has_succeeded(task.name):
             yield Happening(("TaskCompleted",), task.name)
         limit = task.max_retry or DEFAULT_TASK_RETRY
-        restarted = sum(_container_restarts(pod) for pod in mine if not picture.is_going(pod))
-        if 0 <= limit <= restarted:
+        if 0 <= limit <= pods.restarts(task.name):
             yield Happening(("TaskFailed",), task.name)
-    if group is not None and group.status.phase == "Unknown" and not _is_past(job, group):
+    if group is not None and group.status.phase == "Unknown" and not is_past(job, group):
         yield Happening(("Unknown",))
     if is_overdue(job, now):
         yield Happening((causes.DEADLINE_EXCEEDED,), by_any=False)
@@ -87,13 +97,15 @@ def is_overdue(job: Job, now: datetime) -> bool:
     return at is not None and now >= at
 
 
-def _is_past(job: Job, found: core.Pod | scheduling.PodGroup) -> bool:
+def is_past(job: Job, found: core.Pod | scheduling.PodGroup) -> bool:
+    """Whether a pod or PodGroup is not of the job's present try."""
     if manifest.version_of(found) != job.status.version:
         return True
     return isinstance(found, core.Pod) and tasks.is_of_earlier_try(job, found)
 
 
-def _of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> Happening | None:
+def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> Happening | None:
+    """What stands against a pod of the present try."""
     cause = _named(causes.of(pod))
     events: tuple[str, ...]
     code, since, by_any = None, None, True
@@ -118,22 +130,25 @@ def _named(cause: str) -> tuple[str, ...]:
     return (cause,) if cause in causes.CAUSES else ()
 
 
-def _vanished(picture: view.View, job: Job) -> Iterator[history.Task]:
-    """Pods of this try that were alive when we last spoke of them and are there no more."""
+def _vanished(picture: view.View, job: Job, pods: Pods) -> Iterator[history.Task]:
+    """Pods of this try that were alive when we last spoke of them and are there no more. O(pods
+    that may differ from what was published)."""
     told = picture.published.jobs.get(job.metadata.key)
     if told is None or told.uid != job.metadata.uid:
         return
-    alive = {pod.metadata.uid for pod in picture.pods_of(job.metadata.uid)}
     unreadable = picture.unknown_pods()
-    for uid, task in sorted(told.tasks.items()):
-        is_gone = uid not in alive and f"{job.metadata.namespace}/{task.pod}" not in unreadable
-        if not is_gone or task.state in history.OVER or task.version != job.status.version:
+    for uid in sorted(uid for uid, pod in pods.unsettled() if pod is None):
+        task = told.tasks.get(uid)
+        if task is None or f"{job.metadata.namespace}/{task.pod}" in unreadable:
+            continue
+        if task.state in history.OVER or task.version != job.status.version:
             continue
         if not restarts.is_of_earlier_try(job, task.task, task.index, task.retry_count):
             yield task
 
 
-def _container_restarts(pod: core.Pod) -> int:
+def container_restarts(pod: core.Pod) -> int:
+    """How often the containers of a pod that is alive were restarted."""
     if pod.status.phase not in ("Running", "Pending", ""):
         return 0
     every = (*pod.status.container_statuses, *pod.status.init_container_statuses)

@@ -5,7 +5,8 @@ what was published last. Hence a crash between a write and its event loses none,
 repeats none. Jobs that are gone are forgotten once that is published: memory follows the living.
 """
 
-from collections.abc import Container
+from array import array
+from collections.abc import Callable, Container, Iterable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -19,6 +20,9 @@ from stromboli.shared.messages import batch
 TERMINATING, GONE = "Terminating", "Gone"
 OVER: frozenset[str] = frozenset({"Succeeded", "Failed", GONE})
 """States of a task that nothing follows."""
+
+
+_MOST_ATTEMPTS = 2**31
 
 
 class Task(msgspec.Struct, gc=False):
@@ -43,12 +47,29 @@ class Told(msgspec.Struct):
     phase: str = ""
     retry_count: int = 0
     tasks: dict[str, Task] = msgspec.field(default_factory=dict)
-    attempts: dict[tuple[str, int], int] = msgspec.field(default_factory=dict)
-    """(task, index) -> the highest attempt so far: pods that are gone count, too."""
+    attempts: dict[str, "array[int]"] = msgspec.field(default_factory=dict)
+    """Task -> the highest attempt of each index so far, 0 for none: pods that are gone count, too.
+    Four bytes an index, and none once the job is over."""
+    has_had_pods: bool = False
     object_version: int = 0
     """The job's, of the last phase."""
     unsure: dict[str, Task] = msgspec.field(default_factory=dict)
     """Pods of which something may have been told: nobody answered."""
+
+    def forget(self, uid: str) -> None:
+        """A pod that ended is gone: nothing follows, and a job that lives long has many."""
+        self.tasks.pop(uid, None)
+        self.unsure.pop(uid, None)
+
+    def count(self, task: str, index: int, attempt: int) -> None:
+        """A pod of this attempt was published."""
+        self.has_had_pods = True
+        if self.phase in lifecycle.FINISHED or not 0 <= index < batch_api.MOST_PODS:
+            return
+        attempts = self.attempts.setdefault(task, array("I"))
+        if index >= len(attempts):
+            attempts.extend([0] * (index + 1 - len(attempts)))
+        attempts[index] = max(attempts[index], min(max(attempt, 0), _MOST_ATTEMPTS))
 
 
 class Published:
@@ -87,6 +108,8 @@ class Published:
             case batch.JobPhaseChanged():
                 told = self._of(message.job, message.uid)
                 told.phase = message.after
+                if told.phase in lifecycle.FINISHED:
+                    told.attempts.clear()
                 told.retry_count = message.retry_count
                 told.object_version = message.object_version
             case batch.TaskChanged():
@@ -111,7 +134,15 @@ class Published:
         told = self.jobs.get(job.metadata.key)
         if told is None or told.uid != job.metadata.uid:
             return 0
-        return told.attempts.get((task, index), 0)
+        attempts = told.attempts.get(task, ())
+        return attempts[index] if index < len(attempts) else 0
+
+    def told_of(self, job: batch_api.Job) -> Iterator[tuple[str, str]]:
+        """Uid and name of each pod of the job that something was, or may have been, told of."""
+        told = self.jobs.get(job.metadata.key)
+        if told is not None and told.uid == job.metadata.uid:
+            for uid, task in (told.unsure | told.tasks).items():
+                yield uid, task.pod
 
     def note_departure(self, job: str | None, gone: meta.Object) -> None:
         """What a pod said last of why it ends is why it is gone, though no state of it was told
@@ -139,8 +170,7 @@ class Published:
 
 def _count(told: Told, message: batch.TaskChanged) -> Task:
     """The pod as told; its attempt was one, whatever becomes of it."""
-    member = (message.task, message.index)
-    told.attempts[member] = max(told.attempts.get(member, 0), message.attempt)
+    told.count(message.task, message.index, message.attempt)
     return Task(
         message.task,
         message.index,
@@ -177,36 +207,41 @@ def due_departure(published: Published, key: str, uid: str, now: datetime) -> co
 def due_tasks(
     published: Published,
     job: batch_api.Job,
-    pods: list[core.Pod],
-    going: Container[str],
+    unsettled: Iterable[tuple[str, core.Pod | None]],
+    is_going: Callable[[core.Pod], bool],
     unreadable: Container[str],
+    settle: Callable[[str], None],
     now: datetime,
 ) -> commands.Stage:
-    """Events for pods of a job that are not as published. ``going``: uids of pods that are being
-    deleted, ``unreadable``: keys of pods."""
+    """Events for pods of a job that are not as published. O(unsettled).
+
+    ``unsettled``: uids of pods that may differ, None: it is gone. ``settle``: is called for those
+    that do not. ``unreadable``: keys of pods.
+    """
     key = job.metadata.key
     told = published.jobs.get(key)
     if told is None or told.uid != job.metadata.uid:
         told = Told(job.metadata.uid)
-    tasks = told.tasks
-    found = []
-    for pod in pods:
-        before = tasks.get(pod.metadata.uid)
-        state = state_of(pod, is_going=pod.metadata.uid in going)
-        if before is None or (before.state != state and before.state not in OVER):
-            found.append(_changed(job, pod, before, state, now))
-    alive = {pod.metadata.uid for pod in pods}
-    found += [
-        _gone(job, uid, task, now)
-        for uid, task in (told.unsure | tasks).items()
-        if uid not in alive
-        and task.state not in OVER
-        and f"{job.metadata.namespace}/{task.pod}" not in unreadable
-    ]
+    changed, gone = [], []
+    for uid, pod in unsettled:
+        before = told.tasks.get(uid)
+        if pod is not None:
+            state = state_of(pod, is_going=is_going(pod))
+            if before is None or (before.state != state and before.state not in OVER):
+                changed.append(_changed(job, pod, before, state, now))
+            else:
+                settle(uid)
+            continue
+        before = before or told.unsure.get(uid)
+        if before is None or before.state in OVER:
+            told.forget(uid)
+            settle(uid)
+        elif f"{job.metadata.namespace}/{before.pod}" not in unreadable:
+            gone.append(_gone(job, uid, before, now))
     trace = job.metadata.annotation(keys.TRACEPARENT) or ""
     return tuple(
         commands.Publish(job=key, message=message, at=message.at, traceparent=trace)
-        for message in found
+        for message in (*changed, *gone)
     )
 
 

@@ -85,7 +85,7 @@ def has_begun(picture: view.View, job: Job) -> bool:
     if picture.pod_group(f"{job.metadata.namespace}/{pods.group_name(job)}") is not None:
         return True
     told = picture.published.jobs.get(job.metadata.key)
-    return told is not None and told.uid == job.metadata.uid and bool(told.attempts)
+    return told is not None and told.uid == job.metadata.uid and told.has_had_pods
 
 
 def is_awaited(picture: view.View, job: Job) -> bool:

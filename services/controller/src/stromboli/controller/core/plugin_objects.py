@@ -5,12 +5,14 @@ know it, and beside it what they were made from, to see when they have to follow
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from stromboli.controller.core import commands, manifest, tasks
 from stromboli.shared import job_plugins, keys
+from stromboli.shared.api import batch
 from stromboli.shared.api.batch import Job
 
 PLUGIN = "plugin-"
@@ -41,7 +43,7 @@ def obstacles(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
         if found:
             yield f"plugin {name}: {found}; no pod is made"
     try:
-        list(_additions(job, plugins))
+        _additions(job, plugins)
     except FailedError as error:
         yield f"{error}; no pod is made"
 
@@ -86,7 +88,7 @@ def removals(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Delete
     """Undo ``creations`` for the plugins that stand in the status. What a failing plugin no longer
     names goes with the job."""
     try:
-        additions = list(_additions(job, plugins))
+        additions = _additions(job, plugins)
     except FailedError:
         return
     for name, addition in additions:
@@ -102,13 +104,7 @@ def removals(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Delete
 def controlled(job: Job, plugins: job_plugins.Plugins) -> dict[str, str]:
     """What the status says once the plugins' objects are there."""
     found = others_controlled(job) | {PLUGIN + name: name for name, _, _ in _chosen(job, plugins)}
-    following: dict[str, list[object]] = {}
-    for name, addition in _additions(job, plugins):
-        if addition.follows:
-            following.setdefault(name, []).append(addition.content)
-    for name, contents in following.items():
-        found[DIGEST + name] = hashlib.sha256(manifest.encode(contents)).hexdigest()[:12]
-    return found
+    return found | _made(job, plugins).digests
 
 
 def others_controlled(job: Job) -> dict[str, str]:
@@ -130,9 +126,58 @@ def _chosen(
             yield name, plugin, asked[name] or ()
 
 
+class _Source(msgspec.Struct, frozen=True):
+    """What a plugin's objects may follow from."""
+
+    spec: batch.JobSpec
+    labels: dict[str, str] | None
+    annotations: dict[str, str] | None
+    version: int
+    retries: int
+    plugins: tuple[tuple[str, int], ...]
+
+
+class _Made(msgspec.Struct, frozen=True):
+    """A job's objects with their plugins, and what is recorded of those that follow the job."""
+
+    source: _Source
+    additions: tuple[tuple[str, job_plugins.Addition], ...]
+    digests: dict[str, str]
+
+
+_LATEST: OrderedDict[str, _Made] = OrderedDict()
+_MOST_LATEST = 64
+"""Jobs whose objects are remembered: lists of hosts are as long as a job has pods, and every step
+asks for them."""
+
+
 def _additions(
     job: Job, plugins: job_plugins.Plugins
-) -> Iterator[tuple[str, job_plugins.Addition]]:
+) -> tuple[tuple[str, job_plugins.Addition], ...]:
+    return _made(job, plugins).additions
+
+
+def _made(job: Job, plugins: job_plugins.Plugins) -> _Made:
+    source = _Source(
+        spec=job.spec,
+        labels=job.metadata.labels,
+        annotations=job.metadata.annotations,
+        version=job.status.version,
+        retries=job.status.retry_count,
+        plugins=tuple((name, id(plugin)) for name, plugin in plugins.items()),
+    )
+    key = f"{job.metadata.key}/{job.metadata.uid}"
+    known = _LATEST.pop(key, None)
+    if known is None or known.source != source:
+        known = _Made(source, tuple(_built(job, plugins)), {})
+        known.digests.update(_digests(known.additions))
+    _LATEST[key] = known
+    if len(_LATEST) > _MOST_LATEST:
+        _LATEST.popitem(last=False)
+    return known
+
+
+def _built(job: Job, plugins: job_plugins.Plugins) -> Iterator[tuple[str, job_plugins.Addition]]:
     named = _named(job)
     for name, plugin, arguments in _chosen(job, plugins):
         try:
@@ -141,6 +186,17 @@ def _additions(
             raise FailedError(name, error) from error
         for addition in found:
             yield name, addition
+
+
+def _digests(additions: Iterable[tuple[str, job_plugins.Addition]]) -> dict[str, str]:
+    following: dict[str, list[object]] = {}
+    for name, addition in additions:
+        if addition.follows:
+            following.setdefault(name, []).append(addition.content)
+    return {
+        DIGEST + name: hashlib.sha256(manifest.encode(contents)).hexdigest()[:12]
+        for name, contents in following.items()
+    }
 
 
 def _named(job: Job) -> Job:

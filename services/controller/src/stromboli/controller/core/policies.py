@@ -10,7 +10,7 @@ Source: spec/jobs.md 3.2. On purpose unlike it: a pod's pending time counts from
 ends with it, and a restart of a part that has no pod does nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -65,15 +65,16 @@ class Ruling(msgspec.Struct, frozen=True):
 def rule(
     picture: view.View,
     job: Job,
-    pods: list[core.Pod],
+    pods: happenings.Pods,
     group: scheduling.PodGroup | None,
     now: datetime,
 ) -> Ruling:
-    """What the job's policies ask for now. O(pods x policies)."""
+    """What the job's policies ask for now. O(happenings x policies)."""
     listed = dict(_listed(job))
     if not listed:
         return Ruling(None, ())
-    found = list(happenings.of(picture, job, pods, group, now))
+    pending = watches_pending(job)
+    found = list(happenings.of(picture, job, pods, group, now, with_pending=pending))
     waiting = {_key(it): it for it in _still_waiting(picture, job, found, listed)}
     standing = set()
     due = []
@@ -107,13 +108,18 @@ def rule(
     return Ruling(order, tuple(it for it in waiting.values() if _may_come(job, it, listed, now)))
 
 
-def due(job: Job, pods: list[core.Pod]) -> datetime | None:
-    """When a policy will be due although nothing changes. O(pods x policies)."""
+def watches_pending(job: Job) -> bool:
+    """Whether any policy acts on pods that are pending."""
+    named = (events_of(policy) for _, policy in _listed(job))
+    return any(happenings.POD_PENDING in it or "*" in it for it in named)
+
+
+def due(job: Job, pods: Iterable[core.Pod]) -> datetime | None:
+    """When a policy will be due although nothing changes. ``pods``: looked at only if one watches
+    pending pods: O(pods x policies)."""
     times = [it.at for it in job.status.delayed]
     listed = dict(_listed(job))
-    if any(
-        happenings.POD_PENDING in events_of(it) or "*" in events_of(it) for it in listed.values()
-    ):
+    if watches_pending(job):
         for pod in pods:
             created = pod.metadata.creation_timestamp
             if pod.status.phase in ("", "Pending") and created is not None:

@@ -9,7 +9,7 @@ is wanted still. It is none of the job's pods: its end is no event of the job.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -34,16 +34,16 @@ _LONGEST_LABEL = 63
 
 
 def carried_out(
-    picture: view.View, job: Job, own_pods: Sequence[core.Pod]
+    picture: view.View, job: Job, own_pods: Callable[[], Sequence[core.Pod]]
 ) -> Iterator[commands.Command]:
-    """Make the pods that are wanted and not there, remove what is not wanted. O(pods)."""
+    """Make the pods that are wanted and not there, remove what is not wanted. O(pods) for each."""
     wanted = tools.wishes(job)
     yield from removals(job, tuple(wish.tool for wish in wanted))
     for name in tools.TOOLS:
         if name not in {wish.tool for wish in wanted}:
             yield from _removed(picture, job, name)
     for wish in wanted:
-        yield from _pod(picture, job, wish, own_pods)
+        yield from _pod(picture, job, wish, own_pods())
 
 
 def creations(picture: view.View, job: Job) -> Iterator[commands.Create]:

@@ -5,11 +5,12 @@ An object may have passed while admission was away, so the defaults of admission
 all that the tasks need, ``maxRetry`` 0 means 3.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 import msgspec
 
 from stromboli.controller.core import arrays, lifecycle, manifest, restarts, view
+from stromboli.controller.core.ordered import LeastFirst
 from stromboli.shared import keys, snapshot
 from stromboli.shared.api import batch, core, kinds
 from stromboli.shared.api.batch import Job, TaskSpec
@@ -81,12 +82,47 @@ def asks_for(job: Job, name: str, index: int) -> bool:
     return any(task.name == name and index < task.replicas for task in specs(job))
 
 
-def room(picture: view.View, job: Job, pods: Iterable[core.Pod]) -> int:
+class Members:
+    """The pods that a spec asks for, by name. O(tasks) to make."""
+
+    def __init__(self, job: Job) -> None:
+        self._specs = {task.name: task for task in specs(job)}
+        self._tasks = {f"{job.metadata.name}-{name}": task for name, task in self._specs.items()}
+        self._window = None if job.spec.array is None else arrays.window(job)
+
+    def spec(self, task: str) -> TaskSpec:
+        """The task of this name. Raises KeyError."""
+        return self._specs[task]
+
+    def of(self, name: str) -> Member | None:
+        """What the spec asks for under this name. O(1), of an array O(runs)."""
+        prefix, _, text = name.rpartition("-")
+        task, index = self._tasks.get(prefix), manifest.count(text)
+        if task is None or index is None or text != str(index):
+            return None
+        if self._window is None:
+            is_wanted = index < min(task.replicas, batch.MOST_PODS)
+        else:
+            is_wanted = index in self._window
+        return Member(task, index, name) if is_wanted else None
+
+    def missing(self, prefix: str, there: Container[str]) -> dict[str, LeastFirst[tuple[int]]]:
+        """Task -> indexes of its pods that are not there. O(replicas). ``prefix``: the job's."""
+        found = {}
+        for name, task in self._specs.items():
+            most = min(task.replicas, batch.MOST_PODS)
+            wanted = range(most) if self._window is None else self._window
+            begin = f"{prefix}-{name}-"
+            found[name] = LeastFirst((at,) for at in wanted if f"{begin}{at}" not in there)
+        return found
+
+
+def room(picture: view.View, job: Job, pods: Callable[[], Iterable[core.Pod]]) -> int:
     """How many pods may be made beside these: of an array never more are alive than its window,
     and a pod that is still going is alive."""
     if job.spec.array is None:
         return batch.MOST_PODS
-    alive = sum(not has_finished(pod) for pod in pods) + sum(1 for _ in unreadable(picture, job))
+    alive = sum(not has_finished(pod) for pod in pods()) + unreadable(picture, job)
     return job.spec.tasks[0].replicas - alive
 
 
@@ -131,20 +167,28 @@ def tally(picture: view.View, job: Job, pods: list[core.Pod]) -> Tally:
     by_task: dict[str, dict[str, int]] = {}
     progress = arrays.progress(job, pods)
     for pod in pods:
-        task = pod.metadata.annotation(keys.TASK_SPEC)
-        if task is None or (progress is not None and has_finished(pod)):
+        field, task, phase = counted(pod, is_going=picture.is_going(pod))
+        if not field or (progress is not None and has_finished(pod)):
             continue
-        if picture.is_going(pod):
-            counts["terminating"] += 1
-            continue
-        phase = pod.status.phase or "Pending"
-        field = phase.lower()
-        counts[field if field in counts else "unknown"] += 1
-        phases = by_task.setdefault(task, {})
-        phases[phase] = phases.get(phase, 0) + 1
-    unknown = sum(1 for _ in unreadable(picture, job))
-    counts["unknown"] += unknown
+        counts[field] += 1
+        if phase:
+            phases = by_task.setdefault(task, {})
+            phases[phase] = phases.get(phase, 0) + 1
+    counts["unknown"] += unreadable(picture, job)
     return with_progress(job, Tally(**counts, by_task=by_task, array=None), progress)
+
+
+def counted(pod: core.Pod, *, is_going: bool) -> tuple[str, str, str]:
+    """The counter of the status to which the pod adds, with its task and phase; the counter is
+    empty for a pod of no task, the phase for one that is being deleted."""
+    task = pod.metadata.annotation(keys.TASK_SPEC)
+    if task is None:
+        return "", "", ""
+    if is_going:
+        return "terminating", task, ""
+    phase = pod.status.phase or "Pending"
+    field = phase.lower()
+    return (field if field in COUNTERS else "unknown"), task, phase
 
 
 def with_progress(job: Job, counts: Tally, progress: batch.ArrayStatus | None) -> Tally:
@@ -166,28 +210,14 @@ def with_progress(job: Job, counts: Tally, progress: batch.ArrayStatus | None) -
     )
 
 
-def unreadable(picture: view.View, job: Job) -> Iterator[Member]:
-    """Members whose names are taken by pods that we cannot read."""
+def unreadable(picture: view.View, job: Job, members: Members | None = None) -> int:
+    """How many of the job's names are taken by pods that we cannot read. O(those)."""
     unknown = picture.unknown_pods()
     if not unknown:
-        return
-    for member in members(job):
-        if f"{job.metadata.namespace}/{member.name}" in unknown:
-            yield member
-
-
-class Look(msgspec.Struct, frozen=True):
-    """A job's pods, counted, and those that have to go and are not going yet."""
-
-    pods: list[core.Pod]
-    counts: Tally
-    doomed: list[core.Pod]
-
-
-def look(picture: view.View, job: Job) -> Look:
-    """All that one step wants to know of a job's pods. O(pods + replicas)."""
-    pods = picture.pods_of(job.metadata.uid)
-    return Look(pods, tally(picture, job, pods), _doomed(picture, job, pods))
+        return 0
+    members, prefix = members or Members(job), f"{job.metadata.namespace}/"
+    names = (key.removeprefix(prefix) for key in unknown if key.startswith(prefix))
+    return sum(members.of(name) is not None for name in names)
 
 
 def phase_of(job: Job) -> lifecycle.Phase:
@@ -199,19 +229,18 @@ def phase_of(job: Job) -> lifecycle.Phase:
     raise lifecycle.IllegalMoveError(phase, "any event")
 
 
-def _doomed(picture: view.View, job: Job, pods: list[core.Pod]) -> list[core.Pod]:
-    """Pods that have to go and are not going yet.
+def is_doomed(job: Job, pod: core.Pod, member: Member | None, retained: Container[str]) -> bool:
+    """Whether a pod that is not being deleted has to go.
 
     While a job stops: all, or only those that have not finished. Otherwise those of an earlier
-    try, and those that the spec no longer asks for.
+    try, and those that the spec no longer asks for. ``retained``: names of pods with a result.
     """
-    there = [pod for pod in pods if not picture.is_going(pod)]
     if restarts.is_partial(job):
-        return [pod for pod in there if is_of_earlier_try(job, pod)]
+        return is_of_earlier_try(job, pod)
     if job.status.state.phase in lifecycle.STOPPING:
-        return there if kills_all(job) else [pod for pod in there if not has_finished(pod)]
-    wanted = arrays.kept(job, there).union(member.name for member in members(job))
-    return [pod for pod in there if is_of_earlier_try(job, pod) or pod.metadata.name not in wanted]
+        return kills_all(job) or not has_finished(pod)
+    is_wanted = member is not None or pod.metadata.name in retained
+    return not is_wanted or is_of_earlier_try(job, pod)
 
 
 def kills_all(job: Job) -> bool:

@@ -16,6 +16,7 @@ from stromboli.controller.core import (
     books,
     commands,
     explanations,
+    group_members,
     hardware,
     history,
     links,
@@ -97,7 +98,7 @@ class View:
         self._objects = snapshot.Snapshot()
         self._explanations = explanations.Explanations()
         self._pods_of: dict[str, set[str]] = {}
-        self._members: dict[str, set[str]] = {}
+        self.group_members = group_members.GroupMembers()
         self._orders: dict[Item, set[str]] = {}
         self._kin = links.Kin()
         self._answers: dict[str, dict[commands.Question, Answer]] = {}
@@ -108,6 +109,8 @@ class View:
         self.discovery: Mapping[str, sources.Source] = {}
         """Where HyperNodes are made from, as the operator says."""
         self.strays = strays.Strays(self.scheduler_names)
+        self.derived: dict[str, Any] = {}  # uid of a job -> what ``job_pods`` keeps of its pods
+        self._changed: dict[str, set[str]] = {}
         self._deleting: set[str] = set()
         self._enqueuing: set[str] = set()
         self._said: dict[str, dict[str, None]] = {}
@@ -181,7 +184,11 @@ class View:
 
     def members(self, pod_group: str) -> list[core.Pod]:
         """Pods that name the PodGroup as theirs, by name."""
-        return self._pods(self._members.get(pod_group, ()))
+        return self._pods(self.group_members.of(pod_group))
+
+    def take_changed(self, job_uid: str) -> set[str]:
+        """Keys of the pods of a job in ``derived`` that changed since this was asked last."""
+        return self._changed.pop(job_uid, set())
 
     def orders(self, item: Item) -> list[batch.Command]:
         """Commands of users for a job or queue that are still to be dealt with, oldest first."""
@@ -230,7 +237,9 @@ class View:
             Item("job", key) for key in self.published.jobs if self.state(kinds.JOBS, key) is None
         )
         groups = {group.metadata.key for group in self.objects(kinds.POD_GROUPS)}
-        yield from (Item("podgroup", key) for key in sorted(groups | self._members.keys()))
+        yield from (
+            Item("podgroup", key) for key in sorted(groups | set(self.group_members.groups()))
+        )
         yield from (Item("stray pods", key) for key in sorted(self.strays.groups()))
         yield from (Item("command", it.metadata.key) for it in self.objects(kinds.COMMANDS))
         for kind, item in links.MAKERS.items():
@@ -302,6 +311,8 @@ class View:
         if not isinstance(found, meta.Object) or found.metadata.uid != uid:
             return ()
         self._deleting.add(uid)
+        if isinstance(found, core.Pod):
+            self._index(key, found)
         return self._touched(kind, key, found)
 
     def mark_said(self, event: commands.RecordEvent) -> None:
@@ -353,6 +364,8 @@ class View:
                 self._said.pop(before.metadata.uid, None)
                 self._enqueuing.discard(before.metadata.uid)
                 self._answers.pop(before.metadata.uid, None)
+                self.derived.pop(before.metadata.uid, None)
+                self._changed.pop(before.metadata.uid, None)
                 self.published.note_departure(job_of(before), before)
             if isinstance(before, core.Pod):
                 self._unindex(change.key, before)
@@ -445,17 +458,22 @@ class View:
         owner = pod.metadata.controller
         if owner is not None and pod.metadata.label(keys.TOOL) is None:
             self._pods_of.setdefault(owner.uid, set()).add(key)
+            self._note_changed(owner.uid, key)
         group = group_of(pod)
         if group is not None:
-            self._members.setdefault(group, set()).add(key)
+            standing = group_members.standing_of(pod, is_going=self.is_going(pod))
+            self.group_members.put(key, group, standing)
 
     def _unindex(self, key: str, pod: core.Pod) -> None:
         owner = pod.metadata.controller
         if owner is not None:
             _discard(self._pods_of, owner.uid, key)
-        group = group_of(pod)
-        if group is not None:
-            _discard(self._members, group, key)
+            self._note_changed(owner.uid, key)
+        self.group_members.remove(key)
+
+    def _note_changed(self, job_uid: str, key: str) -> None:
+        if job_uid in self.derived:
+            self._changed.setdefault(job_uid, set()).add(key)
 
     def _index_orders(self, key: str, before: snapshot.State, after: snapshot.State) -> None:
         was = target_of(before) if isinstance(before, batch.Command) else None

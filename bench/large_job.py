@@ -1,0 +1,200 @@
+"""What one large job costs the controller: ``python -m bench.large_job --pods 100000``.
+
+The controller's core alone, on a cluster of plain values: the job is accepted, its pods are
+created, bound, run and succeed, and their news come in batches as the shell takes them together.
+Only planning is timed (a job's and its PodGroup's steps, with when they are due), in cpu seconds,
+and the longest step: that long the event loop serves nobody else. The last line is one JSON.
+"""
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from stromboli.controller.core import commands, history, items, view
+from stromboli.shared.api import batch, core, kinds, meta, scheduling
+from stromboli.testkit import builders
+
+JOB = view.Item("job", "default/j1")
+
+
+class Cluster:
+    """Objects as they are created and patched, taken in by the controller at once."""
+
+    def __init__(self) -> None:
+        self.now = builders.NOON
+        self.picture = view.View(("volcano",), history.Published())
+        self.pods: dict[str, core.Pod] = {}
+        self._version = 1
+        self.cpu_s = 0.0
+        self.steps = 0
+        self.longest_s = 0.0
+
+    def submit(self, job: batch.Job) -> None:
+        """A user creates the job, in a queue that is open."""
+        self.picture.observe(kinds.QUEUES, builders.make_queue("default", state="Open"))
+        self.picture.observe(kinds.JOBS, job)
+
+    def step(self, item: view.Item) -> int:
+        """One step of an item; how many commands there were."""
+        began = time.process_time()
+        plan = items.plan(self.picture, item, self.now)
+        items.due(self.picture, item, self.now)
+        took = time.process_time() - began
+        self.cpu_s += took
+        self.steps += 1
+        self.longest_s = max(self.longest_s, took)
+        done = [command for stage in plan for command in stage]
+        for command in done:
+            self._carry_out(command)
+        self.now += timedelta(seconds=0.1)
+        return len(done)
+
+    def settle(self) -> None:
+        """The job's and its PodGroup's steps, until nothing is left to do."""
+        while self.step(JOB) + self.step(self.group_item()):
+            pass
+
+    def group_item(self) -> view.Item:
+        """The PodGroup's item."""
+        return view.Item("podgroup", f"{JOB.key}-job-default-j1")
+
+    def observe(self, kind: kinds.Kind[Any], found: meta.Object) -> None:
+        """The next version of an object."""
+        self._version += 1
+        metadata = msgspec.structs.replace(found.metadata, resource_version=str(self._version))
+        made = msgspec.structs.replace(found, metadata=metadata)
+        if isinstance(made, core.Pod):
+            self.pods[made.metadata.key] = made
+        self.picture.observe(kind, made)
+
+    def _carry_out(self, command: commands.Command) -> None:
+        match command:
+            case commands.Create() if command.kind in (kinds.PODS, kinds.POD_GROUPS):
+                made = command.kind.decode(command.body)
+                uid = f"uid-{command.name}"
+                metadata = msgspec.structs.replace(
+                    made.metadata, uid=uid, creation_timestamp=self.now
+                )
+                self.observe(command.kind, msgspec.structs.replace(made, metadata=metadata))
+            case commands.PatchJobStatus():
+                job = self.picture.job(command.job.metadata.key)
+                assert job is not None
+                self.observe(kinds.JOBS, msgspec.structs.replace(job, status=command.status))
+            case commands.Patch() if command.kind is kinds.POD_GROUPS:
+                self._patch_group(command)
+            case commands.Delete():
+                self.picture.mark_deleting(command.kind, command.key, command.uid)
+                pod = self.pods.pop(command.key, None)
+                if pod is not None:
+                    self.picture.forget(kinds.PODS, command.key, command.uid)
+            case commands.Publish():
+                self.picture.published.observe(command.message)
+            case commands.RecordEvent():
+                self.picture.mark_said(command)
+            case _:
+                pass
+
+    def _patch_group(self, command: commands.Patch) -> None:
+        group = self.picture.pod_group(command.key)
+        assert group is not None
+        for operation in msgspec.json.decode(command.patch):
+            if operation["path"] == "/status":
+                status = msgspec.convert(operation["value"], scheduling.PodGroupStatus)
+                group = msgspec.structs.replace(group, status=status)
+        self.observe(kinds.POD_GROUPS, group)
+
+    def enqueue(self) -> None:
+        """The scheduler lets the PodGroup in."""
+        group = self.picture.pod_group(self.group_item().key)
+        assert group is not None
+        status = msgspec.structs.replace(group.status, phase="Inqueue")
+        self.observe(kinds.POD_GROUPS, msgspec.structs.replace(group, status=status))
+
+
+def bound(pod: core.Pod) -> core.Pod:
+    """The pod on a node."""
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="n1"))
+
+
+def in_phase(phase: str) -> Callable[[core.Pod], core.Pod]:
+    """A change of a pod's phase."""
+
+    def changed(pod: core.Pod) -> core.Pod:
+        status = msgspec.structs.replace(pod.status, phase=phase)
+        return msgspec.structs.replace(pod, status=status)
+
+    return changed
+
+
+def batches(cluster: Cluster, size: int) -> Iterator[Sequence[core.Pod]]:
+    """All pods, so many at a time."""
+    pods = list(cluster.pods.values())
+    return (pods[at : at + size] for at in range(0, len(pods), size))
+
+
+def life(cluster: Cluster, pods: int, news: int) -> Iterator[str]:
+    """The job's life; yields behind each part of it."""
+    policy = batch.LifecyclePolicy(event="PodEvicted", action="RestartJob")
+    task = builders.make_task(replicas=pods)
+    cluster.submit(builders.make_job(tasks=[task], policies=[policy]))
+    cluster.settle()
+    cluster.enqueue()
+    yield "accepted"
+    cluster.settle()
+    yield "created"
+    for name, change in (
+        ("bound", bound),
+        ("running", in_phase("Running")),
+        ("succeeded", in_phase("Succeeded")),
+    ):
+        for each in batches(cluster, news):
+            for pod in each:
+                cluster.observe(kinds.PODS, change(pod))
+            cluster.step(JOB)
+            cluster.step(cluster.group_item())
+        cluster.settle()
+        yield name
+
+
+def measured(pods: int, news: int) -> dict[str, Any]:
+    """Cpu seconds and steps of each part."""
+    cluster = Cluster()
+    parts: dict[str, Any] = {}
+    for name in life(cluster, pods, news):
+        parts[name] = {
+            "cpu_s": round(cluster.cpu_s, 3),
+            "steps": cluster.steps,
+            "longest_ms": round(cluster.longest_s * 1000, 1),
+        }
+        cluster.cpu_s, cluster.steps, cluster.longest_s = 0.0, 0, 0.0
+    job = cluster.picture.job(JOB.key)
+    assert job is not None
+    assert (job.status.state.phase, job.status.succeeded) == ("Completed", pods)
+    total = sum(part["cpu_s"] for part in parts.values())
+    return {
+        "pods": pods,
+        "news_per_step": news,
+        "cpu_s": round(total, 3),
+        "cpu_us_per_pod": round(1e6 * total / pods, 1),
+        "parts": parts,
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pods", type=int, default=100_000)
+    parser.add_argument("--news", type=int, default=100, help="pods whose news come together")
+    given = parser.parse_args()
+    print(json.dumps(measured(given.pods, given.news)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""A set that gives its least elements without being sorted as a whole."""
+
+import heapq
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T", bound=tuple[Any, ...])
+_SLACK = 1000
+"""Discarded elements that may stay in the heap beside as many as there are others."""
+
+
+class LeastFirst(Generic[T]):
+    """A heap with lazy deletion. A change costs O(log n), ``first(k)`` O(k log n)."""
+
+    def __init__(self, elements: Iterable[T] = ()) -> None:
+        self._present = set(elements)
+        self._heap = sorted(self._present)
+
+    def __len__(self) -> int:
+        return len(self._present)
+
+    def __contains__(self, element: T) -> bool:
+        return element in self._present
+
+    def add(self, element: T) -> None:
+        """Put it in, if it is not."""
+        if element in self._present:
+            return
+        self._present.add(element)
+        heapq.heappush(self._heap, element)
+        if len(self._heap) > 2 * len(self._present) + _SLACK:
+            self._heap = sorted(self._present)
+
+    def discard(self, element: T) -> None:
+        """Take it out, if it is in."""
+        self._present.discard(element)
+
+    def first(self, most: int) -> list[T]:
+        """The least elements, in order; they stay."""
+        found: list[T] = []
+        while self._heap and len(found) < most:
+            least = heapq.heappop(self._heap)
+            # One that was discarded and added again stands in the heap twice.
+            if least in self._present and (not found or found[-1] != least):
+                found.append(least)
+        for element in found:
+            heapq.heappush(self._heap, element)
+        return found
