@@ -404,3 +404,30 @@ def test_what_names_no_scheduler_is_left_to_another_system_while_it_acts() -> No
     world.see()
     world.settle()
     assert world.names(kinds.JOBS) == hours(1)
+
+
+class Counting(World):
+    """Counts finished jobs at each write."""
+
+    def __init__(self) -> None:
+        self.most = {"Completed": 0, "Failed": 0}
+        super().__init__()
+
+    def put(self, kind: kinds.Kind[Any], body: dict[str, Any]) -> None:
+        super().put(kind, body)
+        jobs = [self.job(f"default/{name}") for name in self.names(kinds.JOBS)]
+        for phase, most in self.most.items():
+            found = sum(job.status.state.phase == phase for job in jobs)
+            self.most[phase] = max(most, found)
+
+
+def test_no_limit_of_finished_jobs_is_exceeded_for_a_moment() -> None:
+    """Tools that count jobs look at any moment."""
+    world = Counting()
+    limits: dict[str, Any] = {"successful_jobs_history_limit": 2, "failed_jobs_history_limit": 1}
+    world.submit(make_cron("c", "0 * * * *", make_job(), **limits))
+    world.settle()
+    for hour in range(1, 9):
+        go_on(world)
+        end(world, hours(hour)[0], "Failed" if hour % 3 == 1 else "Succeeded")
+    assert world.most == {"Completed": 2, "Failed": 1}

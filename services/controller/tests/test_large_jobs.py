@@ -106,6 +106,7 @@ def test_what_is_remembered_of_a_job_follows_its_living_pods() -> None:
         here.run("j1-worker-0", phase="Failed")
         here.settle()
         here.reap("default/j1-worker-0")
+    here.enqueue(here.group_key())
     here.settle()
     here.run(phase="Succeeded")
     here.settle()

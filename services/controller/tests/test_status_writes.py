@@ -11,6 +11,7 @@ import pytest
 from services.controller.tests import stage as stages
 from services.controller.tests.stage import Stage
 from stromboli.controller.core import commands, history, view
+from stromboli.controller.event_recorder import EventRecorder
 from stromboli.controller.hands import Hands
 from stromboli.controller.slots import Slots
 from stromboli.shared import errors, runtime
@@ -38,7 +39,11 @@ async def written_after(
     )
     picture = view.View(["volcano"], history.Published())
     writer = await stage.bus.open_writer("controller", "test")
-    hands = Hands(picture, stage.cluster, writer, Slots(8), lambda _, __: None, runtime.utc_now)
+    slots = Slots(8)
+    events = EventRecorder(stage.cluster, slots, 0)
+    hands = Hands(
+        picture, stage.cluster, writer, slots, lambda _, __: None, runtime.utc_now, events
+    )
     status = msgspec.structs.replace(
         before.status, controlled_resources={"plugin-svc": "svc"}, version=1
     )

@@ -314,3 +314,47 @@ def test_a_job_that_was_aborted_when_its_tries_were_over_fails_when_it_is_resume
         reap_all(world)
     assert world.phase() == "Failed"
     assert "maxRetry 1 is reached" in world.job().status.state.message
+
+
+@pytest.mark.parametrize(
+    ("action", "phase"),
+    [
+        ("RestartJob", "Restarting"),
+        ("AbortJob", "Aborting"),
+        ("TerminateJob", "Terminating"),
+        ("CompleteJob", "Completing"),
+    ],
+)
+def test_the_status_of_a_transition_counts_pods_that_it_ends_as_terminating(
+    action: str, phase: str
+) -> None:
+    """Tools wait for ``Restarting`` with one pod terminating; it may be gone at their next look."""
+    here = World()
+    here.submit(make_job(tasks=[make_task(replicas=2)]))
+    here.settle()
+    here.enqueue(here.group_key())
+    here.settle()
+    here.run()
+    here.settle()
+    here.submit(make_command("c1", action, here.job()))
+    here.settle()
+    uid = here.job().metadata.uid
+    first = next(it for it in here.phases[uid] if it.state.phase == phase)
+    assert (first.terminating, first.running, first.pending) == (2, 0, 0)
+    assert first.task_status_count == {}
+
+
+def test_a_restart_of_a_part_counts_only_that_part_as_terminating() -> None:
+    here = World()
+    policy = batch.LifecyclePolicy(event="PodFailed", action="RestartPod")
+    here.submit(make_job(tasks=[make_task(replicas=3)], policies=[policy]))
+    here.settle()
+    here.enqueue(here.group_key())
+    here.settle()
+    here.run()
+    here.settle()
+    here.run("j1-worker-1", phase="Failed")
+    here.settle()
+    uid = here.job().metadata.uid
+    first = next(it for it in here.phases[uid] if it.state.phase == "Restarting")
+    assert (first.terminating, first.running, first.failed) == (1, 2, 0)

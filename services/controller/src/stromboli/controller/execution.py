@@ -13,6 +13,7 @@ import structlog
 
 from stromboli.controller import isolation
 from stromboli.controller.core import commands, decisions, pod_groups, view
+from stromboli.controller.event_recorder import EventRecorder
 from stromboli.controller.hands import Hands, Touch
 from stromboli.controller.patience import Patience, StoppingError, Turn
 from stromboli.controller.preparing import Preparing
@@ -47,6 +48,7 @@ class Execution:
         hands: Hands,
         slots: Slots,
         touch: Touch,
+        events: EventRecorder,
         health: runtime.Health,
         clock: runtime.Clock,
         in_hand: int,
@@ -59,6 +61,7 @@ class Execution:
         self._hands = hands
         self._slots = slots
         self._touch = touch
+        self._events = events
         self._health = health
         self._clock = clock
         self._in_hand = asyncio.Semaphore(in_hand)
@@ -291,7 +294,11 @@ class Execution:
                 tasks.create_task(self._bind(bind, known[bind.uid], group, decision))
                 for bind in decided.binds
             ]
-        return tuple(task.result() for task in bound)
+        outcomes = tuple(task.result() for task in bound)
+        for bind, outcome in zip(decided.binds, outcomes, strict=True):
+            if outcome.result == "executed" and known[bind.uid] is None:
+                self._events.record_scheduled(decisions.scheduled(bind, self._clock()))
+        return outcomes
 
     async def _bind(
         self, bind: messages.Bind, answer: decisions.Answer | None, group: str, decision: str

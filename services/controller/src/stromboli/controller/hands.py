@@ -5,15 +5,15 @@ reading the object anew; the next step starts from there.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import structlog
 
-from stromboli.controller import asking, instruments, isolation, secret_data
+from stromboli.controller import asking, event_recorder, instruments, secret_data
 from stromboli.controller.core import commands, manifest, view
+from stromboli.controller.event_recorder import EventRecorder
 from stromboli.controller.slots import Slots
 from stromboli.shared import envelope, errors, runtime, telemetry, topics
 from stromboli.shared.api import batch, kinds, meta
@@ -28,11 +28,6 @@ _requests = telemetry.meter.create_counter(
 STAGE_WORKERS = 128
 """Commands of one stage tried at once: twice what may be under way, so that whoever comes first
 always has one waiting. The first that is refused ends the stage."""
-BACKGROUND = "$background"
-"""Group of writes that nobody waits for: Events and pod conditions. It has had more requests than
-any job, so under load one turn in four is all it gets."""
-MOST_EVENTS = 1000
-"""Kubernetes Events waiting to be written; older ones are dropped: they are news, not state."""
 
 Touch = Callable[[view.Item, str], None]
 
@@ -56,6 +51,7 @@ class Hands:
         slots: Slots,
         touch: Touch,
         clock: runtime.Clock,
+        events: EventRecorder,
     ) -> None:
         self._view = picture
         self._cluster = cluster
@@ -63,15 +59,13 @@ class Hands:
         self._slots = slots
         self._touch = touch
         self._clock = clock
-        self._events: deque[commands.RecordEvent] = deque(maxlen=MOST_EVENTS)
-        self._news = asyncio.Event()
-        self._stopping = False
+        self._events = events
 
     async def carry_out(self, stage: commands.Stage, group: str, cause: str) -> None:
         """Do all of a stage; ``group`` takes its turns among all writers.
 
         Facts are told last, also when something failed: what is told is not done again.
-        Kubernetes Events are only handed to ``record_events``: nobody waits for them.
+        Kubernetes Events are only handed to the recorder: nobody waits for them.
         Raises the error of the first command that failed, a bug before RefusedError before
         TransientError; what was begun beside it is finished first, what was not is left for the
         next try.
@@ -171,7 +165,9 @@ class Hands:
                     await self._create(command, group)
                 case commands.Patch():
                     is_shown_only = command.kind is kinds.PODS
-                    await self._patch_or_read(command, BACKGROUND if is_shown_only else group)
+                    await self._patch_or_read(
+                        command, event_recorder.GROUP if is_shown_only else group
+                    )
                 case commands.PatchJobStatus():
                     await self._write_status(command, group)
                 case commands.Delete():
@@ -267,39 +263,7 @@ class Hands:
 
     def _say(self, event: commands.RecordEvent) -> None:
         self._view.mark_said(event)
-        if len(self._events) == MOST_EVENTS:
-            _log.warning("event dropped", about=self._events[0].name, message=event.message)
-        self._events.append(event)
-        self._news.set()
-
-    async def record_events(self) -> None:
-        """Write Kubernetes Events, one after another, until stopped and none is left."""
-        while self._events or not self._stopping:
-            if not self._events:
-                self._news.clear()
-                await self._news.wait()
-                continue
-            event = self._events.popleft()
-            try:
-                await self._record(event)
-            except errors.AlreadyExistsError:
-                pass  # said before a restart
-            except errors.OutsideError as error:
-                # Nobody's work depends on an Event, and a namespace that is going takes none.
-                _log.warning("event not recorded", about=event.name, reason=error.reason)
-            except Exception as error:  # one Event must not stop the others
-                isolation.report(error, "event", about=event.name)
-
-    def stop(self) -> None:
-        """``record_events`` ends when what was said is written."""
-        self._stopping = True
-        self._news.set()
-
-    async def _record(self, event: commands.RecordEvent) -> None:
-        async with self._slots.hold(BACKGROUND):
-            _requests.add(1, {"verb": "create", "kind": kinds.EVENTS.kind})
-            namespace = manifest.event_namespace(event)
-            await self._cluster.create(kinds.EVENTS, namespace, manifest.event_body(event))
+        self._events.record(event)
 
     async def _publish(self, told: list[commands.Publish], cause: str) -> None:
         """Append in order; one call, so that a pod's and its job's events keep their order."""

@@ -21,6 +21,7 @@ from stromboli.controller.core import (
     items,
     view,
 )
+from stromboli.controller.event_recorder import EventRecorder
 from stromboli.controller.execution import Execution
 from stromboli.controller.hands import Hands, RefusedError
 from stromboli.controller.lanes import Lanes
@@ -165,6 +166,7 @@ class Controller:
         self._lanes = Lanes(self._step, self._isolate, settings.items_in_hand)
         self._network_file = network_file.File(settings.network_file)
         self._writer: bus_port.Writer | None = None
+        self._events: EventRecorder
         self._hands: Hands
         self._execution: Execution
         self._parked: deque[envelope.Draft] = deque(maxlen=MOST_PARKED)
@@ -200,7 +202,7 @@ class Controller:
                     self._lanes.touch(item)
                 owners = Owners(self._view, self._cluster, self._touch)
                 reading.append(tasks.create_task(owners.follow()))
-                saying = tasks.create_task(self._hands.record_events())
+                saying = tasks.create_task(self._events.run())
                 acting = [
                     tasks.create_task(self._lanes.run()),
                     tasks.create_task(self._execution.run()),
@@ -209,7 +211,7 @@ class Controller:
                 self._lanes.stop()
                 self._execution.stop()
                 await asyncio.wait(acting)
-                self._hands.stop()
+                self._events.stop()
                 await asyncio.wait([saying])
             for task in reading:
                 task.cancel()
@@ -234,7 +236,10 @@ class Controller:
         await self._read_to(await lasting.ends(self._bus, view.FOLDED, self._health))
         await self._told.read(to_the_end=True)
         slots = Slots(settings.writes_at_once)
-        self._hands = Hands(self._view, self._cluster, writer, slots, self._touch, self._clock)
+        self._events = EventRecorder(self._cluster, slots, settings.scheduled_events_per_s)
+        self._hands = Hands(
+            self._view, self._cluster, writer, slots, self._touch, self._clock, self._events
+        )
         self._execution = Execution(
             self._view,
             self._bus,
@@ -243,6 +248,7 @@ class Controller:
             self._hands,
             slots,
             self._touch,
+            self._events,
             self._health,
             self._clock,
             settings.decisions_in_hand,

@@ -30,6 +30,9 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     items_in_hand: int = 128
     """Jobs, PodGroups and queues being reconciled at once: twice the writes, so that some can
     wait for the log while others write."""
+    scheduled_events_per_s: float = 50.0
+    """Events a second that say that pods were scheduled: they are written behind everything else,
+    and the oldest are dropped when too many wait. 0 writes none."""
     sync_max_age_s: float = 30.0
     """How old the monitor's newest sign of life may be before nothing is decided any more: ten
     beats, so that a restarted monitor is not noticed."""

@@ -4,7 +4,7 @@ Every command may be repeated: after a crash the same plan, or the rest of it, i
 """
 
 import hashlib
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
@@ -106,9 +106,17 @@ class Delete(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
+REPEATED_AFTER = timedelta(minutes=10)
+"""How often what still holds is said again, so that it does not expire (after an hour) unseen."""
+
+
 class RecordEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A Kubernetes Event about an object. Its name follows from its content, so that saying the
-    same again changes nothing."""
+    """A Kubernetes Event about an object. Its name follows from its content, so that the same one
+    is one object, whose count grows with each occurrence.
+
+    ``recurs``: each ``at`` is an occurrence. Otherwise it states what holds, as often as it is
+    looked at: it counts again only after ``REPEATED_AFTER``.
+    """
 
     kind: Kind[Any]
     namespace: str
@@ -118,6 +126,7 @@ class RecordEvent(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     message: str
     at: datetime
+    recurs: bool = False
 
     @property
     def event_name(self) -> str:
@@ -201,6 +210,8 @@ def event_about(
     reason: str,
     message: str,
     at: datetime,
+    *,
+    recurs: bool = False,
 ) -> RecordEvent:
     """An Event about an object, in its namespace."""
     return RecordEvent(
@@ -212,4 +223,5 @@ def event_about(
         reason=reason,
         message=message,
         at=at,
+        recurs=recurs,
     )

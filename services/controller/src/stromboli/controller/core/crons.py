@@ -13,15 +13,12 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from stromboli.controller.core import commands, lifecycle, made_jobs, view
+from stromboli.controller.core import commands, cron_history, lifecycle, made_jobs, view
 from stromboli.shared import cron as schedules
 from stromboli.shared import durations, keys
 from stromboli.shared.admission import cron_jobs
 from stromboli.shared.api import batch, flow, kinds
 from stromboli.shared.api.flow import CronJob
-
-SUCCESSFUL_KEPT, FAILED_KEPT = 3, 1
-"""History limits where none is given."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -77,10 +74,7 @@ def _look(picture: view.View, key: str) -> Seen | None:
     if cron is None or picture.is_going(cron) or not made_jobs.is_cron_ours(picture, cron):
         return None
     created = _created(cron)
-    jobs = sorted(
-        picture.children(cron.metadata.uid),
-        key=lambda job: (job.metadata.creation_timestamp or created, job.metadata.name),
-    )
+    jobs = cron_history.in_order(cron, picture.children(cron.metadata.uid))
     active = [
         job
         for job in jobs
@@ -184,23 +178,10 @@ def _ends(seen: Seen, now: datetime) -> Iterator[commands.Command]:
 
 
 def _history(picture: view.View, seen: Seen, now: datetime) -> Iterator[commands.Command]:
-    """Remove the oldest finished jobs above the limits; a terminated job counts as failed."""
-    spec = seen.cron.spec
-    limits = (
-        (("Completed",), spec.successful_jobs_history_limit, SUCCESSFUL_KEPT),
-        (("Failed", "Terminated"), spec.failed_jobs_history_limit, FAILED_KEPT),
-    )
-    for phases, limit, usual in limits:
-        kept = usual if limit is None else limit
-        found = [
-            job
-            for job in seen.jobs
-            if job.status.state.phase in phases and not picture.is_going(job)
-        ]
-        for job in found[: max(0, len(found) - kept)]:
-            yield made_jobs.remove(job)
-            why = f"deleted job {job.metadata.name}"
-            yield _about(seen.cron, "Normal", "SuccessfulDelete", why, now)
+    """Remove the oldest finished jobs above the limits."""
+    for phases in cron_history.CLASSES:
+        for job in cron_history.surplus(picture, seen.cron, seen.jobs, phases):
+            yield from cron_history.removed(seen.cron, job, now)
 
 
 def _status(seen: Seen) -> flow.CronJobStatus:

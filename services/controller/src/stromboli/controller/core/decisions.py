@@ -50,6 +50,20 @@ def outcome(of: scheduling.Bind | scheduling.Eviction, answer: Answer) -> Outcom
     )
 
 
+def scheduled(bind: scheduling.Bind, now: datetime) -> commands.RecordEvent:
+    """The Event of a pod that was bound, in the words of Kubernetes' scheduler."""
+    return commands.RecordEvent(
+        kind=kinds.PODS,
+        namespace=bind.namespace,
+        name=bind.pod,
+        uid=bind.uid,
+        type="Normal",
+        reason="Scheduled",
+        message=f"Successfully assigned {bind.namespace}/{bind.pod} to {bind.node}",
+        at=now,
+    )
+
+
 def before_bind(picture: view.View, bind: scheduling.Bind, decision: str) -> Answer | None:
     """The answer if the picture has it already; None: bind."""
     pod = picture.pod(f"{bind.namespace}/{bind.pod}")

@@ -198,15 +198,15 @@ def _events(
     waits = _condition(status, UNSCHEDULABLE)
     if waits is not None and waits != _condition(group.status, UNSCHEDULABLE):
         said = (UNSCHEDULABLE, waits.message, now)
-        yield commands.event_about(kinds.POD_GROUPS, group, "Warning", *said)
+        yield commands.event_about(kinds.POD_GROUPS, group, "Warning", *said, recurs=True)
         owner = view.job_of(group)
         job = None if owner is None else picture.job(owner)
         if job is not None and status.phase == "Pending":
             said = ("PodGroupPending", f"PodGroup {group.metadata.key} waits: {waits.message}", now)
-            yield commands.event_about(kinds.JOBS, job, "Warning", *said)
+            yield commands.event_about(kinds.JOBS, job, "Warning", *said, recurs=True)
     if _condition(status, SCHEDULED) and not _condition(group.status, SCHEDULED):
         said = (SCHEDULED, "pod group is ready", now)
-        yield commands.event_about(kinds.POD_GROUPS, group, "Normal", *said)
+        yield commands.event_about(kinds.POD_GROUPS, group, "Normal", *said, recurs=True)
 
 
 def _pod_conditions(

@@ -4,8 +4,8 @@ A job of 100,000 pods changes a few pods at a time, so a step of it must not wal
 the rules ask of a pod is derived from the pod, from whether it is being deleted, and from the job's
 *basis*: those fields of its spec and status that say which pods it wants. Invariants:
 
-1. After ``look`` everything here equals what a walk over all pods derives (``rebuilt`` is that
-   walk; tests hold both against each other at each step).
+1. After ``look`` everything here equals what a walk over all pods derives (that of a new
+   ``JobPods``; tests hold both against each other at each step).
 2. A change of a pod costs O(log pods), a change of the basis one walk, O(pods + replicas). The
    basis of a job changes with its version, a restart of a part, and its spec; that of an array also
    with each result, and its walk is as long as its window.
@@ -99,7 +99,7 @@ class JobPods:
         self._job = job
         self._basis = _basis_of(job)
         self._known: dict[str, _Pod] = {}
-        self._all, self._kept = _Sums(), _Sums()
+        self._kept = _Sums()
         self._succeeded: dict[str, int] = {}
         self._restarts: dict[str, int] = {}
         self._happenings: dict[str, happenings.Happening] = {}
@@ -125,13 +125,24 @@ class JobPods:
 
     @property
     def counts(self) -> tasks.Tally:
-        """All pods, counted. O(tasks); of an array O(pods)."""
-        return self._tally(self._all, with_doomed=True)
+        """All pods, counted as the status shows them: one that has to go is terminating. O(tasks);
+        of an array O(pods)."""
+        kept = self.kept
+        if self._job.spec.array is None:
+            return msgspec.structs.replace(kept, terminating=kept.terminating + len(self._doomed))
+        found = tasks.tally(self._picture, self._job, [it.pod for it in self._known.values()])
+        ending = [it for it in self._known.values() if it.is_doomed]
+        going = sum(not tasks.has_finished(it.pod) for it in ending)
+        counted = msgspec.structs.replace(kept, terminating=kept.terminating + going)
+        return tasks.with_progress(self._job, counted, found.array)
 
     @property
     def kept(self) -> tasks.Tally:
         """The same without those that have to go."""
-        return self._tally(self._kept, with_doomed=False)
+        if self._job.spec.array is None:
+            return self._kept.tally(tasks.unreadable(self._picture, self._job, self._members))
+        pods = [it.pod for it in self._known.values() if not it.is_doomed]
+        return tasks.tally(self._picture, self._job, pods)
 
     @property
     def doomed(self) -> int:
@@ -197,7 +208,7 @@ class JobPods:
 
     def _rebuild(self) -> None:
         job, picture = self._job, self._picture
-        self._all, self._kept = _Sums(), _Sums()
+        self._kept = _Sums()
         self._succeeded, self._restarts, self._happenings, self._pending = {}, {}, {}, {}
         self._doomed = LeastFirst()
         uid = job.metadata.uid
@@ -251,7 +262,6 @@ class JobPods:
         self._pending.pop(found.pod.metadata.name, None)
 
     def _count(self, found: _Pod, sign: int) -> None:
-        self._all.add(found, sign)
         if not found.is_doomed:
             self._kept.add(found, sign)
         task = found.current_task
@@ -281,13 +291,6 @@ class JobPods:
             restarts=happenings.container_restarts(pod) if is_current and not is_going else 0,
         )
 
-    def _tally(self, sums: _Sums, *, with_doomed: bool) -> tasks.Tally:
-        picture, job = self._picture, self._job
-        if job.spec.array is None:
-            return sums.tally(tasks.unreadable(picture, job, self._members))
-        pods = [it.pod for it in self._known.values() if with_doomed or not it.is_doomed]
-        return tasks.tally(picture, job, pods)
-
 
 def look(picture: view.View, job: Job) -> JobPods:
     """The job's pods as they are now. O(changes since the last look)."""
@@ -302,9 +305,13 @@ def look(picture: view.View, job: Job) -> JobPods:
     return found
 
 
-def rebuilt(picture: view.View, job: Job) -> JobPods:
-    """The same by a walk over all pods."""
-    return JobPods(picture, job)
+def ending(picture: view.View, job: Job, status: batch.JobStatus) -> batch.JobStatus:
+    """The status of a transition, in which pods that it ends count as terminating: they are deleted
+    once it is written. O(pods)."""
+    if status.state.phase not in lifecycle.STOPPING:
+        return status
+    after = JobPods(picture, msgspec.structs.replace(job, status=status))
+    return tasks.status_with(status, after.counts, tasks.min_available(job))
 
 
 def _rank(pod: core.Pod) -> tuple[int, str]:

@@ -20,6 +20,7 @@ import msgspec
 from stromboli.controller.core import (
     abreast,
     commands,
+    cron_history,
     facts,
     happenings,
     held,
@@ -99,7 +100,7 @@ def _step_of(picture: view.View, job: Job, now: datetime) -> commands.Plan:
         return (told, (_remove(job),))
     wishes = picture.orders(view.Item("job", job.metadata.key))
     if wishes and job.status.state.phase:
-        return (told, *orders.obey(job, wishes[0], seen.counts, now))
+        return (told, *orders.obey(picture, job, wishes[0], seen.counts, now))
     advance = _advance(picture, job, seen, now)
     if not advance:
         return _effects(picture, job, seen, told, now)
@@ -147,21 +148,31 @@ def _advance(picture: view.View, job: Job, seen: job_pods.JobPods, now: datetime
         if ruling.order is not None:
             asked = ruling.order.action
             status = moves.after(job, asked, seen.counts, now, order=ruling.order)
-            return ((_write(job, status),),)
+            why = f"Start to execute action {asked}: {ruling.order.why}"
+            acted = _about(job, "Normal", "ExecuteAction", why, now, recurs=True)
+            return (*_change(picture, job, status, now), (acted,))
         if happenings.is_overdue(job, now):
             why = f"activeDeadlineSeconds {job.spec.active_deadline_seconds} are over"
             status = moves.after(job, "DeadlineExceeded", seen.counts, now, why)
-            return ((_write(job, status),),)
+            return _change(picture, job, status, now)
     is_possible = phase != "Pending" or not any(_obstacles(picture, job))
     found = facts.of(picture, job, seen, now)
     event = lifecycle.judge(found) if is_possible else None
     if event is not None and not (event == "Failed" and ruling.delayed):
         why = words.of_event(job, event, found, seen.pods)
-        return ((_write(job, moves.after(job, event, seen.counts, now, why)),),)
+        return _change(picture, job, moves.after(job, event, seen.counts, now, why), now)
     if phase in _RULED and ruling.delayed != job.status.delayed:
         counted = tasks.status_with(job.status, seen.counts, tasks.min_available(job))
         return ((_write(job, msgspec.structs.replace(counted, delayed=ruling.delayed)),),)
     return ()
+
+
+def _change(picture: view.View, job: Job, status: batch.JobStatus, now: datetime) -> commands.Plan:
+    """The status write of a transition. Pods that it ends count as terminating in it, and what a
+    CronJob keeps no longer goes first."""
+    first = tuple(cron_history.displaced(picture, job, status.state.phase, now))
+    write: commands.Stage = (_write(job, job_pods.ending(picture, job, status)),)
+    return (first, write) if first else (write,)
 
 
 def _accept(picture: view.View, job: Job, counts: tasks.Tally, now: datetime) -> commands.Plan:
@@ -365,7 +376,8 @@ def _tell(picture: view.View, job: Job, seen: job_pods.JobPods, now: datetime) -
         trace = job.metadata.annotation(keys.TRACEPARENT) or ""
         # What is published last says that the rest was said: a kill in between loses nothing.
         type_: Literal["Normal", "Warning"] = "Warning" if message.after == "Failed" else "Normal"
-        told.append(_about(job, type_, message.after, words.of_phase(message), message.at))
+        text = words.of_phase(message)
+        told.append(_about(job, type_, message.after, text, message.at, recurs=True))
         told.append(
             commands.Publish(
                 job=job.metadata.key, message=message, at=message.at, traceparent=trace
@@ -375,9 +387,15 @@ def _tell(picture: view.View, job: Job, seen: job_pods.JobPods, now: datetime) -
 
 
 def _about(
-    job: Job, type_: Literal["Normal", "Warning"], reason: str, message: str, at: datetime
+    job: Job,
+    type_: Literal["Normal", "Warning"],
+    reason: str,
+    message: str,
+    at: datetime,
+    *,
+    recurs: bool = False,
 ) -> commands.RecordEvent:
-    return commands.event_about(kinds.JOBS, job, type_, reason, message, at)
+    return commands.event_about(kinds.JOBS, job, type_, reason, message, at, recurs=recurs)
 
 
 def _has_expired(picture: view.View, job: Job, now: datetime) -> bool:

@@ -152,6 +152,12 @@ def event_body(event: commands.RecordEvent) -> bytes:
     )
 
 
+def event_recurrence(event: commands.RecordEvent, count: int) -> bytes:
+    """The merge patch for an Event that occurred again."""
+    whole = event.at.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return encode({"count": count, "lastTimestamp": whole})
+
+
 def event_namespace(event: commands.RecordEvent) -> str:
     """Where the Event stands."""
     return event.namespace or "default"

@@ -6,7 +6,7 @@ command is deleted: so it is carried out once.
 
 from datetime import datetime
 
-from stromboli.controller.core import commands, lifecycle, moves, tasks
+from stromboli.controller.core import commands, job_pods, lifecycle, moves, tasks, view
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Command, Job, JobState
 from stromboli.shared.messages import batch as messages
@@ -23,7 +23,9 @@ def is_asked(state: JobState) -> bool:
     return state.message.startswith(_MARK)
 
 
-def obey(job: Job, order: Command, counts: tasks.Tally, now: datetime) -> commands.Plan:
+def obey(
+    picture: view.View, job: Job, order: Command, counts: tasks.Tally, now: datetime
+) -> commands.Plan:
     """Carry out a command, or refuse it with a reason."""
     delete = commands.Delete(
         kind=kinds.COMMANDS,
@@ -43,11 +45,14 @@ def obey(job: Job, order: Command, counts: tasks.Tally, now: datetime) -> comman
             at=now if order.action == SYNC else job.status.state.last_transition_time or now,
         )
         text = f"{order.action} was asked for"
-        said = commands.event_about(kinds.JOBS, job, "Normal", "CommandIssued", text, now)
+        said = commands.event_about(
+            kinds.JOBS, job, "Normal", "CommandIssued", text, taken.at, recurs=True
+        )
         told = commands.Publish(job=job.metadata.key, message=taken, at=taken.at)
         return ((told, said), (delete,))
     if action is not None and is_meant and lifecycle.accepts(tasks.phase_of(job), action):
         status = moves.after(job, action, counts, now, mark)
+        status = job_pods.ending(picture, job, status)
         return ((commands.PatchJobStatus(job=job, status=status),),)
     why = _refusal(job, order, is_known=action is not None, is_meant=is_meant)
     said = commands.event_about(kinds.JOBS, job, "Warning", "CommandRefused", why, now)

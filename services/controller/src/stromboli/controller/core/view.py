@@ -21,6 +21,7 @@ from stromboli.controller.core import (
     history,
     links,
     places,
+    said_events,
     sources,
     strays,
 )
@@ -51,8 +52,6 @@ FOLDED: tuple[topics.Topic, ...] = (
     topics.SYNC,
 )
 """Every topic the picture is folded from."""
-MOST_SAID = 32
-"""Events remembered per object, so that a lasting trouble is written once and memory is flat."""
 T = TypeVar("T")
 _UNREADABLE = base.type_name(cluster.Unreadable)
 
@@ -113,7 +112,7 @@ class View:
         self._changed: dict[str, set[str]] = {}
         self._deleting: set[str] = set()
         self._enqueuing: set[str] = set()
-        self._said: dict[str, dict[str, None]] = {}
+        self._said = said_events.SaidEvents()
 
     # What is
 
@@ -221,9 +220,7 @@ class View:
 
     def was_said(self, command: commands.Command) -> bool:
         """Whether this is a Kubernetes Event that stands there already."""
-        if not isinstance(command, commands.RecordEvent):
-            return False
-        return command.event_name in self._said.get(command.uid, ())
+        return isinstance(command, commands.RecordEvent) and self._said.has(command)
 
     def items(self) -> Iterator[Item]:
         """Everything there is to look at after a start."""
@@ -316,11 +313,8 @@ class View:
         return self._touched(kind, key, found)
 
     def mark_said(self, event: commands.RecordEvent) -> None:
-        """The Event is recorded. The last ``MOST_SAID`` per object are remembered."""
-        said = self._said.setdefault(event.uid, {})
-        said[event.event_name] = None
-        if len(said) > MOST_SAID:
-            del said[next(iter(said))]
+        """The Event is recorded."""
+        self._said.mark(event)
 
     def note_answer(self, asked: commands.Ask, answer: Answer) -> tuple[Item, ...]:
         """A pod was asked."""
@@ -361,7 +355,7 @@ class View:
         if isinstance(before, meta.Object):
             if not isinstance(after, meta.Object) or after.metadata.uid != before.metadata.uid:
                 self._deleting.discard(before.metadata.uid)
-                self._said.pop(before.metadata.uid, None)
+                self._said.forget(before.metadata.uid)
                 self._enqueuing.discard(before.metadata.uid)
                 self._answers.pop(before.metadata.uid, None)
                 self.derived.pop(before.metadata.uid, None)

@@ -1,0 +1,156 @@
+"""Kubernetes Events: one object each, whose count grows."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.controller.tests import stage as stages
+from services.controller.tests.world import World
+from stromboli.controller.core import commands
+from stromboli.controller.event_recorder import EventRecorder
+from stromboli.controller.slots import Slots
+from stromboli.local.cluster import EmbeddedCluster
+from stromboli.shared.api import batch, kinds
+from stromboli.testkit.builders import NOON, make_job, make_task
+
+
+def event(
+    minutes: int = 0, reason: str = "ExecuteAction", name: str = "j1", *, recurs: bool = True
+) -> commands.RecordEvent:
+    return commands.event_about(
+        kinds.JOBS,
+        make_job(name),
+        "Normal",
+        reason,
+        "text",
+        NOON + timedelta(minutes=minutes),
+        recurs=recurs,
+    )
+
+
+async def found(cluster: EmbeddedCluster) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(raw) for raw in (await cluster.list(kinds.EVENTS)).items]
+
+
+@contextlib.asynccontextmanager
+async def recording(
+    cluster: EmbeddedCluster, scheduled_per_s: float = 1000
+) -> AsyncIterator[EventRecorder]:
+    """A recorder that has written all that it was given when the block ends."""
+    recorder = EventRecorder(cluster, Slots(4), scheduled_per_s)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        tasks.create_task(recorder.run())
+        yield recorder
+        recorder.stop()
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(tmp_path / "c.db") as made:
+        yield made
+
+
+async def test_an_event_that_occurs_again_is_counted(cluster: EmbeddedCluster) -> None:
+    async with recording(cluster) as recorder:
+        for minutes in range(3):
+            recorder.record(event(minutes))
+    (written,) = await found(cluster)
+    assert written["count"] == 3
+    assert written["firstTimestamp"] == "2026-01-01T12:00:00Z"
+    assert written["lastTimestamp"] == "2026-01-01T12:02:00Z"
+
+
+async def test_an_event_of_a_controller_before_this_one_goes_on_to_be_counted(
+    cluster: EmbeddedCluster,
+) -> None:
+    """The very same occurrence that comes again after a restart is counted once."""
+    for minutes in (0, 1, 1, 2):
+        async with recording(cluster) as recorder:
+            recorder.record(event(minutes))
+    (written,) = await found(cluster)
+    assert written["count"] == 3
+
+
+async def test_an_event_that_has_expired_begins_again(cluster: EmbeddedCluster) -> None:
+    async with recording(cluster) as recorder:
+        recorder.record(event())
+        while not await found(cluster):  # noqa: ASYNC110 - the recorder says nothing else
+            await asyncio.sleep(0)
+        await cluster.delete(kinds.EVENTS, "default", event().event_name)
+        recorder.record(event(1))
+    (written,) = await found(cluster)
+    assert (written["count"], written["firstTimestamp"]) == (1, "2026-01-01T12:01:00Z")
+
+
+async def test_pods_that_were_scheduled_come_behind_everything_else(
+    cluster: EmbeddedCluster,
+) -> None:
+    """What is left of them at the end is dropped: nothing waits for news."""
+    async with recording(cluster, scheduled_per_s=0.001) as recorder:
+        for number in range(5):
+            recorder.record_scheduled(event(name=f"pod-{number}", reason="Scheduled"))
+        recorder.record(event())
+    reasons = [it["reason"] for it in await found(cluster)]
+    assert reasons.count("ExecuteAction") == 1
+    assert reasons.count("Scheduled") <= 1
+
+
+async def test_a_bound_pod_says_where_it_was_scheduled(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(20),
+        stages.set_up(tmp_path, disorder=None) as stage,
+        stage.controller(),
+    ):
+        await stage.submit(make_job(tasks=[make_task(replicas=2)]))
+        await stage.answer(await stage.enqueue(await stage.group("default/j1")))
+        await stage.answer(await stage.place(await stage.group("default/j1"), await stage.pods(2)))
+        said: list[str] = []
+        while len(said) < 2:
+            events = await found(stage.cluster)  # type: ignore[arg-type]
+            said = [it["message"] for it in events if it["reason"] == "Scheduled"]
+            await asyncio.sleep(0)
+    assert sorted(said) == [
+        f"Successfully assigned default/j1-worker-{number} to n1" for number in range(2)
+    ]
+
+
+def test_a_policy_that_acts_says_so_each_time() -> None:
+    """Alerts are keyed on the reason."""
+    here = World()
+    policy = batch.LifecyclePolicy(event="PodFailed", action="RestartJob")
+    here.submit(make_job(tasks=[make_task(replicas=1)], policies=[policy]))
+    said = []
+    for _ in range(2):
+        here.settle()
+        here.enqueue(here.group_key())
+        here.settle()
+        here.run(phase="Failed")
+        here.settle()
+        here.reap("default/j1-worker-0")
+        here.settle()
+        said = [
+            it
+            for it in here.done
+            if isinstance(it, commands.RecordEvent) and it.reason == "ExecuteAction"
+        ]
+        here.wait(60)
+    assert [(it.type, it.message.split(":")[0]) for it in said] == [
+        ("Normal", "Start to execute action RestartJob")
+    ] * 2
+
+
+def test_what_still_holds_is_said_again_only_after_a_while() -> None:
+    here = World()
+    lasting = event(recurs=False)
+    here.picture.mark_said(lasting)
+    assert here.picture.was_said(event(9, recurs=False))
+    assert not here.picture.was_said(event(10, recurs=False))
+    here.picture.mark_said(event())
+    assert here.picture.was_said(event())
+    assert not here.picture.was_said(event(1))
