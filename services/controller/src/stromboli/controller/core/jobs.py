@@ -150,7 +150,9 @@ def _advance(picture: view.View, job: Job, seen: job_pods.JobPods, now: datetime
             status = moves.after(job, asked, seen.counts, now, order=ruling.order)
             why = f"Start to execute action {asked}: {ruling.order.why}"
             acted = _about(job, "Normal", "ExecuteAction", why, now, recurs=True)
-            return (*_change(picture, job, status, now), (acted,))
+            # Said with the write, so that a kill in between loses neither.
+            *first, write = _change(picture, job, status, now)
+            return (*first, (acted, *write))
         if happenings.is_overdue(job, now):
             why = f"activeDeadlineSeconds {job.spec.active_deadline_seconds} are over"
             status = moves.after(job, "DeadlineExceeded", seen.counts, now, why)
