@@ -2,6 +2,7 @@
 clocks change."""
 
 import itertools
+import zoneinfo
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -129,6 +130,35 @@ def test_the_last_time_until_now_is_the_last_of_those_that_come_one_after_anothe
     assert found == sorted(set(found))
     assert read.last_until(begin, until) == (found[-1] if found else None)
     assert read.count(begin, until) == min(len(found), cron.MOST_MISSED + 1)
+
+
+CHANGES = {
+    "Australia/Lord_Howe": ("2026-04-04", "2026-10-03"),
+    "Europe/Berlin": ("2026-03-28", "2026-10-24"),
+    "America/New_York": ("2026-03-07", "2026-10-31"),
+    "Africa/Casablanca": ("2026-02-14", "2026-03-21"),
+}
+"""Zones -> days within two of which their clocks are set, by an hour or half of one."""
+
+
+@pytest.mark.parametrize("text", ["*/20 2 * * *", "*/20 1 * * *", "*/7 * * * *", "5 */2 * * *"])
+@pytest.mark.parametrize("zone", CHANGES)
+def test_a_schedule_that_follows_the_time_names_each_minute_of_the_clock_whose_fields_fit(
+    text: str, zone: str
+) -> None:
+    """Also where the clock is set by half an hour, as on Lord Howe Island."""
+    wanted = Meant(text)
+    for day in CHANGES[zone]:
+        begin = datetime.fromisoformat(f"{day}T00:00:00+00:00")
+        minutes = [begin + timedelta(minutes=it) for it in range(1, 2 * 1440 + 1)]
+        fitting = [at for at in minutes if wanted.fits(at.astimezone(zoneinfo.ZoneInfo(zone)))]
+        read = schedule(text, zone)
+        assert times(read, begin, minutes[-1]) == fitting
+        backwards, last = [], minutes[-1]
+        while (found := read.last_until(begin, last)) is not None:
+            backwards.append(found)
+            last = found - timedelta(seconds=1)
+        assert backwards[::-1] == fitting
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The way round on a real API server, wide enough that every right of the charts is needed once."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -202,6 +203,21 @@ class Drive:
         await self.gone(kinds.SECRETS, "seen-tool-terminal")
         await self.gone(kinds.SERVICES, "seen-tool-terminal")
 
+    async def held(self) -> None:
+        """A cron whose jobs' names somebody has taken says so."""
+        minute = int(time.time()) // 60
+        for later in range(4):
+            await self.make(kinds.JOBS, f"held-{minute + later}", spec=job_spec())
+        spec = {"schedule": "* * * * *", "jobTemplate": {"spec": job_spec()}}
+        await self.make(kinds.CRON_JOBS, "held", spec=spec)
+
+        async def is_held() -> bool:
+            found = await self._api.get(path(kinds.CRON_JOBS, "held"))
+            return keys.HELD in found["metadata"].get("annotations", {})
+
+        await self.until("cron held says why", is_held)
+        await self._api.delete(path(kinds.CRON_JOBS, "held"))
+
     async def makers(self) -> None:
         """A flow that leaves nothing behind, and a cron that is due."""
         await self.make(kinds.JOB_TEMPLATES, "step", spec=job_spec())
@@ -209,6 +225,7 @@ class Drive:
         await self.make(kinds.JOB_FLOWS, "steps", spec=flow)
         cron = {"schedule": "@every 2s", "jobTemplate": {"spec": job_spec()}}
         await self.make(kinds.CRON_JOBS, "often", spec=cron)
+        await self.held()
 
         async def is_done() -> bool:
             found = await self._api.get(path(kinds.JOB_FLOWS, "steps"))

@@ -7,9 +7,9 @@ from stromboli.shared.api.batch import MOST_PODS, Job
 from stromboli.testkit import builders
 
 
-def check(picture: view.View, key: str) -> None:
-    """Raises AssertionError where both differ."""
-    job = picture.job(key)
+def check(picture: view.View, item: view.Item) -> None:
+    """For a job's step. Raises AssertionError where both differ."""
+    key, job = item.key, picture.job(item.key) if item.kind == "job" else None
     if job is None or not picture.is_ours(job):
         return
     kept, walked = job_pods.look(picture, job), job_pods.JobPods(picture, job)

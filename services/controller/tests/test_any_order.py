@@ -370,6 +370,8 @@ class AnyOrder(RuleBasedStateMachine):
                 world.reap(key)
             world.wait(400)
         world.settle()
+        world.dirty = dict.fromkeys(world.picture.items())
+        world.settle()  # what still holds is said again after a while
         done = len(world.done)
         world.dirty = dict.fromkeys(world.picture.items())
         world.settle()

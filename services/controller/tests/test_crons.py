@@ -196,6 +196,25 @@ def test_the_job_of_somebody_else_under_a_name_is_left_alone_and_told() -> None:
     assert "somebody else" in said(world, "FailedCreate")[0]
 
 
+def test_a_time_whose_name_is_taken_is_looked_at_less_and_less_often_and_says_so() -> None:
+    world = started()
+    taken = world.submit(make_job(hours(1)[0]))
+    go_on(world)
+    pauses, begin = [], world.now
+    while (at := world.due(ITEM)) is not None and world.now < begin + timedelta(minutes=50):
+        pauses.append((at - world.now).total_seconds())
+        go_on(world, pauses[-1])
+    assert pauses[0] == 5
+    assert pauses == sorted(pauses)
+    assert len(pauses) < 20
+    held = world.get(kinds.CRON_JOBS, C).metadata.annotation(keys.HELD) or ""
+    assert "FailedCreate: not started at 2026-01-01T13:00:00Z" in held
+    world.delete(kinds.JOBS, taken)
+    go_on(world, 300)
+    assert world.job(taken).metadata.controller is not None
+    assert world.get(kinds.CRON_JOBS, C).metadata.annotation(keys.HELD) is None
+
+
 # Jobs that still run
 
 

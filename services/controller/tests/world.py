@@ -124,8 +124,7 @@ class World:
         self.dirty |= dict.fromkeys(self.picture.apply(record).items)
 
     def plan(self, item: view.Item) -> commands.Plan:
-        if item.kind == "job":
-            pod_index.check(self.picture, item.key)
+        pod_index.check(self.picture, item)
         found = items.plan(self.picture, item, self.now)
         return commands.without_counts(found) if self.counts_wait else found
 

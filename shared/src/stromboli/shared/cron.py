@@ -6,13 +6,17 @@ fields of ``*``, ``?``, numbers, ranges, steps, lists, names of months and days;
 
 A schedule for fixed times of day runs once on days on which the clock changes: at once when its
 time is left out, the first time when it comes twice. One whose minute or hour begins with ``*``
-follows the time that passes. Both as in Debian's cron; cronsim does the walking.
+follows the time that passes. Both as in Debian's cron; cronsim does the walking. It walks in hours,
+and so passes over times where a clock is set by half of one: a schedule that follows the time is
+walked with each offset that its zone has, and of each walk those times are taken that have it.
 """
 
+import functools
+import heapq
 import itertools
 import zoneinfo
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import cronsim
 import msgspec
@@ -91,9 +95,12 @@ class Schedule:
             raise ValueError(f"there is no time zone {time_zone!r}") from None
         self._every = _interval(text)
         self._fields = ""
+        self._follows_time = False
         if self._every is None:
             parts = DESCRIPTORS.get(text, text).split()
             self._fields = " ".join(map(_plain, parts, FIELDS))
+            minute, hour, *_ = self._fields.split()
+            self._follows_time = minute.startswith("*") or hour.startswith("*")
             try:
                 self._walk(self._anchor, is_back=False)
             except cronsim.CronSimError:
@@ -134,6 +141,8 @@ class Schedule:
     def _walk(self, begin: datetime, *, is_back: bool) -> Iterator[datetime]:
         """Times from ``begin`` on or back, in UTC. Near a change of the clock it begins earlier:
         by the clock alone, a time after the change may look like one before it."""
+        if self._follows_time:
+            return self._walk_all(begin, is_back=is_back)
         offsets = {
             (begin + step * _CLOCK_CHANGE).astimezone(self._zone).utcoffset() for step in (-1, 0, 1)
         }
@@ -141,6 +150,30 @@ class Schedule:
             begin += _CLOCK_CHANGE if is_back else -_CLOCK_CHANGE
         found = cronsim.CronSim(self._fields, begin.astimezone(self._zone), is_back)
         return (at.astimezone(UTC) for at in found)
+
+    def _walk_all(self, begin: datetime, *, is_back: bool) -> Iterator[datetime]:
+        """The same for a schedule that follows the time that passes."""
+        walks = (
+            self._walk_with(offset, begin, is_back=is_back)
+            for offset in _offsets(self._zone, begin.year)
+        )
+        for at, offset in heapq.merge(*walks, reverse=is_back):
+            if at.astimezone(self._zone).utcoffset() == offset:
+                yield at
+
+    def _walk_with(
+        self, offset: timedelta, begin: datetime, *, is_back: bool
+    ) -> Iterator[tuple[datetime, timedelta]]:
+        found = cronsim.CronSim(self._fields, begin.astimezone(timezone(offset)), is_back)
+        return ((at.astimezone(UTC), offset) for at in found)
+
+
+@functools.lru_cache(maxsize=1024)
+def _offsets(zone: zoneinfo.ZoneInfo, year: int) -> frozenset[timedelta]:
+    """All offsets that a zone has from the year before to the year after the next."""
+    days = (datetime(year - 1, 1, 1, tzinfo=UTC) + timedelta(days=7 * it) for it in range(4 * 53))
+    found = (day.astimezone(zone).utcoffset() for day in days)
+    return frozenset(it for it in found if it is not None)
 
 
 def _interval(text: str) -> timedelta | None:

@@ -13,12 +13,15 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from stromboli.controller.core import commands, cron_history, lifecycle, made_jobs, view
+from stromboli.controller.core import commands, cron_history, held, lifecycle, made_jobs, view
 from stromboli.shared import cron as schedules
 from stromboli.shared import durations, keys
 from stromboli.shared.admission import cron_jobs
 from stromboli.shared.api import batch, flow, kinds
 from stromboli.shared.api.flow import CronJob
+
+SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=5)
+"""Between two looks at a time whose job's name is taken."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -52,6 +55,8 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
         elif at is not None:
             start = _start(picture, seen, at, now)
     cleaned = tuple(_history(picture, seen, now))
+    if not start and cron.metadata.annotation(keys.HELD):
+        start = (held.noted(kinds.CRON_JOBS, cron, ""),)
     plan = made_jobs.status_first(kinds.CRON_JOBS, cron, _status(seen), cleaned, *start)
     return (tuple(said), *plan) if said else plan
 
@@ -66,7 +71,12 @@ def due(picture: view.View, key: str, now: datetime) -> datetime | None:
         return None
     is_held = bool(seen.active) and seen.cron.spec.concurrency_policy == "Forbid"
     waiting = None if is_held else _due_now(seen, schedule, now)
-    return waiting or schedule.next_after(max(seen.served, now))
+    following = schedule.next_after(max(seen.served, now))
+    if waiting is None or not _taken(picture, seen.cron, waiting):
+        return waiting or following
+    # Nothing says when the name is free: the pauses are as long as it has not been so far.
+    pause = min(max(now - waiting, SHORTEST_PAUSE), LONGEST_PAUSE)
+    return min(at for at in (following, now + pause) if at is not None)
 
 
 def _look(picture: view.View, key: str) -> Seen | None:
@@ -145,7 +155,9 @@ def _start(
     cron, template = seen.cron, seen.cron.spec.job_template
     name = made_jobs.cron_job_name(cron, at)
     if taken := made_jobs.taken(picture, cron, name):
-        return ((_about(cron, "Warning", "FailedCreate", taken, now),),)
+        said = _about(cron, "Warning", "FailedCreate", taken, now)
+        why = held.reasons([(said.reason, f"not started at {_text(cron, at)}: {taken}")])
+        return ((said,), held.noted(kinds.CRON_JOBS, cron, why))
     replaced: list[commands.Command] = []
     if cron.spec.concurrency_policy == "Replace":
         for job in seen.active:
@@ -163,6 +175,10 @@ def _start(
     )
     made = _about(cron, "Normal", "SuccessfulCreate", f"created job {name}", now)
     return (tuple(replaced), (create,), (made,))
+
+
+def _taken(picture: view.View, cron: CronJob, at: datetime) -> str:
+    return made_jobs.taken(picture, cron, made_jobs.cron_job_name(cron, at))
 
 
 def _text(cron: CronJob, at: datetime) -> str:

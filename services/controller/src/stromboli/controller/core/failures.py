@@ -45,7 +45,7 @@ def isolated(
     why = f"left alone, and retried with backoff: {what}"
     said = commands.event_about(kind, state, "Warning", reason, why, now)
     news = () if picture.was_said(said) else (said,)
-    if kind not in (kinds.JOBS, *MAKERS.values()):
+    if kind not in (kinds.JOBS, kinds.CRON_JOBS):
         return news
     return (*news, *held.noted(kind, state, held.reasons([(reason, why)])))
 

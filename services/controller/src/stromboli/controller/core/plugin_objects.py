@@ -134,7 +134,7 @@ class _Source(msgspec.Struct, frozen=True):
     annotations: dict[str, str] | None
     version: int
     retries: int
-    plugins: tuple[tuple[str, int], ...]
+    plugins: tuple[tuple[str, job_plugins.Plugin], ...]
 
 
 class _Made(msgspec.Struct, frozen=True):
@@ -164,7 +164,7 @@ def _made(job: Job, plugins: job_plugins.Plugins) -> _Made:
         annotations=job.metadata.annotations,
         version=job.status.version,
         retries=job.status.retry_count,
-        plugins=tuple((name, id(plugin)) for name, plugin in plugins.items()),
+        plugins=tuple(plugins.items()),
     )
     key = f"{job.metadata.key}/{job.metadata.uid}"
     known = _LATEST.pop(key, None)
