@@ -59,7 +59,6 @@ class World:
         self.picture = view.View(SCHEDULERS, history.Published())
         self.commands_left: int | None = None
         self.answering: set[tuple[str, commands.Question]] = set()
-        """(host, question) that are answered well."""
         self.past = laws.Past()
         self.made: dict[str, list[str]] = {}
         """Key of a job -> uids of all that ever were."""
