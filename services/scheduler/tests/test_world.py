@@ -15,6 +15,7 @@ from stromboli.scheduler.core.framework import (
     amounts,
     cluster,
     configuration,
+    jobs,
     model,
     opening,
     session,
@@ -234,7 +235,7 @@ def said(within: session.Session) -> dict[str, Any]:
         "waiting": {
             key: job.explain()
             for key, job in within.jobs.items()
-            if world.waits(job) or job.count(model.Status.PIPELINED)
+            if jobs.waits(job) or job.count(model.Status.PIPELINED)
         },
     }
 

@@ -11,7 +11,7 @@ call for a session.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -299,8 +299,7 @@ class State:
             for key, reason in before.frozen.items():
                 self.world.freeze(key, reason)
             for kind in api_seen.KINDS:
-                keys = self.snapshot.keys(kind)
-                for key in keys[:1] if kind is kinds.NAMESPACES else keys:  # these go together
+                for key in self.snapshot.keys(kind):
                     after = self.snapshot.state(kind, key)
                     self._apply_change(snapshot.Change(kind, key, None, after))
         except Exception as error:
@@ -330,10 +329,9 @@ class State:
             case kinds.QUEUES:
                 if waking.of_queue(change.before) != waking.of_queue(change.after):
                     self._apply_to_world(change, "queue")
-                    self._review_all()
+                    self._review_all(self.world.jobs_of(change.key))
             case kinds.PRIORITY_CLASSES:
-                self._apply_to_world(change, "priority_class")
-                self._review_all()
+                self._review_all(self._apply_to_world(change, "priority_class") or ())
             case kinds.HYPER_NODES if waking.of_hyper_node(change.before) == waking.of_hyper_node(
                 change.after
             ):
@@ -350,23 +348,22 @@ class State:
                 self.claiming.follow(kind, change.key)
                 self._wake_for_waiting()
             case kinds.NAMESPACES:
-                found = self.snapshot.objects(kinds.NAMESPACES)
-                self.world.label_namespaces(
-                    {each.metadata.name: each.metadata.labels or {} for each in found}
-                )
-                self._wake_for_waiting()
+                there = change.after if isinstance(change.after, meta.Object) else None
+                labels = None if there is None else there.metadata.labels or {}
+                if self.world.label_namespace(change.key, labels):
+                    self._wake_for_waiting()
             case _:
                 pass
 
-    def _apply_to_world(self, change: snapshot.Change, kind: str) -> None:
+    def _apply_to_world(self, change: snapshot.Change, kind: str) -> Any:
+        """Returns what the world does."""
         after: Any = self.quarantine.state(change.kind, change.key)
-        if after is None:
-            getattr(self.world, f"remove_{kind}")(change.key)
-        elif isinstance(after, snapshot.Unknown):
-            getattr(self.world, f"unread_{kind}")(change.key, after.reason)
-        else:
-            getattr(self.world, f"put_{kind}")(after)
         self._wake_for_waiting()
+        if after is None:
+            return getattr(self.world, f"remove_{kind}")(change.key)
+        if isinstance(after, snapshot.Unknown):
+            return getattr(self.world, f"unread_{kind}")(change.key, after.reason)
+        return getattr(self.world, f"put_{kind}")(after)
 
     def _surround(self, change: snapshot.Change) -> None:
         around, struct = self.world.surroundings, change.kind.struct
@@ -447,15 +444,15 @@ class State:
 
     # Waiting and waking
 
-    def _review_all(self) -> None:
-        for key in self.world.all_jobs():
+    def _review_all(self, keys: Iterable[str]) -> None:
+        for key in keys:
             self._review(key)
 
     def _review(self, key: str) -> None:
         """Whether the gang waits, and whether a session can do something about it."""
         job = self.world.job(key)
         is_unreadable = job is None and ("podgroup", key) in self.world.problems
-        if is_unreadable or (job is not None and world.waits(job)):
+        if is_unreadable or (job is not None and jobs.waits(job)):
             self.waiting.add(key)
             if job is None or waking.can_act(job, self.explained.get(key)):
                 self._wake()

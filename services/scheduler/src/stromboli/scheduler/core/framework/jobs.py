@@ -1,6 +1,5 @@
 """Jobs, tasks and queues of a session, read from their objects (spec/scheduling 1.2 to 1.6)."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -50,7 +49,7 @@ def minimum(group: scheduling.PodGroup) -> units.Amounts | None:
 def job(
     group: scheduling.PodGroup,
     resources: shapes.Resources,
-    priorities: Mapping[str, core.PriorityClass],
+    priority: int,
     default_queue: str,
 ) -> model.Job:
     """A job without its tasks. All resources must be known by now."""
@@ -64,7 +63,7 @@ def job(
         namespace=metadata.namespace,
         name=metadata.name,
         queue=spec.queue or default_queue,
-        priority=priority(spec.priority_class_name, priorities),
+        priority=priority,
         min_available=spec.min_member,
         task_min_available=spec.min_task_member or {},
         min_resources=least,
@@ -85,6 +84,17 @@ def job(
         conditions=list(group.status.conditions),
         is_going=metadata.deletion_timestamp is not None,
     )
+
+
+def waits(job: model.Job) -> bool:
+    """A session may have something to do for the job, or to say about it."""
+    if job.is_going:
+        return False
+    if job.frozen or job.problems or job.is_pending:
+        return True
+    if job.by_status.get(model.Status.PENDING):
+        return True
+    return job.phase != "Completed" and not (job.is_ready and job.roles_ready)
 
 
 def job_of(pod: core.Pod) -> str:
@@ -190,14 +200,6 @@ def _revocable_zone(metadata: meta.ObjectMeta) -> str:
 def _waiting_time(metadata: meta.ObjectMeta) -> str:
     own = metadata.annotation(f"volcano.sh/{SLA_WAITING_TIME}")
     return own or metadata.annotation(SLA_WAITING_TIME) or ""
-
-
-def priority(name: str, priorities: Mapping[str, core.PriorityClass]) -> int:
-    """The value of the class, else of the one that is the default for all, else 0."""
-    if name in priorities:
-        return priorities[name].value
-    defaults = [found.value for found in priorities.values() if found.global_default]
-    return max(defaults, default=0)
 
 
 def _task_priority(pod: core.Pod) -> int:

@@ -64,7 +64,8 @@ def made_world(
     """A world of these objects, and complaints about those that are there twice."""
     made = world.World(default_queue=configured.default_queue)
     complaints: list[str] = []
-    made.label_namespaces(given.namespace_labels)
+    for name, labels in given.namespace_labels.items():
+        made.label_namespace(name, labels)
     for queue in _distinct(given.queues, complaints):
         made.put_queue(queue)
     for priority_class in _distinct(given.priority_classes, complaints):

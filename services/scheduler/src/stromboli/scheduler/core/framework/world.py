@@ -10,7 +10,7 @@ might be fuller than it seems takes nothing, a job that is not known whole is fr
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -25,6 +25,7 @@ from stromboli.scheduler.core.framework import (
     jobs,
     model,
     nodes,
+    priority_classes,
     surroundings,
 )
 from stromboli.shared.api import core, scheduling
@@ -83,8 +84,9 @@ class World:
         self._at: dict[str, tuple[str, str]] = {}
         """Pod -> job and node where it is flawed or lost."""
         self._by_queue: dict[str, set[str]] = {}
-        self._priorities: dict[str, core.PriorityClass] = {}
-        self._unread_priorities: dict[str, str] = {}
+        self._priorities = priority_classes.PriorityClasses()
+        self._lost_of: dict[str, dict[str, str]] = {}
+        """Job -> its pods in ``lost``."""
         self.frozen: dict[str, str] = {}
         """PodGroup -> why nothing is decided about it, as ``freeze`` was told."""
         self._waiting: set[str] = set()
@@ -105,7 +107,7 @@ class World:
                 self._waiting.discard(key)
             else:
                 self.books.put(job)
-                if waits(job):
+                if jobs.waits(job):
                     self._waiting.add(key)
                 else:
                     self._waiting.discard(key)
@@ -122,10 +124,6 @@ class World:
     def job(self, key: str) -> model.Job | None:
         """The job, whether its queue is there or not."""
         return self.jobs.get(key) or self.outside.get(key)
-
-    def all_jobs(self) -> list[str]:
-        """Keys of all jobs, whether their queue is there or not."""
-        return [*self.jobs, *self.outside]
 
     def flawed_job(self, pod: str) -> str:
         """The PodGroup that a pod without a task names, as last known; empty for none."""
@@ -231,6 +229,7 @@ class World:
         """
         self.remove_pod(key)
         self.lost[key] = Lost(reason, node, job)
+        self._lost_of.setdefault(job, {})[key] = key
         self._at[key] = (job, node)
         self._block(key, node)
         self._review(job)
@@ -248,7 +247,8 @@ class World:
                     jobs.leave(found, task)
                 self.changed.add(task.job)
         job, node = self._at.pop(key, ("", ""))
-        self.lost.pop(key, None)
+        if self.lost.pop(key, None) is not None:
+            self._part(self._lost_of, job, key)
         self.problems.pop(("pod", key), None)
         if node:
             self._blocking[node].discard(key)
@@ -333,7 +333,9 @@ class World:
             self.problems["podgroup", key] = str(error)
             return
         self._widen()
-        found = jobs.job(group, self.resources, self._priorities, self.default_queue)
+        named = group.spec.priority_class_name
+        found = jobs.job(group, self.resources, self._priorities.value(named), self.default_queue)
+        self._priorities.enter(key, named)
         found.phase = phase
         found.problems.update(self._flawed.get(key, {}))
         for task in self._members.get(key, {}).values():
@@ -352,6 +354,7 @@ class World:
         self.problems.pop(("podgroup", key), None)
         found = self.jobs.pop(key, None) or self.outside.pop(key, None)
         if found is not None:
+            self._priorities.leave(key, found.pod_group.spec.priority_class_name)
             self._by_queue[found.queue].discard(key)
             if not self._by_queue[found.queue]:
                 del self._by_queue[found.queue]
@@ -370,27 +373,36 @@ class World:
         found = self.job(key)
         if found is None:
             return
-        lost = [pod for pod, each in self.lost.items() if each.job == key]
-        found.frozen = self.frozen.get(key, "")
-        name = found.pod_group.spec.priority_class_name
-        if name in self._unread_priorities:
-            found.frozen = f"PriorityClass {name} cannot be read: {self._unread_priorities[name]}"
+        problem = self._priorities.problem(found.pod_group.spec.priority_class_name)
+        lost = ", ".join(sorted(self._lost_of.get(key, ())))
+        found.frozen = problem or self.frozen.get(key, "")
         if lost:
-            found.frozen = f"pods cannot be read: {', '.join(sorted(lost))}"
+            found.frozen = f"pods cannot be read: {lost}"
         self.changed.add(key)
 
     # What surrounds them --------------------------------------------------------------------
 
-    def label_namespaces(self, labels: Mapping[str, Mapping[str, str]]) -> None:
-        """Namespaces and their labels as they are now."""
+    def label_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
+        """A namespace with its labels, None if it is gone; whether that is news."""
+        known = self.surroundings.namespace_labels
+        if known.get(name) == labels:
+            return False
         self.epoch += 1
-        self.surroundings.namespace_labels = dict(labels)
-        self.census.label_namespaces(self.surroundings.namespace_labels)
+        if labels is None:
+            del known[name]
+        else:
+            known[name] = labels
+        self.census.label_namespaces(known)
+        return True
 
     # Queues and priorities ------------------------------------------------------------------
 
+    def jobs_of(self, queue: str) -> Collection[str]:
+        """Keys of the jobs that are in a queue, whether it is there or not."""
+        return self._by_queue.get(queue, ())
+
     def put_queue(self, queue: scheduling.Queue) -> None:
-        """A queue as it is now."""
+        """A queue as it is now. O(its jobs)."""
         name = queue.metadata.name
         self.epoch += 1
         self.problems.pop(("queue", name), None)
@@ -414,29 +426,23 @@ class World:
         self.problems["queue", name] = f"queue {name} cannot be read: {reason}"
 
     def remove_queue(self, name: str) -> None:
-        """The queue is gone."""
+        """The queue is gone. O(its jobs)."""
         self.epoch += 1
         self.problems.pop(("queue", name), None)
         if self.queues.pop(name, None) is not None:
             self._move(name, self.jobs, self.outside)
 
-    def put_priority_class(self, found: core.PriorityClass) -> None:
-        """A priority class as it is now. O(jobs)."""
-        self._priorities[found.metadata.name] = found
-        self._unread_priorities.pop(found.metadata.name, None)
-        self._rank()
+    def put_priority_class(self, found: core.PriorityClass) -> list[str]:
+        """A priority class as it is now; the jobs that it concerns."""
+        return self._rank(self._priorities.put(found))
 
-    def unread_priority_class(self, name: str, reason: str) -> None:
-        """A class that is there and cannot be read: jobs that name it are frozen. O(jobs)."""
-        self._priorities.pop(name, None)
-        self._unread_priorities[name] = reason
-        self._rank()
+    def unread_priority_class(self, name: str, reason: str) -> list[str]:
+        """A class that is there and cannot be read: the jobs that name it are frozen."""
+        return self._rank(self._priorities.lose(name, reason))
 
-    def remove_priority_class(self, name: str) -> None:
-        """The class is gone. O(jobs)."""
-        self._priorities.pop(name, None)
-        self._unread_priorities.pop(name, None)
-        self._rank()
+    def remove_priority_class(self, name: str) -> list[str]:
+        """The class is gone; the jobs that it concerned."""
+        return self._rank(self._priorities.remove(name))
 
     def default_to(self, queue: str) -> None:
         """Jobs that name no queue are in this one from now on."""
@@ -451,12 +457,15 @@ class World:
                 self.put_pod_group(found.pod_group)
                 self.jobs.get(found.key, found).phase = phase
 
-    def _rank(self) -> None:
+    def _rank(self, concerned: list[str]) -> list[str]:
         self.epoch += 1
-        for found in (*self.jobs.values(), *self.outside.values()):
+        for key in concerned:
+            found = self.job(key)
+            assert found is not None, f"{key} left its priority class when it went"
             name = found.pod_group.spec.priority_class_name
-            found.priority = jobs.priority(name, self._priorities)
-            self._review(found.key)
+            found.priority = self._priorities.value(name)
+            self._review(key)
+        return concerned
 
     def _move(self, queue: str, here: dict[str, model.Job], there: dict[str, model.Job]) -> None:
         there.update((key, here.pop(key)) for key in self._by_queue.get(queue, ()))
@@ -487,14 +496,3 @@ class World:
             groups[of].pop(key, None)
             if not groups[of]:
                 del groups[of]
-
-
-def waits(job: model.Job) -> bool:
-    """A session may have something to do for the job, or to say about it."""
-    if job.is_going:
-        return False
-    if job.frozen or job.problems or job.is_pending:
-        return True
-    if job.by_status.get(model.Status.PENDING):
-        return True
-    return job.phase != "Completed" and not (job.is_ready and job.roles_ready)

@@ -1,0 +1,65 @@
+"""Priority classes, and the jobs whose priority depends on each.
+
+A change of a class costs O(jobs that name it). One that changes what holds for everybody else (the
+default of all, or 0) besides costs O(jobs that name no class, or one that is not there).
+"""
+
+from stromboli.shared.api import core
+
+
+class PriorityClasses:
+    """Classes by name; those that cannot be read; and jobs by the name of their class."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, core.PriorityClass] = {}
+        self._unread: dict[str, str] = {}
+        self._jobs: dict[str, dict[str, None]] = {}
+        self._default = 0
+
+    def put(self, found: core.PriorityClass) -> list[str]:
+        """A class as it is now. The jobs that it concerns."""
+        name = found.metadata.name
+        self._unread.pop(name, None)
+        self._known[name] = found
+        return self._concerned(name)
+
+    def lose(self, name: str, reason: str) -> list[str]:
+        """A class that is there and cannot be read. The jobs that it concerns."""
+        self._known.pop(name, None)
+        self._unread[name] = reason
+        return self._concerned(name)
+
+    def remove(self, name: str) -> list[str]:
+        """A class is gone. The jobs that it concerned."""
+        self._known.pop(name, None)
+        self._unread.pop(name, None)
+        return self._concerned(name)
+
+    def enter(self, job: str, name: str) -> None:
+        """A job names this class; empty for none."""
+        self._jobs.setdefault(name, {})[job] = None
+
+    def leave(self, job: str, name: str) -> None:
+        """The job is gone, or names another."""
+        named = self._jobs.get(name, {})
+        named.pop(job, None)
+        if not named:
+            self._jobs.pop(name, None)
+
+    def value(self, name: str) -> int:
+        """The value of the class, else of the one that is the default for all, else 0."""
+        found = self._known.get(name)
+        return self._default if found is None else found.value
+
+    def problem(self, name: str) -> str:
+        """Why jobs that name the class are frozen; empty if they are not."""
+        reason = self._unread.get(name)
+        return "" if reason is None else f"PriorityClass {name} cannot be read: {reason}"
+
+    def _concerned(self, name: str) -> list[str]:
+        defaults = [found.value for found in self._known.values() if found.global_default]
+        before, self._default = self._default, max(defaults, default=0)
+        names = {name}
+        if self._default != before:
+            names |= self._jobs.keys() - self._known.keys()
+        return [job for each in sorted(names) for job in self._jobs.get(each, ())]

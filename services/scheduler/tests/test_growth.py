@@ -1,0 +1,97 @@
+"""What records cost grows with what they change, not with what there is: counted, not timed.
+
+The cost is the number of bytecode instructions that run. With twice as many objects of each kind,
+folding them all costs twice as much where it is linear, and four times where each record looks at
+all objects.
+"""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from stromboli.scheduler.core import policy, state
+from stromboli.shared import envelope
+from stromboli.shared.api import core, meta
+from stromboli.testkit import builders, topic_log
+
+SMALL = 20
+MOST_GROWTH = 2.4
+
+
+def instructions(work: Callable[[], object]) -> int:
+    """How many run while the work is done, those of C functions aside."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def gangs(number: int, *, queues: int = 1, classes: int = 0) -> list[meta.Object]:
+    """Gangs that wait, spread over queues and priority classes."""
+    return [
+        builders.make_pod_group(
+            f"g{at}",
+            queue=f"q{at % queues}",
+            priority_class=f"c{at % classes}" if classes else "",
+        )
+        for at in range(number)
+    ]
+
+
+def queues(log: topic_log.TopicLog, number: int) -> list[envelope.Record]:
+    """They come before and after their gangs, and change."""
+    first = [builders.make_queue(f"q{at}") for at in range(number)]
+    again = [builders.make_queue(f"q{at}", weight=2, version=2) for at in range(number)]
+    half = number // 2
+    return log.see(*first[:half], *gangs(4 * number, queues=number), *first[half:], *again)
+
+
+def namespaces(log: topic_log.TopicLog, number: int) -> list[envelope.Record]:
+    names = [f"team-{at}" for at in range(number)]
+    first = [core.Namespace(metadata=builders.make_meta("namespace", name)) for name in names]
+    again = [
+        core.Namespace(
+            metadata=builders.make_meta("namespace", name, version=2, labels={"team": name})
+        )
+        for name in names
+    ]
+    return log.see(*first, *gangs(number), *again)
+
+
+def priority_classes(log: topic_log.TopicLog, number: int) -> list[envelope.Record]:
+    """They come before and after their gangs, and change."""
+    first = [builders.make_priority_class(f"c{at}", at) for at in range(number)]
+    half = number // 2
+    return log.see(*first[:half], *gangs(4 * number, classes=number), *first[half:])
+
+
+Records = Callable[[topic_log.TopicLog, int], list[envelope.Record]]
+
+
+@pytest.mark.parametrize("records", [queues, namespaces, priority_classes])
+def test_folding_twice_as_many_objects_costs_twice_as_much(records: Records) -> None:
+    costs = []
+    for number in (SMALL, SMALL, 2 * SMALL):  # the first time is for what is done once
+        found = records(topic_log.TopicLog(), number)
+        picture = state.State(policy.Policy().scheduler_names)
+
+        def fold(picture: state.State = picture, found: list[envelope.Record] = found) -> None:
+            for record in found:
+                picture.apply(record)
+
+        costs.append(instructions(fold))
+    assert costs[2] < MOST_GROWTH * costs[1], costs
