@@ -1,7 +1,7 @@
 # Every target sets up what it needs first; a second setup takes no time. `make` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test properties test-real e2e check docs format lock real-tools real-up real-down clean
+.PHONY: help setup demo test properties fuzz test-real e2e check docs format lock real-tools real-up real-down clean
 
 # The environment's own Python when there is one, else the first of these that is new enough.
 # `make PYTHON=python3.13` builds the environment anew with that one.
@@ -20,6 +20,7 @@ SERVICES := admission controller monitor scheduler
 NODES ?= 100
 REPEAT ?= 1
 DEPTH ?= 50
+SECONDS ?= 600
 # Tests on all cores, each in runs of neighbours: these share what their fixtures started. The real
 # ones share one Kafka and one API server, so they run one after another.
 CORES = --numprocesses auto --dist worksteal
@@ -49,6 +50,9 @@ endif
 
 properties: setup ## the scheduler's properties in depth: make properties DEPTH=50 (an hour)
 	STROM_DEPTH=$(DEPTH) $(BIN)/pytest $(CORES) --timeout=0 --durations=40 $(PROPERTIES)
+
+fuzz: setup ## odd inputs to decoders and the scheduling process: make fuzz SECONDS=600 (of each)
+	STROM_FUZZ_S=$(SECONDS) $(BIN)/pytest $(CORES) --timeout=0 tests/fuzz
 
 test-real: setup real-tools ## the tests on real Kafka and Kubernetes, none of them skipped
 	STROM_REAL=1 $(BIN)/pytest -m real

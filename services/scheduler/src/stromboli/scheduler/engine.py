@@ -12,7 +12,14 @@ import msgspec
 
 from stromboli.scheduler import instruments
 from stromboli.scheduler.core import cluster_clock, plugins, policy, session, state, told
-from stromboli.scheduler.core.framework import cluster, configuration, isolation, opening, outside
+from stromboli.scheduler.core.framework import (
+    cluster,
+    configuration,
+    durations,
+    isolation,
+    opening,
+    outside,
+)
 from stromboli.scheduler.core.framework import session as framework
 from stromboli.shared import envelope, errors, keys, snapshot, telemetry, topics
 from stromboli.shared.api import core, kinds, meta, scheduling
@@ -287,7 +294,7 @@ class Engine:
         for key, draft in publication.explanations.items():
             self.picture.record_explanation(key, draft.message)
         self.picture.rest(is_throttled=decided.is_throttled)
-        wake_at = None if decided.wake_at is None else decided.wake_at - self._clock.offset
+        wake_at = decided.wake_at and durations.after(decided.wake_at, -self._clock.offset)
         wakes = [at for at in (wake_at, self._gauge(decided, now)) if at]
         self._look_at, self._decided_at = min(wakes, default=None), now
         seconds = time.perf_counter() - started

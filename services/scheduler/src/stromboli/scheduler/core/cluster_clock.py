@@ -23,6 +23,8 @@ from datetime import datetime, timedelta
 
 SAMPLES = 16
 """After a step of either clock, so many new objects correct the estimate."""
+LARGEST_OFFSET = timedelta(days=1)
+"""With clocks further apart certificates do not hold: a creation time beyond is no time of now."""
 TOLERANCE = timedelta(seconds=2)
 """Creation times are whole seconds, and a record takes some time to arrive."""
 
@@ -35,7 +37,10 @@ class ClusterClock:
         self._samples: deque[timedelta] = deque(maxlen=SAMPLES)
 
     def observe(self, created: datetime, now: datetime) -> None:
-        """An object that was just created, and the host's time at which its record arrived."""
+        """An object that was just created, and the host's time at which its record arrived.
+        One that is off by more than ``LARGEST_OFFSET`` says nothing."""
+        if abs(created - now) > LARGEST_OFFSET:
+            return
         self._samples.append(created - now)
         estimate = max(self._samples)
         if abs(estimate - self.offset) > TOLERANCE:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from stromboli.scheduler.core import shapes, state
-from stromboli.scheduler.core.framework import amounts, holdings, model, points, session
+from stromboli.scheduler.core.framework import amounts, durations, holdings, model, points, session
 from stromboli.shared import units
 from stromboli.shared.messages import scheduling as messages
 
@@ -90,7 +90,7 @@ def _is_young(closed: session.Session, job: model.Job, patience: timedelta) -> b
     if job.key in closed.decisions.admitted:
         return not closed.reached(closed.now + patience)
     created = job.pod_group.metadata.creation_timestamp
-    return created is not None and not closed.reached(created + patience)
+    return created is not None and not closed.reached(durations.after(created, patience))
 
 
 # What blocks ---------------------------------------------------------------------------------

@@ -115,7 +115,10 @@ class Shapes:
             spec.overhead,
             constraints,
         )
-        key = _digest(parts)
+        try:
+            key = _digest(parts)
+        except OverflowError:  # a quantity that is written as an integer of more than 64 bits
+            return self._interned(spec, constraints)
         shape = self._by_spec.get(key)
         if shape is None:
             shape = self._interned(spec, constraints)

@@ -17,6 +17,9 @@ from stromboli.shared.api import topology
 ROOT = network.ROOT
 ROOT_INDEX = network.ROOT_INDEX
 
+TIER_LIMIT = 2**61
+"""Tiers beyond it count as this high, so that the difference of two fits 64 bits."""
+
 Mask = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp]
 
@@ -40,7 +43,7 @@ class Tree:
         complaints: Sequence[str],
     ) -> None:
         self.names = names
-        self.tiers = np.array(tiers, np.int64)
+        self.tiers = np.array([max(-TIER_LIMIT, min(TIER_LIMIT, each)) for each in tiers], np.int64)
         self.parents = parents
         self.homes = homes
         self.tier_names = tier_names

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from stromboli.scheduler.core.framework import session
 
 
-FOR_EVER = timedelta(days=36500)
+LONGEST_S = 36500 * 24 * 3600
+FOR_EVER = timedelta(seconds=LONGEST_S)
 """Whoever says a hundred years or more says nothing, and sums of times stay within the calendar."""
 
 
@@ -32,7 +33,7 @@ class RunTimes:
         limit = task.pod.spec.active_deadline_seconds
         said = (
             self._estimate(job) if job is not None else None,
-            None if limit is None else timedelta(seconds=min(limit, FOR_EVER.total_seconds())),
+            None if limit is None else timedelta(seconds=max(0, min(limit, LONGEST_S))),
         )
         return min((each for each in said if each is not None), default=None)
 
@@ -64,7 +65,7 @@ class RunTimes:
         if run_time is None:
             return None
         now = self._session.now
-        end = (task.pod.status.start_time or now) + run_time
+        end = durations.after(task.pod.status.start_time or now, run_time)
         return end if end >= now else now + (now - end)
 
     def _estimate(self, job: model.Job) -> timedelta | None:

@@ -30,7 +30,7 @@ class Deadlines:
         if job.key not in self._known:
             own = self._waiting_time(f"PodGroup {job.key}", job.waiting_time) or self._default
             try:
-                self._known[job.key] = None if own is None else job.created + own
+                self._known[job.key] = None if own is None else durations.after(job.created, own)
             except OverflowError:
                 self._known[job.key] = None
         return self._known[job.key]

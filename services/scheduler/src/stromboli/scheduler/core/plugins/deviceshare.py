@@ -12,7 +12,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core.framework import configuration, model, points, session, views
+from stromboli.scheduler.core.framework import (
+    configuration,
+    durations,
+    model,
+    points,
+    session,
+    views,
+)
 from stromboli.scheduler.core.plugins import (
     card_links,
     card_packing,
@@ -312,6 +319,6 @@ def _is_young(text: str, within: session.Session) -> bool:
             if text.isdecimal()
             else datetime.fromisoformat(text)
         )
-        return not within.reached(then + LOCK_HOLDS)
+        return not within.reached(durations.after(then, LOCK_HOLDS))
     except (ValueError, OverflowError, OSError, TypeError):
         return True

@@ -80,7 +80,7 @@ class Plugin:
         now = self._session.now
         protected = self._run_time.of(self._session.job_of(task))
         if protected > timedelta(0):
-            until = (task.pod.status.start_time or now) + protected
+            until = durations.after(task.pod.status.start_time or now, protected)
             if not self._session.reached(until):
                 return False
         victim = self._session.job_of(task)

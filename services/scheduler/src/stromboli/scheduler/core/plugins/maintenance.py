@@ -116,7 +116,7 @@ class Plugin:
 
     @staticmethod
     def _end(start: datetime, run_time: timedelta | None) -> float:
-        return NEVER_ENDS if run_time is None else (start + run_time).timestamp()
+        return NEVER_ENDS if run_time is None else durations.after(start, run_time).timestamp()
 
 
 def windows(text: str) -> list[Window]:
