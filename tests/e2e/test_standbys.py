@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -32,6 +33,7 @@ WITHIN_S = 60.0
 SERVICES: tuple[topics.Service, ...] = ("monitor", "scheduler", "controller")
 TERMS = leases.LeaseSettings(lasts_s=60, acts_s=40.0, look_every_s=0.1)
 """Nobody loses a lease here because the machine is slow; all that end give theirs back."""
+ENDED = ("Completed", "Failed", "Aborted", "Terminated")
 RIVAL = {"namespace": "volcano-system", "name": "volcano"}
 
 
@@ -41,6 +43,8 @@ class Replicas:
     def __init__(self, bus: EmbeddedBus, cluster: EmbeddedCluster) -> None:
         self.bus = bus
         self.cluster = cluster
+        self.ahead: dict[int, timedelta] = {}
+        """How far the clocks of replicas are ahead of the API server's."""
         self.healths: dict[str, runtime.Health] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -48,12 +52,21 @@ class Replicas:
         name = f"{service}-{number}"
         health = self.healths[name] = runtime.Health(service)
         given = msgspec.structs.replace(TERMS, identity=name)
-        self._tasks[name] = asyncio.create_task(self._serve(service, given, health))
+        ahead = self.ahead.get(number, timedelta(0))
+        self._tasks[name] = asyncio.create_task(self._serve(service, given, health, ahead))
 
     async def _serve(
-        self, service: str, given: leases.LeaseSettings, health: runtime.Health
+        self,
+        service: str,
+        given: leases.LeaseSettings,
+        health: runtime.Health,
+        ahead: timedelta,
     ) -> None:
-        clock, bus, cluster = runtime.utc_now, self.bus, self.cluster
+        bus, cluster = self.bus, self.cluster
+
+        def clock() -> datetime:
+            return runtime.utc_now() + ahead
+
         if service == "scheduler":
             settings = SchedulerSettings(instance=given.identity)
             await scheduler.serve(settings, bus, health, clock, lease=given)
@@ -111,9 +124,22 @@ class Replicas:
         body = objects.make(kinds.JOBS, name, spec={**spec, "maxRetry": 3, "tasks": [task]})
         await self.cluster.create(kinds.JOBS, "default", body)
 
-    async def phase(self, name: str) -> str:
+    async def job(self, name: str) -> batch.Job:
         job: batch.Job = kinds.JOBS.decode(await self.cluster.get(kinds.JOBS, "default", name))
-        return job.status.state.phase
+        return job
+
+    async def phase(self, name: str) -> str:
+        return (await self.job(name)).status.state.phase
+
+    async def ended(self, name: str) -> batch.Job:
+        """A job, once it has come to its end; a service that has failed fails the test."""
+        async with asyncio.timeout(WITHIN_S):
+            while (job := await self.job(name)).status.state.phase not in ENDED:
+                for task in self._tasks.values():
+                    if task.done():
+                        task.result()
+                await asyncio.sleep(0.02)
+        return job
 
     async def completed(self, *names: str) -> Counter[tuple[str, str]]:
         """What was told of jobs' phases, once these have come to their end."""
@@ -178,6 +204,51 @@ async def test_a_standby_goes_on_where_the_active_one_ended(replicas: Replicas) 
     for service in SERVICES:
         opened = await replicas.opened(topics.MAIN[service])
         assert opened == [f"{service}-0", f"{service}-1"]
+
+
+async def test_replicas_whose_clocks_are_apart_act_and_take_over(replicas: Replicas) -> None:
+    """By 20 minutes, and each by 10 from the API server's: nobody looks dead for that, or alive."""
+    replicas.ahead = {0: timedelta(minutes=10), 1: timedelta(minutes=-10)}
+    for service in SERVICES:
+        replicas.start(service, 0)
+    await replicas.settled(active=0)
+    for service in SERVICES:
+        replicas.start(service, 1)
+    await replicas.settled(active=0)
+    await replicas.submit("first", 4)
+    await replicas.ended("first")
+    for ended in ("monitor-0", "scheduler-0", "controller-0"):
+        await replicas.end(ended)
+        name = f"after-{ended}"
+        await replicas.submit(name, 4)
+        assert (await replicas.ended(name)).status.state.phase == "Completed"
+    await replicas.settled(active=1)
+
+
+PARTS = 5
+OWN = [topic for topic in topics.ALL if topic.is_fenced or topic is topics.DEAD_LETTERS]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_each_topic_is_recreated_once_and_no_job_is_lost(
+    replicas: Replicas, part: int
+) -> None:
+    """With a gang under way each time, two replicas of each service, and clocks apart: every gang
+    comes to its end at the first try, and its pods are bound once."""
+    replicas.ahead = {0: timedelta(minutes=10), 1: timedelta(minutes=-10)}
+    for service in SERVICES:
+        replicas.start(service, 0)
+    await replicas.settled(active=0)
+    for service in SERVICES:
+        replicas.start(service, 1)
+    await replicas.settled(active=0)
+    for number, topic in enumerate(OWN[part::PARTS]):
+        name = f"job{number}"
+        await replicas.submit(name, 2)
+        await replicas.bus.recreate(topic)
+        job = await replicas.ended(name)
+        assert (job.status.state.phase, job.status.retry_count) == ("Completed", 0), topic.name
+        await replicas.until(lambda: all(it.is_ready for it in replicas.healths.values()))
 
 
 async def test_beside_another_system_nothing_acts_until_it_goes(replicas: Replicas) -> None:

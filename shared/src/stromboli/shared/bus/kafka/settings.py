@@ -40,6 +40,10 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
     to this much. Shorter costs CPU on an idle system."""
     commit_every_s: float = 0.2
     """Least time between two commits of a group: what a crash repeats, against requests."""
+    commit_again_s: float = 60.0
+    """After this long a group commits the same offset again. Kafka forgets offsets that were not
+    committed for ``offsets.retention.minutes`` (7 days unless the brokers say otherwise), and a
+    group without an offset begins with the oldest record."""
     close_timeout_s: float = 2.0
     """How long a last commit and each client's goodbye may take: four in a row, one after the
     other, end well within the 10 s a process has to stop."""

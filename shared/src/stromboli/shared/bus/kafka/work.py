@@ -7,6 +7,7 @@ member's session has ended; that there is one active process is the business of 
 
 import asyncio
 import contextlib
+import math
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 
@@ -31,6 +32,7 @@ class KafkaWork:
         self._unfinished: OrderedDict[int, int] = OrderedDict()  # offset -> epoch heard by then
         self._next = at
         self._committed = at
+        self._committed_at = -math.inf  # at once: the offset may be about to expire
         self._moved = asyncio.Event()
         self.committer: asyncio.Task[None] | None = None
 
@@ -68,22 +70,28 @@ class KafkaWork:
         """Where a restart of this group would begin, once committed."""
         return next(iter(self._unfinished), self._next)
 
-    async def commit_for_ever(self, every_s: float) -> None:
-        """Commit what moved, at most every ``every_s`` seconds. Waits while the broker is away."""
+    async def commit_for_ever(self, every_s: float, again_s: float) -> None:
+        """Commit what moved, at most every ``every_s`` seconds, and the same again after
+        ``again_s``: Kafka forgets an offset that was not committed for its retention, and a paused
+        process that wakes up may have committed a place of its own. Waits while the broker is
+        away."""
         while True:
-            await self._moved.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._committed_at + again_s):
+                    await self._moved.wait()
             self._moved.clear()
             try:
-                await self.commit()
+                await self.commit(again=_now() >= self._committed_at + again_s)
             except errors.TransientError as error:
                 _log.warning("commit failed", what=error.what, reason=error.reason)
                 self._moved.set()
             await asyncio.sleep(every_s)
 
-    async def commit(self) -> None:
-        """Commit the lowest unfinished offset. Raises errors of ours."""
+    async def commit(self, *, again: bool = False) -> None:
+        """Commit the lowest unfinished offset, unless it is committed and not wanted ``again``.
+        Raises errors of ours."""
         offset = self.lowest_unfinished
-        if offset == self._committed:
+        if offset == self._committed and not again:
             return
         epoch = next(iter(self._unfinished.values()), self._epoch)
         note = f"{epoch} {self._source.identities.get(self._topic.name, '')}"
@@ -91,7 +99,11 @@ class KafkaWork:
             await self._source.consumer.commit({self._partition: (offset, note)})
         except clients.TROUBLE as error:
             raise clients.translated(f"commit {self._partition.topic}", error) from error
-        self._committed = offset
+        self._committed, self._committed_at = offset, _now()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 @contextlib.asynccontextmanager
@@ -112,7 +124,9 @@ async def working(
         place = await source.place()
         epoch = place.epochs.get(topic.name, -1)
         work = KafkaWork(source, place.positions[topic.name], epoch)
-        work.committer = asyncio.create_task(work.commit_for_ever(given.commit_every_s))
+        work.committer = asyncio.create_task(
+            work.commit_for_ever(given.commit_every_s, given.commit_again_s)
+        )
         try:
             yield work
         finally:
