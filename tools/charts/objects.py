@@ -46,10 +46,14 @@ def _policies() -> str:
     """That of pods always, the others where they judge instead of the webhooks."""
     plurals = [path.stem for path in policies.paths()]
     texts = {
-        plural: _yaml(*policies.documents(plural, [NAMES])).replace(f'"{NAMES}"', _NAMES)
+        plural: _yaml(*policies.documents(plural, [NAMES], [ACCOUNTS]))
+        .replace(f'"{NAMES}"', _NAMES)
+        .replace(f'"{ACCOUNTS}"', _ACCOUNTS)
         for plural in plurals
     }
-    if any(text.count("{{") != text.count(_NAMES) for text in texts.values()):
+    if any(
+        text.count("{{") != text.count(_NAMES) + text.count(_ACCOUNTS) for text in texts.values()
+    ):
         raise ValueError("a policy has braces, which the template would take for its own")
     pods = texts.pop(kinds.PODS.plural)
     head = HEAD.format(source="shared/src/stromboli/shared/policies/rules.py")

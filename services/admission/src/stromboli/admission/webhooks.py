@@ -44,10 +44,6 @@ POD_RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
 """What is answered, too. No configuration of ours leads an API server here for every pod: a policy
 in CEL judges pods (``policies``), and resource groups are asked for only where the operator has
 some, by a webhook that is passed over when it does not answer."""
-_OF_A_JOB = (
-    "object.?metadata.?ownerReferences.orValue([])"
-    f".exists(o, o.kind == 'Job' && o.apiVersion == '{kinds.JOBS.api_version}')"
-)
 _CHANGED = " || ".join(
     [
         "oldObject == null",
@@ -69,11 +65,8 @@ def _of_pod_groups(service_accounts: Sequence[str]) -> list[dict[str, Any]]:
     """The group of a job is made by the controller, after the job was judged: asking again would
     cost every job two calls and stop it while admission is away. Where it is known by which names
     our services write, no other client may say that its group is a job's."""
-    spared = _OF_A_JOB
-    if service_accounts:
-        spared += f" && request.userInfo.username in {json.dumps(list(service_accounts))}"
     return [
-        {"name": "not-of-a-job", "expression": f"!({spared})"},
+        {"name": "not-of-a-job", "expression": policies.not_of_a_job(service_accounts)},
         {"name": "changed", "expression": _CHANGED},
     ]
 

@@ -9,6 +9,12 @@ shut keeps nobody's pods out. The others are for clusters without our webhooks: 
 would speak first and hide what only the door can know, such as a queue that is closed.
 """
 
-from stromboli.shared.policies.manifests import SCHEDULER_NAMES, documents, ours, paths
+from stromboli.shared.policies.manifests import (
+    SCHEDULER_NAMES,
+    documents,
+    not_of_a_job,
+    ours,
+    paths,
+)
 
-__all__ = ["SCHEDULER_NAMES", "documents", "ours", "paths"]
+__all__ = ["SCHEDULER_NAMES", "documents", "not_of_a_job", "ours", "paths"]

@@ -9,7 +9,7 @@ import yaml
 
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
-from stromboli.shared.policies import rules
+from stromboli.shared.policies import permissions, rules
 
 DIRECTORY = pathlib.Path(__file__).parent
 SCHEDULER_NAMES = ("volcano", "stromboli")
@@ -53,12 +53,22 @@ def paths() -> tuple[pathlib.Path, ...]:
 
 
 def documents(
-    plural: str, scheduler_names: Sequence[str] = SCHEDULER_NAMES
+    plural: str,
+    scheduler_names: Sequence[str] = SCHEDULER_NAMES,
+    service_accounts: Sequence[str] = (),
 ) -> tuple[Document, ...]:
-    """The policies of a kind, each followed by its binding."""
+    """The policies of a kind, each followed by its binding. ``service_accounts``: the users by
+    whose names our services write."""
     made = [_policy(plural, scheduler_names)]
     if plural == kinds.QUEUES.plural:
         made.append(_queues_that_stay())
+    if plural in permissions.SUBMITTED:
+        made.append(_submitter(plural, scheduler_names, service_accounts))
+    if plural in permissions.USING:
+        made += [
+            _permission(plural, kind, scheduler_names, service_accounts)
+            for kind in (kinds.QUEUES, kinds.PRIORITY_CLASSES)
+        ]
     return tuple(document for policy in made for document in (policy, _binding(policy)))
 
 
@@ -98,6 +108,62 @@ def _policy(plural: str, scheduler_names: Sequence[str]) -> Document:
                     "reason": "Invalid",
                 }
             ],
+        },
+    )
+
+
+def _asked(
+    plural: str, scheduler_names: Sequence[str], service_accounts: Sequence[str]
+) -> Document:
+    """Whose changes are asked about. The PodGroup of a job is made by the controller after the job
+    was judged; where it is known by which names services write, no other client may say that its
+    group is a job's."""
+    conditions = ours(_KINDS[plural], scheduler_names)
+    if plural == kinds.POD_GROUPS.plural:
+        conditions = [{"name": "not-of-a-job", "expression": not_of_a_job(service_accounts)}]
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [_rule(plural, ["CREATE", "UPDATE"])]},
+        "matchConditions": conditions,
+    }
+
+
+def not_of_a_job(service_accounts: Sequence[str]) -> str:
+    """That an object is not a child of a job, as services of ours make it."""
+    spared = (
+        "object.?metadata.?ownerReferences.orValue([])"
+        f".exists(o, o.kind == 'Job' && o.apiVersion == '{kinds.JOBS.api_version}')"
+    )
+    if service_accounts:
+        spared += f" && request.userInfo.username in {json.dumps(list(service_accounts))}"
+    return f"!({spared})"
+
+
+def _submitter(
+    plural: str, scheduler_names: Sequence[str], service_accounts: Sequence[str]
+) -> Document:
+    variables, validation = permissions.of_submitter(plural, service_accounts)
+    spec = _asked(plural, scheduler_names, service_accounts)
+    return _document(
+        f"{plural}-submitter.stromboli.sh",
+        {**spec, "variables": variables, "validations": [validation]},
+    )
+
+
+def _permission(
+    plural: str,
+    kind: Kind[Any],
+    scheduler_names: Sequence[str],
+    service_accounts: Sequence[str],
+) -> Document:
+    """Asked once for each queue or priority class, which is its parameter."""
+    return _document(
+        f"{plural}-{kind.plural}.stromboli.sh",
+        {
+            **_asked(plural, scheduler_names, service_accounts),
+            "paramKind": {"apiVersion": kind.api_version, "kind": kind.kind},
+            "variables": permissions.variables(plural, kind, service_accounts),
+            "validations": [permissions.validation(plural, kind)],
         },
     )
 
@@ -161,9 +227,12 @@ def _document(name: str, spec: Document) -> Document:
 
 def _binding(policy: Document) -> Document:
     name = policy["metadata"]["name"]
+    parameters: Document = {}
+    if "paramKind" in policy["spec"]:
+        parameters = {"paramRef": {"selector": {}, "parameterNotFoundAction": "Allow"}}
     return {
         "apiVersion": API_VERSION,
         "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": {"name": name},
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
+        "spec": {"policyName": name, **parameters, "validationActions": ["Deny"]},
     }

@@ -1,0 +1,125 @@
+"""The permissions of queues and priority classes, and the submitter's name, in CEL.
+
+``shared.admission.permissions`` has the meaning. A policy is asked once for each Queue, or each
+PriorityClass, as its parameter; a change is asked for what it adds alone. Services of ours, known
+by the names of their users, write in the name of the submitter whom the object records.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.shared.api.kinds import Kind
+
+Document = dict[str, Any]
+_AT = {
+    kinds.JOBS.plural: "?spec",
+    kinds.POD_GROUPS.plural: "?spec",
+    kinds.CRON_JOBS.plural: "?spec.?jobTemplate.?spec",
+}
+"""Where an object names its queue and its priority class."""
+USING = tuple(_AT)
+SUBMITTED = (*_AT, kinds.JOB_FLOWS.plural)
+"""Kinds of which the submitter is recorded."""
+_MAKERS = (kinds.CRON_JOBS.plural, kinds.JOB_FLOWS.plural)
+
+
+def _noted(of: str, key: str) -> str:
+    return f"{of}.?metadata.?annotations[?'{key}'].orValue('')"
+
+
+def _names(text: str) -> str:
+    """The names in an annotation: lines, or one line with commas."""
+    return (
+        f"({text}.contains('\\n') ? {text}.split('\\n') : {text}.split(','))"
+        ".map(n, n.trim()).filter(n, n != '')"
+    )
+
+
+def _is_service(accounts: Sequence[str]) -> str:
+    return f"request.userInfo.username in {json.dumps(list(accounts))}"
+
+
+def _used(plural: str, kind: Kind[Any], of: str) -> str:
+    """A list of the queues or priority classes that an object names."""
+    at = f"{of}.{_AT[plural]}"
+    if kind == kinds.QUEUES:
+        default = "'default'" if plural != kinds.POD_GROUPS.plural else "''"
+        queue = f"{at}.?queue.orValue('')"
+        return f"[{queue} == '' ? {default} : {queue}]"
+    own = f"[{at}.?priorityClassName.orValue('')]"
+    if plural == kinds.POD_GROUPS.plural:
+        return own
+    return (
+        f"{own} + {at}.?tasks.orValue([]).map(t, t.?template.?spec.?priorityClassName.orValue(''))"
+    )
+
+
+def variables(plural: str, kind: Kind[Any], accounts: Sequence[str]) -> list[Document]:
+    """What decides whether an object may use the parameter."""
+    lists = {
+        "namespaces": keys.ALLOWED_NAMESPACES,
+        "users": keys.ALLOWED_USERS,
+        "groups": keys.ALLOWED_GROUPS,
+    }
+    made = {
+        "isService": _is_service(accounts),
+        "user": f"variables.isService ? {_noted('object', keys.USER)} : request.userInfo.username",
+        "memberOf": f"variables.isService ? {_noted('object', keys.USER_GROUPS)}.split('\\n')"
+        " : request.userInfo.?groups.orValue([])",
+        "isRestricted": f"{json.dumps(list(lists.values()))}"
+        ".exists(k, k in params.?metadata.?annotations.orValue({}))",
+        **{word: _names(_noted("params", key)) for word, key in lists.items()},
+        "isAllowed": "!variables.isRestricted"
+        " || object.?metadata.?namespace.orValue('') in variables.namespaces"
+        " || variables.user in variables.users"
+        " || variables.memberOf.exists(g, g in variables.groups)",
+        "used": _used(plural, kind, "object"),
+        "before": f"oldObject == null ? [] : {_used(plural, kind, 'oldObject')}",
+    }
+    return [{"name": name, "expression": expression} for name, expression in made.items()]
+
+
+def validation(plural: str, kind: Kind[Any]) -> Document:
+    """That an object uses the parameter only if it may."""
+    word, field = ("queue", "queue") if kind == kinds.QUEUES else ("priority class", "priority")
+    path = f"{_AT[plural].replace('?', '')}.{'queue' if field == 'queue' else 'priorityClassName'}"
+    return {
+        "expression": "!(params.metadata.name in variables.used)"
+        " || params.metadata.name in variables.before || variables.isAllowed",
+        "messageExpression": f"'{path}: {word} ' + params.metadata.name + ' is not open to user '"
+        " + variables.user + ' in namespace ' + object.?metadata.?namespace.orValue('')",
+        "reason": "Forbidden",
+    }
+
+
+def of_submitter(plural: str, accounts: Sequence[str]) -> tuple[list[Document], Document]:
+    """Variables and the validation that keep a submitter's name from being forged: without
+    webhooks none is written, and what a client writes is its own name and groups."""
+    user, groups = keys.USER, keys.USER_GROUPS
+    same = " && ".join(
+        f"{_noted('object', key)} == {_noted('oldObject', key)}" for key in (user, groups)
+    )
+    own = (
+        f"{_noted('object', user)} in ['', request.userInfo.username]"
+        f" && {_names(_noted('object', groups))}"
+        ".all(g, g in request.userInfo.?groups.orValue([]))"
+    )
+    fixed = plural not in _MAKERS
+    is_same = f"oldObject != null && {same}"
+    if not fixed:  # who changes what makes jobs is the submitter from then on
+        is_same += " && object.?spec == oldObject.?spec"
+    expression = "variables.isService || variables.isSame"
+    expression += " || (oldObject == null && variables.isOwn)" if fixed else " || variables.isOwn"
+    found = [
+        {"name": "isService", "expression": _is_service(accounts)},
+        {"name": "isSame", "expression": is_same},
+        {"name": "isOwn", "expression": own},
+    ]
+    return found, {
+        "expression": expression,
+        "message": f"metadata.annotations[{user}]: records who submitted the object; leave it out",
+        "reason": "Invalid",
+    }
