@@ -161,8 +161,8 @@ def room_on(
     """
     allowed = within.evictable(within.job_of(task), candidates)
     room = _room_of(within, task, node, allowed, choose)
-    if room is not None:
-        return room
+    if room is not None or len({each.task_class.shape for each in allowed}) < 2:
+        return room  # Which of equal candidates is chosen makes no difference.
     row = within.nodes.rows[node]
     short = task.request - within.nodes.future_idle_of(row)
     useful = _most_useful_first(allowed, np.where(task.request > 0, np.maximum(short, 0), 0))
