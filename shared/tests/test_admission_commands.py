@@ -28,8 +28,8 @@ QUEUES = {
         ("OpenQueue", "team", ""),
         ("OpenQueue", "in-open", ""),
         ("OpenQueue", "unknown", ""),
-        ("OpenQueue", "in-team", "queue 'team' above it is Closed"),
-        ("OpenQueue", "in-ends", "queue 'ends' above it is Closing"),
+        ("OpenQueue", "in-team", ""),
+        ("OpenQueue", "in-ends", ""),
         ("OpenQueue", "root", ""),
         ("CloseQueue", "root", "the root is never closed"),
         ("CloseQueue", "in-team", ""),
@@ -37,13 +37,24 @@ QUEUES = {
         ("OpenQueue", "", "no target"),
     ],
 )
-def test_a_queue_is_opened_below_open_ones_only_and_all_but_the_root_are_closed(
+def test_a_queue_is_opened_wherever_it_is_and_all_but_the_root_are_closed(
     action: str, name: str, refused: str
 ) -> None:
     document = admission_documents.command(action, kinds.QUEUES, name)
     made = kinds.COMMANDS.decode(msgspec.json.encode(document))
     said = [it.reason for it in user_commands.violations(made, QUEUES)]
     assert said == ([refused] if refused else [])
+
+
+def test_a_command_that_waits_for_the_queue_above_says_so() -> None:
+    made = [
+        kinds.COMMANDS.decode(
+            msgspec.json.encode(admission_documents.command("OpenQueue", kinds.QUEUES, name))
+        )
+        for name in ("in-team", "in-open")
+    ]
+    said = [list(user_commands.warnings(it, QUEUES)) for it in made]
+    assert said == [["queue in-team opens with queue team above it, which is Closed"], []]
 
 
 @pytest.mark.parametrize("action", ["OpenQueue", "CloseQueue"])

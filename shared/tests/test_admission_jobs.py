@@ -171,7 +171,7 @@ def test_a_job_of_another_scheduler_passes_untouched() -> None:
         pytest.param(job(queue="parent"), "spec.queue", id="queue-with-children"),
         pytest.param(job(plugins={"nonsense": []}), "spec.plugins.nonsense", id="unknown-plugin"),
         pytest.param(job(plugins={"ray": []}), "spec.plugins.ray", id="ray-without-head"),
-        pytest.param(job(plugins={"svc": ["--loud"]}), "spec.plugins.svc", id="unknown-argument"),
+        pytest.param(job(plugins={"svc": ["loud"]}), "spec.plugins.svc", id="no-argument"),
         pytest.param(job(plugins={"ssh": ["--ssh-port=0"]}), "spec.plugins.ssh", id="no-port"),
         pytest.param(job(plugins={"mpi": []}), "spec.plugins.mpi", id="mpi-without-master"),
         pytest.param(

@@ -40,7 +40,8 @@ def test_the_plugin_of_the_documentation_is_found_and_does_what_is_said(site: Pa
     assert list(plugins) == [*job_plugins.OWN, "licence"]
     licence = plugins["licence"]
     assert licence.problem(["--seats=0"]) == "seats: at least 1"
-    assert licence.problem(["--sets=2"]) == "--sets=2: unknown, known are seats, server"
+    ignored = "--sets=2 ignored: unknown; known are seats, server"
+    assert (licence.problem(["--sets=2"]), licence.warning(["--sets=2"])) == ("", ignored)
     job = make_job(tasks=[make_task(replicas=3)])
     (made,) = licence.objects(job, ["--seats=2"])
     assert (made.kind, made.name) == (kinds.CONFIG_MAPS, "j1-licence")

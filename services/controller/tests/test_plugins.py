@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.controller.tests.world import World
 from stromboli.controller.core import plugin_objects, pods, tasks
 from stromboli.shared import job_plugins, keys
 from stromboli.shared.api import batch, kinds
@@ -118,7 +119,6 @@ def test_svc_leaves_variables_out_when_told_so() -> None:
         (["--x=false"], {}, ""),
         (["--x=T"], {"x": True}, ""),
         (["--x=maybe"], {}, "--x=maybe: write x=true or x=false"),
-        (["--x", "--z"], {"x": True}, "--z: unknown, known are n, s, x"),
         (["plain", "--x"], {}, "plain: not a flag; write --name=value"),
         (["--", "--x"], {}, ""),
         (["--n=7", "-s", "text"], {"n": 7, "s": "text"}, ""),
@@ -129,7 +129,38 @@ def test_svc_leaves_variables_out_when_told_so() -> None:
 def test_arguments_are_read_as_go_flags(given: list[str], expected: Body, problem: str) -> None:
     """What was read before a fault counts, and the fault names the next step."""
     defaults: dict[str, arguments.Value] = {"x": False, "n": 5, "s": "d"}
-    assert arguments.read(given, defaults) == (defaults | expected, problem)
+    assert arguments.read(given, defaults) == arguments.Arguments(defaults | expected, problem)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "ignored"),
+    [
+        (["--x", "--z"], {"x": True}, ("--z",)),
+        (["--z=1", "--n=7"], {"n": 7}, ("--z=1",)),
+        (["--z", "1", "--n=7"], {"n": 7}, ("--z",)),
+    ],
+)
+def test_an_argument_of_another_version_is_passed_over(
+    given: list[str], expected: Body, ignored: tuple[str, ...]
+) -> None:
+    """Manifests of the reference's examples and tests name some, such as ``--no-root``."""
+    defaults: dict[str, arguments.Value] = {"x": False, "n": 5, "s": "d"}
+    read = arguments.read(given, defaults)
+    assert read == arguments.Arguments(defaults | expected, "", ignored)
+
+
+def test_a_job_says_which_arguments_have_no_effect_and_its_pods_are_made() -> None:
+    world = World()
+    world.submit(make_job(plugins={"ssh": ("--no-root",), "svc": ("--enable-networking",)}))
+    world.settle()
+    world.enqueue(world.group_key())
+    world.settle()
+    assert world.pod_names() == ["j1-worker-0"]
+    said = [it.message for it in world.events.values() if it.reason == "PluginError"]
+    assert [it.split(" ignored")[0] for it in sorted(said)] == [
+        "plugin ssh: --no-root",
+        "plugin svc: --enable-networking",
+    ]
 
 
 # --- ssh ------------------------------------------------------------------------------------

@@ -134,14 +134,26 @@ def test_what_was_closed_by_its_own_command_stays_closed(first: str) -> None:
     assert states(world) == {"org": "Open", "team": "Open", "other": "Open", "leaf": "Closed"}
 
 
-def test_a_queue_below_a_closed_one_is_not_opened_and_says_which_one_to_open() -> None:
+def test_a_queue_below_a_closed_one_opens_with_it_and_says_so() -> None:
     world = tree()
     order(world, "CloseQueue", "org")
     order(world, "OpenQueue", "team")
     assert world.queue("team").status.state == "Closed"
     said = [it for it in world.events.values() if it.reason == "OpenQueue"]
     assert [(it.type, it.name) for it in said] == [("Warning", "team")]
-    assert "queue 'org' above it is Closed" in said[0].message
+    assert said[0].message == "it opens with queue 'org' above it, which is Closed"
+    order(world, "OpenQueue", "org")
+    assert world.queue("team").status.state == "Open"
+
+
+def test_a_queue_that_was_closed_by_itself_opens_with_the_one_above_once_it_was_asked_to() -> None:
+    world = tree()
+    order(world, "CloseQueue", "team")
+    order(world, "CloseQueue", "org")
+    order(world, "OpenQueue", "team")
+    assert world.queue("team").status.state == "Closed"
+    order(world, "OpenQueue", "org")
+    assert world.queue("team").status.state == "Open"
 
 
 def test_a_queue_made_below_a_closed_one_is_closed_with_it() -> None:

@@ -172,7 +172,8 @@ class Door:
         self._record(
             kind.kind, document, request.operation, request.user_info.username, "webhook", found
         )
-        return wire.answer(request.uid, found)
+        warnings = () if found else self._reviewer.warnings(kind, document)
+        return wire.answer(request.uid, found, warnings=warnings)
 
     def _not_now(self, request: wire.Request, kind: Kind[Any], error: errors.OutsideError) -> bytes:
         refusal = Violation(path="", reason=str(error), expected="try again in a moment")

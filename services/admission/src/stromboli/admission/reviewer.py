@@ -12,9 +12,9 @@ import msgspec
 from stromboli.admission import resource_groups
 from stromboli.shared import errors, network, snapshot
 from stromboli.shared.admission import jobs as job_rules
-from stromboli.shared.admission import patch, permissions, review
+from stromboli.shared.admission import patch, permissions, review, user_commands
 from stromboli.shared.admission.patch import Document
-from stromboli.shared.api import core, kinds, meta
+from stromboli.shared.api import batch, core, kinds, meta
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.api.scheduling import Queue
 from stromboli.shared.cluster import port as cluster_port
@@ -99,6 +99,19 @@ class Reviewer:
             return found
         queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
         return judged()
+
+    def warnings(self, kind: Kind[Any], document: Document) -> tuple[str, ...]:
+        """What of a valid object has no effect, or none yet."""
+        try:
+            found = kind.decode(msgspec.json.encode(document))
+        except msgspec.DecodeError:
+            return ()
+        if isinstance(found, batch.Job):
+            return tuple(job_rules.warnings(found, self.policy.plugins))
+        if isinstance(found, batch.Command):
+            queues = {queue.metadata.name: queue for queue in self._cache.objects(kinds.QUEUES)}
+            return tuple(user_commands.warnings(found, queues))
+        return ()
 
     async def _priority_classes(
         self, kind: Kind[Any], document: Document

@@ -237,6 +237,14 @@ def of_plugins(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[Violati
             yield Violation(path=path, reason=obstacle, expected="a job that the plugin can serve")
 
 
+def warnings(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[str]:
+    """What of a valid job has no effect: it is accepted, and the submitter is told."""
+    for name, arguments in (job.spec.plugins or {}).items():
+        found = carried[name].warning(arguments or ()) if name in carried else ""
+        if found:
+            yield f"spec.plugins.{name}: {found}"
+
+
 def _of_volumes(volumes: tuple[batch.VolumeSpec, ...]) -> Iterator[Violation]:
     seen: set[str] = set()
     for index, volume in enumerate(volumes):

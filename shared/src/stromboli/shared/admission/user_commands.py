@@ -54,12 +54,14 @@ def _for_queue(action: str, name: str, known: queues.Queues) -> Iterator[Violati
             reason="the root is never closed",
             expected="close the queues below it",
         )
+
+
+def warnings(made: Command, known: queues.Queues) -> Iterator[str]:
+    """What keeps an accepted command from taking effect now."""
+    name = "" if made.target is None else made.target.name
     above = known.get(known[name].spec.parent) if name in known else None
-    if action == "OpenQueue" and above is not None and above.metadata.name != queue_tree.ROOT:
-        parent, state = above.metadata.name, above.status.state
-        if state in ("Closed", "Closing"):
-            yield Violation(
-                path="target.name",
-                reason=f"queue {parent!r} above it is {state}",
-                expected=f"open that one first: strom queue operate {parent} --action open",
-            )
+    if made.action != "OpenQueue" or above is None or above.metadata.name == queue_tree.ROOT:
+        return
+    if above.status.state in ("Closed", "Closing"):
+        parent = above.metadata.name
+        yield f"queue {name} opens with queue {parent} above it, which is {above.status.state}"

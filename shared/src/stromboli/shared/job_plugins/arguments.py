@@ -6,40 +6,63 @@ at the first argument that is no flag.
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 Value = bool | int | str
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
 
 
-def read(arguments: Sequence[str], defaults: Mapping[str, Value]) -> tuple[dict[str, Value], str]:
-    """The values, and what is wrong (empty: nothing). What was read before a fault counts."""
+class Arguments(msgspec.Struct, frozen=True):
+    """Arguments as read. ``fault``: what ends the reading, empty if nothing; what was read before
+    it counts. ``ignored``: arguments that the plugin does not have, in other versions it may."""
+
+    values: dict[str, Value]
+    fault: str = ""
+    ignored: tuple[str, ...] = ()
+
+
+def read(arguments: Sequence[str], defaults: Mapping[str, Value]) -> Arguments:
+    """The values. An unknown argument is passed over with what seems to be its value."""
     values = dict(defaults)
-    rest = list(arguments)
-    while rest:
+    rest, ignored = list(arguments), list[str]()
+    fault = ""
+    while rest and not fault:
         argument = rest.pop(0)
         if not argument.startswith("-") or argument == "-":
-            return values, f"{argument}: not a flag; write --name=value"
+            fault = f"{argument}: not a flag; write --name=value"
+            continue
         if argument == "--":
             break
         name, has_value, text = argument.removeprefix("-").removeprefix("-").partition("=")
         if name not in values:
-            known = ", ".join(sorted(values)) or "none"
-            return values, f"{argument}: unknown, known are {known}"
-        default = defaults[name]
-        if isinstance(default, bool):
-            if text not in (*_TRUE, *_FALSE) and has_value:
-                return values, f"{argument}: write {name}=true or {name}=false"
-            values[name] = not has_value or text in _TRUE
+            ignored.append(argument)
+            if not has_value and rest and not rest[0].startswith("-"):
+                rest.pop(0)
             continue
-        if not has_value:
-            if not rest:
-                return values, f"{argument}: needs a value; write {name}={default}"
-            text = rest.pop(0)
-        if isinstance(default, str):
-            values[name] = text
-            continue
-        try:
-            values[name] = int(text)
-        except ValueError:
-            return values, f"{argument}: {text!r} is no number; write {name}={default}"
-    return values, ""
+        if isinstance(defaults[name], bool):
+            fault = _switch(values, name, has_value, text, argument)
+        elif not has_value and not rest:
+            fault = f"{argument}: needs a value; write {name}={defaults[name]}"
+        else:
+            fault = _set(values, name, text if has_value else rest.pop(0), argument)
+    return Arguments(values, fault, tuple(ignored))
+
+
+def _switch(values: dict[str, Value], name: str, has_value: str, text: str, whole: str) -> str:
+    if has_value and text not in (*_TRUE, *_FALSE):
+        return f"{whole}: write {name}=true or {name}=false"
+    values[name] = not has_value or text in _TRUE
+    return ""
+
+
+def _set(values: dict[str, Value], name: str, text: str, whole: str) -> str:
+    usual = values[name]
+    if isinstance(usual, str):
+        values[name] = text
+        return ""
+    try:
+        values[name] = int(text)
+    except ValueError:
+        return f"{whole}: {text!r} is no number; write {name}={usual}"
+    return ""

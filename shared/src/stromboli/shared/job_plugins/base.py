@@ -49,12 +49,18 @@ class Plugin:
 
     def asked(self, arguments: Sequence[str]) -> Mapping[str, Any]:
         """All arguments' values: those given before a fault, else the defaults."""
-        return flags.read(arguments, self.defaults)[0]
+        return flags.read(arguments, self.defaults).values
 
     def problem(self, arguments: Sequence[str]) -> str:
         """What is wrong with the arguments, empty if nothing. A job that came past admission runs
         with the values read before the fault."""
-        return flags.read(arguments, self.defaults)[1]
+        return flags.read(arguments, self.defaults).fault
+
+    def warning(self, arguments: Sequence[str]) -> str:
+        """What of the arguments has no effect, empty if all has: they may be of another version."""
+        ignored = flags.read(arguments, self.defaults).ignored
+        known = ", ".join(sorted(self.defaults)) or "none"
+        return f"{', '.join(ignored)} ignored: unknown; known are {known}" if ignored else ""
 
     def obstacle(self, job: Job, arguments: Sequence[str]) -> str:
         """Why no pod of this job can be made, empty if nothing is in the way."""

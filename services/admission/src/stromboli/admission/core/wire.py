@@ -50,6 +50,8 @@ class _Review(msgspec.Struct, frozen=True):
     request: Request
 
 
+MOST_WARNINGS, LONGEST_WARNING = 10, 256
+"""What an API server passes on: 4 KiB in all, and it cuts what is longer."""
 _DECODER = msgspec.json.Decoder(_Review)
 
 
@@ -67,8 +69,10 @@ def answer(
     additions: tuple[patch.Add, ...] = (),
     *,
     code: int = 422,
+    warnings: tuple[str, ...] = (),
 ) -> bytes:
-    """The response: refused with all violations in one message, or allowed with a patch."""
+    """The response: refused with all violations in one message, or allowed with a patch and with
+    warnings, which clients such as kubectl print."""
     response: dict[str, Any] = {"uid": uid, "allowed": not found}
     if found:
         message = "; ".join(violation.message for violation in found)
@@ -79,6 +83,8 @@ def answer(
     if additions:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(additions)).decode()
+    if warnings and not found:
+        response["warnings"] = [it[:LONGEST_WARNING] for it in warnings[:MOST_WARNINGS]]
     return msgspec.json.encode(
         {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
     )

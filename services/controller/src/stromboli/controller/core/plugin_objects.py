@@ -51,8 +51,7 @@ def obstacles(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
 def problems(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
     """What is wrong with arguments although pods are made."""
     for name, plugin, arguments in _chosen(job, plugins):
-        found = plugin.problem(arguments)
-        if found:
+        for found in filter(None, (plugin.problem(arguments), plugin.warning(arguments))):
             yield f"plugin {name}: {found}"
 
 

@@ -62,9 +62,10 @@ def _obey(picture: view.View, queue: Queue, order: Command, now: datetime) -> co
         write = _ordered(picture, queue, order.action)
         if write is not None:
             return ((write,),)
-    text = why or f"{order.action} was asked for"
+    waits = "" if why else _waits(picture, queue, order.action)
+    text = why or waits or f"{order.action} was asked for"
     reason = order.action if order.action in queue_states.ACTIONS else "CommandRefused"
-    kind: Literal["Normal", "Warning"] = "Warning" if why else "Normal"
+    kind: Literal["Normal", "Warning"] = "Warning" if why or waits else "Normal"
     said = commands.event_about(kinds.QUEUES, queue, kind, reason, text, now)
     delete = commands.Delete(
         kind=kinds.COMMANDS,
@@ -81,6 +82,8 @@ def _ordered(picture: view.View, queue: Queue, action: str) -> commands.Patch | 
         # Shut by its own command from now on: it does not open again with its parent.
         return _mark(queue, closed_by_parent=False) or _settle(picture, queue, "CloseQueue")
     if action == "OpenQueue":
+        if _state_above(picture, queue) in queue_states.SHUT:
+            return _mark(queue, closed_by_parent=True)
         return _settle(picture, queue, "OpenQueue") or _mark(queue, closed_by_parent=False)
     return None
 
@@ -95,10 +98,15 @@ def _refusal(picture: view.View, queue: Queue, order: Command) -> str:
         return f"{order.action!r} is not carried out for queues; known are {known}"
     if order.action == "CloseQueue" and name == books.ROOT:
         return "the root is never closed: close the queues below it"
-    above = _state_above(picture, queue)
-    if order.action == "OpenQueue" and above in queue_states.SHUT:
-        return f"queue {queue.spec.parent!r} above it is {above}: open that one"
     return ""
+
+
+def _waits(picture: view.View, queue: Queue, action: str) -> str:
+    """What keeps a queue closed that was asked to open; empty if nothing does."""
+    above = _state_above(picture, queue)
+    if action != "OpenQueue" or above not in queue_states.SHUT:
+        return ""
+    return f"it opens with queue {queue.spec.parent!r} above it, which is {above}"
 
 
 # What is
