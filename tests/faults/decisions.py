@@ -23,6 +23,8 @@ class Decisions:
         self._bootstrap = bootstrap
         self._changed = asyncio.Event()
         self._namespaces: dict[str, str] = {}
+        self.binds: dict[str, list[str]] = {}
+        """Decision -> uids of the pods that it binds, in the order of the log."""
         self._answered_ms: dict[str, int] = {}
 
     @contextlib.asynccontextmanager
@@ -53,9 +55,13 @@ class Decisions:
             headers = {name: text.decode() for name, text in record.headers}
             if record.topic == OUTCOMES:
                 self._answered_ms.setdefault(record.key.decode(), record.timestamp)
-            elif headers.get("ce_type") == DECIDED and _does_something(json.loads(record.value)):
-                namespace = record.key.decode().partition("/")[0]
-                self._namespaces.setdefault(headers["ce_id"], namespace)
+            elif headers.get("ce_type") == DECIDED:
+                decided = json.loads(record.value)
+                binds = [it["uid"] for it in decided.get("binds") or ()]
+                self.binds.setdefault(headers["ce_id"], binds)
+                if _does_something(decided):
+                    namespace = record.key.decode().partition("/")[0]
+                    self._namespaces.setdefault(headers["ce_id"], namespace)
             self._changed.set()
             self._changed = asyncio.Event()
 

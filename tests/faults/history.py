@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -141,7 +142,7 @@ class History:
             self._objects[kind].pop(uid, None)
         else:
             self._objects[kind][uid] = thing
-        self.events.append({"type": change, "object": thing})
+        self.events.append({"type": change, "object": thing, "at": time.time()})
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from stromboli.testkit import checker
+from stromboli.testkit import checker, gangs
 from stromboli.testkit.real_system import RealSystem
 from tests.faults import decisions, history, workload
 
@@ -48,8 +48,9 @@ class Scene:
             raise AssertionError(f"{len(done)} of {count} jobs ended; {waiting} did not") from None
 
     def broken(self, *namespaces: str) -> list[str]:
-        """What the checker says of these namespaces and of all nodes."""
-        return checker.broken(self.history.ordered(frozenset(namespaces)))
+        """What the checkers say of these namespaces and of all nodes."""
+        history = self.history.ordered(frozenset(namespaces))
+        return [*checker.broken(history), *gangs.broken(history, self.decisions.binds)]
 
 
 @contextlib.asynccontextmanager

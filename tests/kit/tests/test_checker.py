@@ -1,5 +1,6 @@
 """The checker sees every broken promise, and none where all were kept."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -53,6 +54,46 @@ def pod(
             "status": {"phase": phase},
         },
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("100m", "0.1"),
+        ("1e3", "1000"),
+        ("2E", "2e18"),
+        ("1Pi", str(1024**5)),
+        (".5", "0.5"),
+        (2, "2"),
+    ],
+)
+def test_a_quantity_is_read_as_kubernetes_writes_it(text: str | int, value: str) -> None:
+    assert checker.number(text) == Decimal(value)
+
+
+def asking(cpu: str, **more: Any) -> dict[str, Any]:
+    return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+
+@pytest.mark.parametrize(
+    ("before", "cpu"),
+    [
+        ([], "3"),
+        ([asking("2")], "3"),
+        ([asking("5")], "5"),
+        ([asking("1", restartPolicy="Always")], "4"),
+        ([asking("1", restartPolicy="Always"), asking("5")], "6"),
+        ([asking("5"), asking("1", restartPolicy="Always")], "5"),
+    ],
+)
+def test_a_pod_takes_what_its_init_containers_take_too(
+    before: list[dict[str, Any]], cpu: str
+) -> None:
+    found = pod("a")["object"]
+    found["spec"] |= {"containers": [asking("1"), asking("2")], "initContainers": before}
+    assert checker.requests(found) == {"pods": 1, "cpu": Decimal(cpu)}
+    found["spec"]["overhead"] = {"cpu": "1"}
+    assert checker.requests(found)["cpu"] == Decimal(cpu) + 1
 
 
 GOOD = [

@@ -22,18 +22,22 @@ GROUP = "scheduling.k8s.io/group-name"
 OVER = ("Succeeded", "Failed")
 _UNITS: dict[str, int | Decimal] = {
     "": 1,
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
     "m": Decimal("0.001"),
     "k": 10**3,
     "M": 10**6,
     "G": 10**9,
     "T": 10**12,
+    "P": 10**15,
+    "E": 10**18,
 }
-_UNITS |= {f"{letter}i": 1024**power for power, letter in enumerate("KMGT", start=1)}
+_UNITS |= {f"{letter}i": 1024**power for power, letter in enumerate("KMGTPE", start=1)}
 
 
 def number(text: str | int | float) -> Decimal:
     """A quantity's value."""
-    match = re.fullmatch(r"([0-9.]+)([a-zA-Z]*)", str(text))
+    match = re.fullmatch(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)", str(text))
     if match is None:
         raise ValueError(f"no quantity: {text!r}")
     return Decimal(match[1]) * _UNITS[match[2]]
@@ -53,12 +57,31 @@ def job_of(pod: Object) -> str:
 
 
 def requests(pod: Object) -> Counter[str]:
-    """What the pod's containers ask for, and its place among a node's pods."""
-    total: Counter[str] = Counter({"pods": 1})
-    for container in pod["spec"]["containers"]:
-        for name, text in container.get("resources", {}).get("requests", {}).items():
-            total[name] += number(text)  # type: ignore[assignment]  # decimals count as well
-    return total
+    """What the pod takes of a node: its containers together or, if that is more, an init container
+    with the sidecars before it; its overhead; and its place among a node's pods."""
+    spec = pod["spec"]
+    sidecars: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    for container in spec.get("initContainers") or ():
+        asked = _asked(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars += asked
+            asked = Counter()
+        most |= sidecars + asked
+    total = Counter({"pods": 1}) + _amounts(spec.get("overhead") or {})
+    together = sidecars.copy()
+    for container in spec["containers"]:
+        together += _asked(container)
+    return total + (together | most)
+
+
+def _asked(container: Object) -> Counter[str]:
+    return _amounts(container.get("resources", {}).get("requests") or {})
+
+
+def _amounts(found: dict[str, Any]) -> Counter[str]:
+    # Decimals count as well.
+    return Counter({name: number(text) for name, text in found.items()})
 
 
 class World:
