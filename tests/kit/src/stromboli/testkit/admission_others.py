@@ -84,6 +84,7 @@ OTHERS: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
         "for-a-job": ("", command("AbortJob")),
         "for-a-queue": ("", command("CloseQueue", kinds.QUEUES)),
         "open-what-is-closed": ("", command("OpenQueue", kinds.QUEUES, "closed")),
+        "open-below-a-closed-one": ("", command("OpenQueue", kinds.QUEUES, "below-shut")),
         "for-nobody": ("target", made(kinds.COMMANDS, "wish", action="AbortJob")),
         "for-a-node": ("target.kind", command("AbortJob", kinds.NODES)),
         "for-a-podgroup": ("target.kind", command("AbortJob", kinds.POD_GROUPS)),
@@ -106,10 +107,6 @@ OTHERS_AROUND: dict[Kind[Any], dict[str, tuple[str, Document]]] = {
     },
     kinds.COMMANDS: {
         "close-the-root": ("target.name", command("CloseQueue", kinds.QUEUES, "root")),
-        "open-below-a-closed-one": (
-            "target.name",
-            command("OpenQueue", kinds.QUEUES, "below-shut"),
-        ),
     },
     kinds.JOB_FLOWS: {"in-a-circle": ("spec.flows", flow(a=["b"], b=["a"]))},
     kinds.HYPER_NODES: {
