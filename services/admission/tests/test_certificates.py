@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
+import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -233,3 +235,36 @@ async def shown_by(source: shell.Files | shell.Own) -> bytes:
         writer.close()
         await writer.wait_closed()
     return ssl.DER_cert_to_PEM_cert(met).encode()
+
+
+async def test_webhooks_answer_to_clients_of_one_authority_alone(tmp_path: Path) -> None:
+    """REST, on the same certificate, asks for tokens instead."""
+    authority, other, own = trustme.CA(), trustme.CA(), trustme.CA()
+    shown = own.issue_cert("localhost")
+    certificate, key, trusted = (tmp_path / name for name in ("crt", "key", "ca"))
+    certificate.write_bytes(b"".join(part.bytes() for part in shown.cert_chain_pems))
+    key.write_bytes(shown.private_key_pem.bytes())
+    trusted.write_bytes(authority.cert_pem.bytes())
+    source = shell.Files(str(certificate), str(key))
+    with pytest.raises(ValueError, match="absent"):
+        source.ask_clients(str(tmp_path / "absent"))
+    source.ask_clients(str(trusted))
+    await source.look()
+
+    async def is_answered(tls: ssl.SSLContext, signed_by: trustme.CA | None) -> bool:
+        client = ssl.create_default_context()
+        own.configure_trust(client)
+        if signed_by is not None:
+            signed_by.issue_cert("api-server").configure_cert(client)
+        app = http.health_app(runtime.Health("admission"))
+        async with http.serving(app, http.listen("127.0.0.1", 0), tls=tls) as port:
+            try:
+                async with httpx.AsyncClient(verify=client) as asked:
+                    return (await asked.get(f"https://localhost:{port}/livez")).is_success
+            except httpx.TransportError:
+                return False
+
+    assert await is_answered(source.webhook_tls, authority)
+    assert not await is_answered(source.webhook_tls, other)
+    assert not await is_answered(source.webhook_tls, None)
+    assert await is_answered(source.tls, None)

@@ -44,9 +44,11 @@ async def main(settings: Settings, health: runtime.Health) -> None:
         if is_local:
             await stack.enter_async_context(_rest(front, door, settings, token=token))
         if (certificate := _certificate(settings, cluster)) is not None:
+            if settings.webhook_client_ca_file:
+                _ask_clients(certificate, settings.webhook_client_ca_file)
             bound = http.listen(settings.webhook_host, settings.webhook_port)
             tls = await stack.enter_async_context(certificate.kept(health))
-            serving = http.serving(webhooks.app(door), bound, tls=tls)
+            serving = http.serving(webhooks.app(door), bound, tls=certificate.webhook_tls)
             port = await stack.enter_async_context(serving)
             telemetry.log.info("listening", webhooks=f"https://{settings.webhook_host}:{port}")
             if not is_local:
@@ -84,6 +86,13 @@ async def _rest(
         with loopback_token.published(token, file) if token else contextlib.nullcontext():
             async with door.feeds:
                 yield
+
+
+def _ask_clients(certificate: certificates.Files | certificates.Own, file: str) -> None:
+    try:
+        certificate.ask_clients(file)
+    except ValueError as error:
+        sys.exit(f"STROM_ADMISSION_WEBHOOK_CLIENT_CA_FILE: {error}")
 
 
 def _check_exposed(settings: Settings, is_local: bool) -> None:

@@ -30,11 +30,23 @@ _FACT = "certificate"
 
 
 class _Source(abc.ABC):
-    """Where a certificate comes from; puts it into ``tls``, which servers use for what comes."""
+    """Where a certificate comes from; puts it into ``tls``, which servers use for what comes, and
+    into ``webhook_tls``, which is the same unless ``ask_clients`` was called."""
 
     def __init__(self) -> None:
         self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.webhook_tls = self.tls
         self._loaded = b""
+
+    def ask_clients(self, authority_file: str) -> None:
+        """Take webhook requests only from clients with a certificate of this authority (PEM).
+        Raises ValueError if it cannot be read."""
+        self.webhook_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.webhook_tls.verify_mode = ssl.CERT_REQUIRED
+        try:
+            self.webhook_tls.load_verify_locations(cafile=authority_file)
+        except OSError as error:  # ssl's own is one of them
+            raise ValueError(f"{authority_file}: {error.strerror or error}") from None
 
     @abc.abstractmethod
     async def look(self) -> None:
@@ -76,7 +88,8 @@ class _Source(abc.ABC):
         with tempfile.NamedTemporaryFile(prefix="stromboli-") as file:  # only its owner may read it
             file.write(certificate + b"\n" + key)
             file.flush()
-            self.tls.load_cert_chain(file.name)
+            for context in {self.tls, self.webhook_tls}:
+                context.load_cert_chain(file.name)
         self._loaded = certificate + key
         telemetry.log.info("certificate shown", ends_at=key_pairs.ends_at(certificate).isoformat())
 

@@ -83,5 +83,10 @@ class Settings(DoorSettings, frozen=True, kw_only=True):
     """``namespace/name`` of a Secret, there already, for certificates that we make and renew."""
     certificate_names: tuple[str, ...] = ()
     """The hosts by which the API server calls us, with ``certificate_secret``."""
+    webhook_client_ca_file: str = ""
+    """PEM file of the authority that signed the client certificate of API servers (the
+    ``kubeConfigFile`` of ``WebhookAdmissionConfiguration`` names that to them). With it webhooks
+    answer to its holders alone; without it to whoever reaches the port, which learns what
+    admission says of an object, and can change nothing."""
     webhook_configuration: str = "stromboli-admission"
     """Name of the two configurations in which the API server is told whom to trust."""
