@@ -69,6 +69,21 @@ def test_a_missing_namespace_is_told_from_a_missing_job() -> None:
         assert caught.value.is_creation is is_creation
 
 
+def test_a_command_in_one_string_is_refused_with_the_list_to_pass() -> None:
+    """A string is a sequence, too: each letter would become an argument."""
+    with pytest.raises(errors.InvalidArgumentError, match=r"such as \['echo', 'hi there'\]"):
+        job("a", image="i", command="echo 'hi there'")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"spec": {}}, {"metadata": None}, {"metadata": "a"}, "a.yaml"]
+)
+def test_what_is_no_job_is_a_client_error(wrong: object) -> None:
+    """One family of errors for every fault: nobody has to catch KeyError too."""
+    with pytest.raises(errors.ClientError, match="job"):
+        calls.create_job("default", wrong)  # type: ignore[arg-type]
+
+
 def test_an_empty_name_is_never_sent() -> None:
     """The path of a job without a name is that of all jobs."""
     for call in (calls.delete_job("default", ""), calls.job("", "train"), calls.delete_queue("")):

@@ -28,7 +28,8 @@ def nodes_of(*rows: str) -> trace.Nodes:
 def pods_of(*rows: str, models: tuple[str, ...] = ("A",)) -> trace.Pods:
     """Rows of ``cpu,memory,num_gpu,gpu_milli,gpu_spec``."""
     lines = [f"p{place},{row}" for place, row in enumerate(rows)]
-    return trace.read_pods([",".join(trace.POD_COLUMNS), *lines], "pods.csv", models)
+    columns = ",".join((*trace.POD_COLUMNS, "gpu_spec"))
+    return trace.read_pods([columns, *lines], "pods.csv", models)
 
 
 def placed(
@@ -43,6 +44,14 @@ def placed(
 
 
 # Lists
+
+
+def test_a_list_without_models_allows_every_model() -> None:
+    """Published lists of pods leave the column gpu_spec out where no pod asks for a model."""
+    columns = ",".join(trace.POD_COLUMNS)
+    with_column = pods_of("1,2,1,500,", models=("A", "B"))
+    without = trace.read_pods([columns, "p0,1,2,1,500"], "pods.csv", ("A", "B"))
+    assert without.shapes.tolist() == with_column.shapes.tolist()
 
 
 def test_pods_that_ask_for_the_same_are_one_shape() -> None:

@@ -147,16 +147,28 @@ def bulk(documents: Iterable[Document]) -> Call[BulkAnswer]:
 
 
 def create_job(namespace: str, job: batch.Job | Document) -> Call[bytes]:
-    """A new job; the answer is the job as stored."""
-    name = job.metadata.name if isinstance(job, batch.Job) else job["metadata"].get("name", "")
+    """A new job; the answer is the job as stored. Raises InvalidArgumentError for what is none."""
     return Call(
         method="POST",
         path=_jobs(namespace),
-        what=f"job {namespace}/{name}",
+        what=f"job {namespace}/{_job_name(job)}",
         read=bytes,
         body=msgspec.json.encode(job),
         is_creation=True,
     )
+
+
+def _job_name(job: batch.Job | Document) -> str:
+    if isinstance(job, batch.Job):
+        return job.metadata.name
+    if not isinstance(job, Mapping):
+        reason = f"a job is a batch.Job or a dictionary, not {type(job).__name__}"
+        raise errors.InvalidArgumentError("job", reason)
+    metadata = job.get("metadata")
+    if not isinstance(metadata, Mapping):
+        reason = "it has no metadata: a job is {'metadata': {'name': ...}, 'spec': {...}}"
+        raise errors.InvalidArgumentError("job", reason)
+    return str(metadata.get("name", ""))
 
 
 def jobs(namespace: str = "", *, limit: int = 0, continue_: str = "") -> Call[Page]:

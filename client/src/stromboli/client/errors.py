@@ -3,6 +3,7 @@
 ::
 
     ClientError
+    ├── InvalidArgumentError    an argument has the wrong form; nothing was sent
     ├── UnnamedError            a name in the call is empty; nothing was sent
     ├── UnsafeTokenError        a token would travel in the clear; nothing was sent
     ├── UnreadableFileError     the file of a token or an authority cannot be read
@@ -30,6 +31,10 @@ class ClientError(Exception):
         super().__init__(f"{what}: {reason}")
         self.what = what
         self.reason = reason
+
+
+class InvalidArgumentError(ClientError, ValueError):
+    """An argument has the wrong form. Nothing was sent."""
 
 
 class UnnamedError(ClientError):

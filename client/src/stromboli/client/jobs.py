@@ -1,9 +1,11 @@
 """A job of one task and one container, as most are. Pure."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from stromboli.client import errors
 from stromboli.shared.api import batch, meta
 
 
@@ -23,7 +25,14 @@ def job(
     ``requests``: what each pod asks for, such as ``{"cpu": "1", "nvidia.com/gpu": "8"}``;
     ``annotations`` stand on its pods. An empty ``queue`` leaves the choice to the server. Jobs of
     several tasks are ``batch.Job`` of ``stromboli.shared.api``, or dictionaries as YAML has them.
+    Raises InvalidArgumentError if ``command`` is one string.
     """
+    if isinstance(command, str):
+        raise errors.InvalidArgumentError(
+            f"job {name}",
+            f"command is the string {command!r}; pass a list of arguments, such as "
+            f"{shlex.split(command)!r}, or ['sh', '-c', ...] for a shell",
+        )
     container: dict[str, object] = {"name": "main", "image": image}
     if command:
         container["command"] = list(command)

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from stromboli.cli.errors import CommandError
 from stromboli.local import accounts as account_files
-from stromboli.local import folders, system
+from stromboli.local import folders, scheduler_file, system
 from stromboli.local.cluster import OWN_NAME
 from stromboli.local.demo import experiment, real, report, traffic
 from stromboli.local.nodes import rules as rule_files
@@ -93,6 +93,7 @@ def up(
     Ctrl-C stops it; the next `strom up` on the same folder goes on where it stopped.
     """
     telemetry.configure_logs(logging.INFO if verbose else logging.WARNING)
+    scheduler_file.read(str(config) if config else None)
     try:
         options = system.Options(
             state=folders.embedded(state),
@@ -129,9 +130,10 @@ def up(
 
 async def _up(options: system.Options, state: Path) -> None:
     remembered = state / REMEMBERED
+    typer.echo(f"starting: log and cluster in {options.state}", err=True)
     async with system.running(options) as running:
         remembered.write_text(f"{running.url}\n")
-        await running.ready()
+        await _ready(running)
         typer.echo(f"REST   {running.url}   (OpenAPI: {running.url}/schema)")
         typer.echo(f"state  {options.state}")
         for line in machine.described(*running.view):
@@ -141,6 +143,18 @@ async def _up(options: system.Options, state: Path) -> None:
             await asyncio.Event().wait()
         finally:
             remembered.unlink(missing_ok=True)
+
+
+async def _ready(running: system.System) -> None:
+    """Return once every service is ready; print each as it becomes so."""
+
+    async def show(health: runtime.Health) -> None:
+        await health.ready()
+        typer.echo(f"ready: {health.service}", err=True)
+
+    async with asyncio.TaskGroup() as group:
+        for health in running.healths:
+            group.create_task(show(health))
 
 
 def demo() -> None:

@@ -63,7 +63,11 @@ def pack(
         Path, typer.Option(metavar="FILE", help=f"CSV: {', '.join(trace.NODE_COLUMNS)}.")
     ],
     pods: Annotated[
-        Path, typer.Option(metavar="FILE", help=f"CSV: {', '.join(trace.POD_COLUMNS)}.")
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help=f"CSV: {', '.join(trace.POD_COLUMNS)}; gpu_spec if pods ask for models.",
+        ),
     ],
     policy: Annotated[Policy, typer.Option(help=POLICY_HELP)],
     seeds: Annotated[

@@ -21,7 +21,7 @@ ABSENT = -1
 """What a node with fewer GPUs than the columns shows for the others."""
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
-POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec")
+POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 
 Integers = npt.NDArray[np.int64]
 
@@ -113,7 +113,8 @@ def read_nodes(lines: Iterable[str], path: str) -> Nodes:
 def read_pods(lines: Iterable[str], path: str, models: tuple[str, ...]) -> Pods:
     """The pods of a list with the columns ``POD_COLUMNS``; raises TraceError.
 
-    ``gpu_spec`` holds allowed models joined by ``|``; one that no node has allows nothing.
+    The optional column ``gpu_spec`` holds allowed models joined by ``|``; without it, or where it
+    is empty, all models are allowed. A model that no node has allows nothing.
     """
     places: dict[Shape, int] = {}
     shape_of = [places.setdefault(shape, len(places)) for shape in _shapes(lines, path, models)]
@@ -144,7 +145,7 @@ class _Row:
         raise TraceError(f"{self._path}:{self._line}: {column}: {reason}")
 
     def text(self, column: str) -> str:
-        return self._cells[column].strip()
+        return (self._cells.get(column) or "").strip()
 
     def number(self, column: str) -> int:
         text = self.text(column)
