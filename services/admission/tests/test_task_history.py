@@ -113,16 +113,40 @@ def test_what_comes_again_changes_nothing(life: Any, repeats: Any, data: Any) ->
     assert once.of(J) == twice.of(J)
 
 
-def test_a_job_that_is_gone_is_remembered_until_another_takes_its_name() -> None:
-    gone = batch.JobDeleted(job=J, uid="u1", at=at(20))
-    kept = fold(*FIRST, gone, told("Gone", 21))
+DELETED = batch.JobDeleted(job=J, uid="u1", at=at(20))
+
+
+def test_a_deleted_job_is_remembered_and_reachable_by_uid_once_another_takes_its_name() -> None:
+    kept = fold(*FIRST, DELETED, told("Gone", 21))
     found = kept.of(J)
     assert found is not None
-    assert (found.deleted_at, len(found.tasks)) == (at(20), 1)
+    assert (found.deleted_at, len(found.tasks), found.earlier) == (at(20), 1, ())
     kept.fold(record(told("Pending", 30, "p9", uid="u2")))
-    found = kept.of(J)
+    now, before = kept.of(J), kept.of(J, "u1")
+    assert now is not None
+    assert (now.uid, now.deleted_at, [it.pod for it in now.tasks]) == ("u2", None, ["p9"])
+    assert now.earlier == ("u1",)
+    assert before is not None
+    assert (before.uid, before.tasks) == ("u1", found.tasks)
+    assert kept.of(J, "u3") is None
+
+
+def test_deleting_a_job_ends_its_open_attempts() -> None:
+    """A pod that goes with its job may never be reported; it does not run for ever."""
+    found = fold(*SECOND, DELETED).of(J)
     assert found is not None
-    assert (found.uid, found.deleted_at, [it.pod for it in found.tasks]) == ("u2", None, ["p9"])
+    (attempt,) = found.tasks
+    assert (attempt.state, attempt.reason, attempt.ended_at) == ("Gone", "JobDeleted", at(20))
+    assert attempt.is_over
+
+
+def test_the_end_of_an_attempt_counts_also_when_it_is_reported_after_the_deletion() -> None:
+    late = told("Failed", 19, "p2", exit_code=1, reason="Error", attempt=2)
+    for order in ((*SECOND, DELETED, late), (*SECOND, late, DELETED)):
+        found = fold(*order).of(J)
+        assert found is not None
+        (attempt,) = found.tasks
+        assert (attempt.state, attempt.reason, attempt.exit_code) == ("Failed", "Error", 1)
 
 
 @given(
@@ -139,9 +163,9 @@ def test_no_more_is_kept_than_allowed_and_the_living_stay_longest(steps: Any) ->
             continue
         if is_deletion:
             gone.add(job)
-            kept.fold(record(batch.JobDeleted(job=job, uid="u1", at=NOON)))
+            kept.fold(record(batch.JobDeleted(job=job, uid=job, at=NOON)))
         else:
-            kept.fold(record(told("Pending", 0, f"{number}-{pod}", job=job)))
+            kept.fold(record(told("Pending", 0, f"{number}-{pod}", job=job, uid=job)))
             assert kept.of(job) is not None, "what was just told is kept"
         found = [kept.of(f"default/j{each}") for each in range(6)]
         total = sum(len(it.tasks) for it in found if it is not None)
@@ -176,5 +200,11 @@ async def test_rest_says_the_present_and_on_request_the_past(
             assert [(it["attempt"], it["node"]) for it in past["tasks"]] == [(1, "n1"), (2, "n2")]
         await client.delete("/v1/namespaces/default/jobs/j1")
         assert len((await asked.get(path + "?history")).json()["tasks"]) == 2
+        again = (await client.post("/v1/namespaces/default/jobs", json=job)).json()
+        young = (await asked.get(path)).json()
+        uids = (made["metadata"]["uid"], again["metadata"]["uid"])
+        assert (young["earlier"], young["uid"]) == ([uids[0]], uids[1])
+        assert len((await asked.get(f"{path}?history&uid={uids[0]}")).json()["tasks"]) == 2
+        assert (await asked.get(f"{path}?uid=none")).status_code == 404
         absent = await asked.get("/v1/namespaces/default/jobs/none/tasks")
         assert absent.status_code == 404

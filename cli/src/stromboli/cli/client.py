@@ -145,9 +145,9 @@ class Client:
         """More or fewer pods for a task. Raises NotFoundError, RefusedError."""
         return self.send(calls.scale(namespace, name, replicas, task, minimum))
 
-    def tasks(self, namespace: str, name: str) -> TaskHistory:
+    def tasks(self, namespace: str, name: str, uid: str = "") -> TaskHistory:
         """Every attempt of a job's tasks, also of one that is gone. Raises NotFoundError."""
-        return self.send(calls.tasks(namespace, name))
+        return self.send(calls.tasks(namespace, name, uid))
 
     def delete_job(self, namespace: str, name: str) -> None:
         """Delete a job and all that is its own. Raises NotFoundError."""

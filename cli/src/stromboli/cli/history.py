@@ -34,6 +34,9 @@ def history(
     last: Annotated[
         bool, typer.Option("--last", help="Only the last attempt of every index.")
     ] = False,
+    uid: Annotated[
+        str, typer.Option("--uid", metavar="UID", help="An earlier job of this name.")
+    ] = "",
     output_format: Annotated[
         output.Shape, typer.Option("--output", "-o", help="How to show it.")
     ] = output.Shape.TABLE,
@@ -44,11 +47,13 @@ def history(
     It is kept as long as the log is, two weeks by default, also when the job is gone.
     """
     with options.client(server) as client:
-        found = client.tasks(namespace, name)
+        found = client.tasks(namespace, name, uid)
     attempts = found.latest if last else found.tasks
     attempts = tuple(it for it in attempts if task in (None, it.task))
     if not found.complete:
         output.show_note("The log is still being read: earlier attempts may be missing.")
+    if found.earlier and not uid:
+        output.show_note(f"Earlier jobs of this name (--uid): {', '.join(found.earlier)}")
     if output_format is not output.Shape.TABLE:
         output.show_document(output_format, _document(found, attempts))
         return

@@ -155,9 +155,12 @@ class AsyncClient:
         page = await self.send(calls.job_pods(namespace, name))
         return [kinds.PODS.decode(item) for item in page.items]
 
-    async def tasks(self, name: str, namespace: str = "default") -> TaskHistory:
-        """Every attempt of a job's tasks, also of a job that is gone. Raises NotFoundError."""
-        return await self.send(calls.tasks(namespace, name))
+    async def tasks(self, name: str, namespace: str = "default", *, uid: str = "") -> TaskHistory:
+        """Every attempt of a job's tasks, also of a deleted job. Raises NotFoundError.
+
+        ``uid`` names an earlier job of this name; ``TaskHistory.earlier`` lists them.
+        """
+        return await self.send(calls.tasks(namespace, name, uid))
 
     async def explanation(self, name: str, namespace: str = "default") -> Explanation:
         """Why a job waits. Raises NotFoundError."""

@@ -154,9 +154,12 @@ class Client:
         page = self.send(calls.job_pods(namespace, name))
         return [kinds.PODS.decode(item) for item in page.items]
 
-    def tasks(self, name: str, namespace: str = "default") -> TaskHistory:
-        """Every attempt of a job's tasks, also of a job that is gone. Raises NotFoundError."""
-        return self.send(calls.tasks(namespace, name))
+    def tasks(self, name: str, namespace: str = "default", *, uid: str = "") -> TaskHistory:
+        """Every attempt of a job's tasks, also of a deleted job. Raises NotFoundError.
+
+        ``uid`` names an earlier job of this name; ``TaskHistory.earlier`` lists them.
+        """
+        return self.send(calls.tasks(namespace, name, uid))
 
     def explanation(self, name: str, namespace: str = "default") -> Explanation:
         """Why a job waits. Raises NotFoundError."""

@@ -197,10 +197,11 @@ def job_events(namespace: str, name: str) -> Call[Page]:
     return _of_job("GET", namespace, name, "/events", _PAGE)
 
 
-def tasks(namespace: str, name: str) -> Call[TaskHistory]:
-    """Every attempt of a job's tasks, also of a job that is gone."""
+def tasks(namespace: str, name: str, uid: str = "") -> Call[TaskHistory]:
+    """Every attempt of a job's tasks, also of a deleted job; ``uid`` names an earlier job."""
     call = _of_job("GET", namespace, name, "/tasks", msgspec.json.Decoder(TaskHistory).decode)
-    return msgspec.structs.replace(call, query={"history": "true"})
+    query = {"history": "true", "uid": uid} if uid else {"history": "true"}
+    return msgspec.structs.replace(call, query=query)
 
 
 def job_tools(namespace: str, name: str) -> Call[Page]:

@@ -20,10 +20,36 @@ History = Annotated[
     str | None,
     QueryParameter(name="history", description="Every attempt, not only the last of each index."),
 ]
+Uid = Annotated[
+    str,
+    QueryParameter(name="uid", description="An earlier job of this name, by its uid."),
+]
 
 
 def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
     """All of them."""
+
+    def earlier(key: str, uid: str) -> TaskHistory:
+        found = door.histories.of(key, uid)
+        if found is None:
+            raise errors.NotFoundError(f"get Job {key}", f"no events of a job with uid {uid}")
+        return found
+
+    async def current(key: str) -> TaskHistory:
+        """Of the job that exists, else of the last one of this name."""
+        found = door.histories.of(key)
+        try:
+            now = kinds.metadata_of(await cluster.get(kinds.JOBS, *key.split("/")))
+        except errors.NotFoundError:
+            if found is None:
+                raise
+            return found
+        if found is not None and found.uid == now.uid:
+            return found
+        # No event of the job that exists has been read yet.
+        complete = door.histories.is_complete
+        uids = () if found is None else (found.uid, *found.earlier)
+        return TaskHistory(job=key, uid=now.uid, complete=complete, earlier=uids)
 
     @get(
         "/v1/namespaces/{namespace:str}/jobs/{name:str}/tasks",
@@ -31,19 +57,10 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         summary="A job's tasks: state, node, reason and times; with ?history of every attempt",
     )
     async def tasks(
-        namespace: FromPath[str], name: FromPath[str], history: History = None
+        namespace: FromPath[str], name: FromPath[str], history: History = None, uid: Uid = ""
     ) -> TaskHistory:
-        found = door.histories.of(f"{namespace}/{name}")
-        try:
-            now = kinds.metadata_of(await cluster.get(kinds.JOBS, namespace, name))
-        except errors.NotFoundError:
-            if found is None:
-                raise
-        else:
-            if found is None or found.uid != now.uid:
-                # The job is younger than what was told so far.
-                complete = door.histories.is_complete
-                found = TaskHistory(job=f"{namespace}/{name}", uid=now.uid, complete=complete)
+        key = f"{namespace}/{name}"
+        found = earlier(key, uid) if uid else await current(key)
         if history is None or history.lower() in NO:
             return msgspec.structs.replace(found, tasks=found.latest)
         return found

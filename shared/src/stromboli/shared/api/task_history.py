@@ -39,14 +39,18 @@ class TaskAttempt(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A job's tasks by name and index, each with its attempts in order; of the last job of this
-    name, also when it is gone. ``complete``: everything that the log keeps has been read."""
+    """A job's tasks by name and index, each with its attempts in order, also when the job is gone.
+
+    ``complete``: everything that the log keeps has been read. ``earlier``: uids of earlier jobs of
+    the same name that are still kept, the newest first.
+    """
 
     job: str
     uid: str
     deleted_at: Instant | None = None
     complete: bool = True
     tasks: tuple[TaskAttempt, ...] = ()
+    earlier: tuple[str, ...] = ()
 
     @property
     def latest(self) -> tuple[TaskAttempt, ...]:

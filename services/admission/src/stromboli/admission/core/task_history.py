@@ -1,8 +1,9 @@
 """Every attempt of every task, folded from ``batch.events``.
 
-Pure. A message costs O(1), also one that comes again: a time stands from when it is first told, and
-a state never goes back. Memory is bounded by the number of attempts: the jobs that have been gone
-longest are let go first, then those of which nothing was heard for longest.
+Pure. An event costs O(1), also when it is delivered twice: a time keeps the value of its first
+event, and a state never goes back. Deletion of a job costs O(its attempts). Memory is bounded by
+the number of attempts: the jobs that have been gone longest are dropped first, then the least
+recently updated ones. Jobs are keyed by uid, so earlier jobs of the same name remain reachable.
 """
 
 from collections import OrderedDict
@@ -17,6 +18,8 @@ from stromboli.shared.messages import batch
 ORDER = {"Pending": 0, "Bound": 1, "Running": 2, "Unknown": 2, "Terminating": 3}
 """State -> how far it is; all others are ends."""
 END = 4
+JOB_DELETED = "JobDeleted"
+"""Reason of an attempt that was open when its job was deleted."""
 _TIMES = {
     "Pending": "created_at",
     "Bound": "bound_at",
@@ -26,13 +29,17 @@ _TIMES = {
 
 
 class _Job(msgspec.Struct):
+    key: str
     uid: str
     deleted_at: datetime | None = None
     attempts: dict[str, TaskAttempt] = msgspec.field(default_factory=dict)
 
 
 class Histories:
-    """Job key -> its last job's attempts. ``most_attempts``: how many are kept in all."""
+    """Job key -> the attempts of its jobs, also of earlier jobs of the same name, by uid.
+
+    ``most_attempts``: how many attempts are kept in all.
+    """
 
     def __init__(self, most_attempts: int) -> None:
         self.is_complete = False
@@ -40,27 +47,35 @@ class Histories:
         self._most = most_attempts
         self._count = 0
         self._alive: OrderedDict[str, _Job] = OrderedDict()
+        """uid -> job, the least recently updated first."""
         self._gone: OrderedDict[str, _Job] = OrderedDict()
+        """uid -> job that was deleted or whose name another took, the first such first."""
+        self._uids: dict[str, list[str]] = {}
+        """Job key -> uids, the oldest job first."""
 
     def fold(self, record: envelope.Record) -> None:
         """Take in a record of ``batch.events``. Raises UndecodableError."""
         if record.topic != topics.BATCH_EVENTS:
             return
         match envelope.decode(record):
-            case batch.TaskChanged() as told:
-                self._observe(told)
-            case batch.JobPhaseChanged() as told:
-                self._job(told.job, told.uid)
-            case batch.JobDeleted() as told:
-                self._delete(told)
+            case batch.TaskChanged() as event:
+                self._observe(event)
+            case batch.JobPhaseChanged() as event:
+                self._job(event.job, event.uid)
+            case batch.JobDeleted() as event:
+                self._delete(event)
             case _:
                 pass
 
-    def of(self, job: str) -> TaskHistory | None:
-        """What is kept of the last job of this name. O(attempts of the job)."""
-        found = self._alive.get(job) or self._gone.get(job)
-        if found is None:
+    def of(self, job: str, uid: str = "") -> TaskHistory | None:
+        """What is kept of the job with this uid, or of the last job of this name.
+
+        O(attempts of the job).
+        """
+        uids = self._uids.get(job, [])
+        if not uids or (uid and uid not in uids):
             return None
+        found = self._find(uid or uids[-1])
         ordered = sorted(
             found.attempts.values(),
             key=lambda it: (it.task, it.index, it.retry_count, it.attempt, _began(it)),
@@ -71,45 +86,63 @@ class Histories:
             deleted_at=found.deleted_at,
             complete=self.is_complete,
             tasks=tuple(ordered),
+            earlier=tuple(reversed(uids[: uids.index(found.uid)])),
         )
 
-    def _job(self, key: str, uid: str) -> _Job | None:
-        """The living job; None for one that is gone already."""
-        gone = self._gone.get(key)
-        if gone is not None and gone.uid == uid:
-            return None
-        found = self._alive.get(key)
-        if found is None or found.uid != uid:
-            self._forget(self._alive, key)
-            self._forget(self._gone, key)
-            found = self._alive[key] = _Job(uid)
-        self._alive.move_to_end(key)
-        return found
+    def _find(self, uid: str) -> _Job:
+        return self._alive[uid] if uid in self._alive else self._gone[uid]
 
-    def _observe(self, told: batch.TaskChanged) -> None:
-        job = self._job(told.job, told.uid)
-        if job is None:
-            return
-        before = job.attempts.get(told.pod_uid)
+    def _job(self, key: str, uid: str) -> _Job:
+        """The job, new if this is the first event of it. A new job ends the one before it."""
+        if uid in self._gone:
+            return self._gone[uid]
+        if uid not in self._alive:
+            uids = self._uids.setdefault(key, [])
+            for earlier in uids:
+                if earlier in self._alive:
+                    self._gone[earlier] = self._alive.pop(earlier)
+            uids.append(uid)
+            self._alive[uid] = _Job(key, uid)
+        self._alive.move_to_end(uid)
+        return self._alive[uid]
+
+    def _observe(self, event: batch.TaskChanged) -> None:
+        job = self._job(event.job, event.uid)
+        before = job.attempts.get(event.pod_uid)
         if before is None:
             self._count += 1
-        job.attempts[told.pod_uid] = _after(before, told)
-        while self._count > self._most and (len(self._alive) > 1 or self._gone):
-            jobs = self._gone or self._alive
-            self._forget(jobs, next(iter(jobs)))
+        job.attempts[event.pod_uid] = _after(before, event)
+        while self._count > self._most and len(self._alive) + len(self._gone) > 1:
+            jobs = self._gone if self._gone.keys() - {job.uid} else self._alive
+            self._forget(next(uid for uid in jobs if uid != job.uid))
 
-    def _delete(self, told: batch.JobDeleted) -> None:
-        job = self._alive.get(told.job)
-        if job is None or job.uid != told.uid:
+    def _delete(self, event: batch.JobDeleted) -> None:
+        """Move the job to those that are gone and close its open attempts.
+
+        The end of a pod may be published later, or never if the pod was deleted with its job.
+        """
+        if event.uid not in self._alive and event.uid not in self._gone:
             return
-        del self._alive[told.job]
-        job.deleted_at = told.at
-        self._gone[told.job] = job
+        job = self._find(event.uid)
+        if self._alive.pop(event.uid, None) is not None:
+            self._gone[event.uid] = job
+        if job.deleted_at is not None:
+            return
+        job.deleted_at = event.at
+        for pod_uid, attempt in job.attempts.items():
+            if not attempt.is_over:
+                job.attempts[pod_uid] = msgspec.structs.replace(
+                    attempt, state="Gone", reason=attempt.reason or JOB_DELETED, ended_at=event.at
+                )
 
-    def _forget(self, jobs: OrderedDict[str, _Job], key: str) -> None:
-        found = jobs.pop(key, None)
-        if found is not None:
-            self._count -= len(found.attempts)
+    def _forget(self, uid: str) -> None:
+        job = self._find(uid)
+        self._alive.pop(uid, None)
+        self._gone.pop(uid, None)
+        self._count -= len(job.attempts)
+        self._uids[job.key].remove(uid)
+        if not self._uids[job.key]:
+            del self._uids[job.key]
 
 
 def _after(before: TaskAttempt | None, told: batch.TaskChanged) -> TaskAttempt:
