@@ -158,7 +158,7 @@ def create_job(namespace: str, job: batch.Job | Document) -> Call[bytes]:
     )
 
 
-def _job_name(job: batch.Job | Document) -> str:
+def _job_name(job: object) -> str:
     if isinstance(job, batch.Job):
         return job.metadata.name
     if not isinstance(job, Mapping):
