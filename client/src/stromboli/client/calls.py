@@ -200,8 +200,7 @@ def job_events(namespace: str, name: str) -> Call[Page]:
 def tasks(namespace: str, name: str, uid: str = "") -> Call[TaskHistory]:
     """Every attempt of a job's tasks, also of a deleted job; ``uid`` names an earlier job."""
     call = _of_job("GET", namespace, name, "/tasks", msgspec.json.Decoder(TaskHistory).decode)
-    query = {"history": "true", "uid": uid} if uid else {"history": "true"}
-    return msgspec.structs.replace(call, query=query)
+    return msgspec.structs.replace(call, query={"history": "true"} | ({"uid": uid} if uid else {}))
 
 
 def job_tools(namespace: str, name: str) -> Call[Page]:
