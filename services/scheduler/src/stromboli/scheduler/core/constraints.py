@@ -4,6 +4,7 @@ Answers are masks over all nodes at once, and kept until a node's labels, taints
 change. Texts are those of Kubernetes (spec/plugins 7), in the order in which it asks.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -17,6 +18,11 @@ UNSCHEDULABLE = "node(s) were unschedulable"
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 TAINTED = "node(s) had untolerated taint(s)"
 
+BYTES_KEPT = 2**25
+"""What all answers that are kept may take: users can ask for any number of constraints."""
+CHECKS = 5
+"""Masks of an answer, a byte for each node."""
+LEAST_KEPT = 16
 _UNSCHEDULABLE_TAINT = core.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _REPELLING = ("NoSchedule", "NoExecute")
 
@@ -35,18 +41,24 @@ class Checked(msgspec.Struct, frozen=True, eq=False):
 class Checks:
     """Answers by constraints, as long as the nodes stay what they are."""
 
-    def __init__(self, nodes: marks.Marks) -> None:
+    def __init__(self, nodes: marks.Marks, bytes_kept: int = BYTES_KEPT) -> None:
         self._nodes = nodes
-        self._kept: dict[shapes.Shape, Checked] = {}
+        self._bytes_kept = bytes_kept
+        self._kept: OrderedDict[bytes, Checked] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
     def of(self, shape: shapes.Shape) -> Checked:
         """The answer for a shape; O(nodes) after a change, else O(1)."""
-        kept = self._kept.get(shape)
+        key = shape.placement
+        kept = self._kept.get(key)
         version = self._nodes.placement_version
         if kept is None or kept.version != version:
-            if len(self._kept) >= shapes.SPECS_KEPT:
-                self._kept.clear()
-            kept = self._kept[shape] = _check(self._nodes, shape.constraints, version)
+            most = max(LEAST_KEPT, self._bytes_kept // (CHECKS * (len(self._nodes) + 1)))
+            while len(self._kept) >= most:
+                self._kept.popitem(last=False)
+            kept = self._kept[key] = _check(self._nodes, shape.constraints, version)
         return kept
 
 

@@ -95,11 +95,18 @@ class Marks:
         for key, codes in self._label_codes.items():
             self._label_codes[key] = np.where(is_new, np.int32(-1), moved(codes, sources))
 
+    @property
+    def keys(self) -> int:
+        """How many label keys are followed."""
+        return len(self._label_codes)
+
     def label_codes(self, key: str) -> tuple[Codes, Mapping[str, int]]:
         """Each row's value of a label as a code (-1 for none), and value -> code.
 
         The first question for a key costs O(nodes), later ones nothing.
         """
+        if key not in self._label_codes and not any(key in labels for labels in self._labels):
+            return np.full(len(self), -1, np.int32), {}  # kept for no key that users make up
         if key not in self._label_codes:
             self._label_values[key] = {}
             self._label_codes[key] = np.full(len(self), -1, np.int32)

@@ -45,7 +45,7 @@ class Shape(msgspec.Struct, frozen=True, eq=False, weakref=True):
     ``number``: in the order of first sight, never used twice. ``amounts``: column -> amount, with
     cpu, memory and pods always present. ``assumed_cpu`` and ``assumed_memory``: the request as
     scoring sees it. ``weight``: the largest of all these, in steps of ``STEP``, rounded down:
-    nothing for what pods usually ask for.
+    nothing for what pods usually ask for. ``placement``: digest of the constraints.
     """
 
     number: int
@@ -55,11 +55,17 @@ class Shape(msgspec.Struct, frozen=True, eq=False, weakref=True):
     assumed_memory: int
     weight: int
     constraints: Constraints
+    placement: bytes
 
     @property
     def is_best_effort(self) -> bool:
         """It asks for nothing but its place."""
         return all(value == 0 for column, value in self.amounts.items() if column != PODS)
+
+
+MOST_ASKED = 128
+"""Resource names that pods and PodGroups may add beside those of nodes and queues: each costs every
+node a number in several tables, and anybody can make up names."""
 
 
 class Resources:
@@ -68,6 +74,7 @@ class Resources:
     def __init__(self) -> None:
         self.names = ["cpu", "memory", "pods"]
         self._columns = {name: column for column, name in enumerate(self.names)}
+        self._asked = 0
 
     def column(self, name: str) -> int:
         """The column of a resource, a new one if need be."""
@@ -79,6 +86,18 @@ class Resources:
     def known(self, name: str) -> int | None:
         """The column of a resource that somebody has or asks for."""
         return self._columns.get(name)
+
+    def ask(self, request: Mapping[str, int]) -> dict[int, int]:
+        """Amounts by column, of what users ask for. Raises ValueError for a name beyond
+        ``MOST_ASKED`` that no node and no queue has."""
+        new = [name for name, amount in request.items() if amount and name not in self._columns]
+        if self._asked + len(new) > MOST_ASKED:
+            raise ValueError(
+                f"{new[0][:80]}: no node has it, and {MOST_ASKED} such names are asked for by now"
+            )
+        self._asked += len(new)
+        known = self._columns.keys() | set(new)  # nothing of what nobody has needs no column
+        return self.amounts({name: request[name] for name in request if name in known})
 
     def amounts(self, request: Mapping[str, int]) -> dict[int, int]:
         """Amounts by column."""
@@ -137,11 +156,12 @@ class Shapes:
         shape = Shape(
             self._made,
             request,
-            self._resources.amounts({"cpu": 0, "memory": 0} | request),
+            self._resources.ask({"cpu": 0, "memory": 0} | request),
             assumed.get("cpu", 0),
             assumed.get("memory", 0),
             max(*request.values(), *assumed.values()) // STEP,
             constraints,
+            _digest(constraints),
         )
         self._made += 1
         self._by_content[key] = shape

@@ -6,7 +6,7 @@ touched rows are asked again; what compares pods of different nodes with each ot
 a few passes over masks of all nodes, and a run of equal tasks little more than one of them.
 """
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 FEW = 4
 """Above a quarter of all rows touched, all are asked: one long question is cheaper."""
 UNREADABLE = "node(s) could not be read"
+BYTES_KEPT = 2**27
+"""What answers of all classes may take: beyond, the oldest class is asked about again."""
+BYTES_OF_A_ROW = 32
+"""Of one class: two scores, four masks and a mask for each of some ten checks."""
+LEAST_KEPT = 64
 
 
 class Verdict:
@@ -84,7 +89,8 @@ class Finder:
     def __init__(self, within: "session.Session") -> None:
         self._session = within
         self._nodes = within.nodes
-        self._kept: dict[Hashable, _Kept] = {}
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._most_kept = max(LEAST_KEPT, BYTES_KEPT // (BYTES_OF_A_ROW * (len(self._nodes) + 1)))
 
     def pre_predicate(self, task: model.Task) -> str | None:
         """Why the task fits nowhere, if a plugin knows it already."""
@@ -263,6 +269,8 @@ class Finder:
         kind = self.kind(task)
         kept = self._kept.get(kind)
         if kept is None:
+            while len(self._kept) >= self._most_kept:
+                self._kept.popitem(last=False)
             kept = self._kept[kind] = _Kept(len(self._nodes))
             self._ask(task, kept)
         elif kept.position < len(self._nodes.touched):

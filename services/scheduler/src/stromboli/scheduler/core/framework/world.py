@@ -328,7 +328,7 @@ class World:
             return
         self.remove_pod_group(key)
         try:
-            self.resources.amounts(jobs.minimum(group) or {})
+            self.resources.ask(jobs.minimum(group) or {})
         except ValueError as error:
             self.problems["podgroup", key] = str(error)
             return
