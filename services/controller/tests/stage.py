@@ -50,6 +50,7 @@ class Stage:
         self.read: dict[str, list[envelope.Record]] = {}
         self._grown = asyncio.Event()
         self._scheduler: bus_port.Writer | None = None
+        self._statements: dict[str, messages.StatementDecided] = {}
 
     # The controller
 
@@ -126,13 +127,19 @@ class Stage:
     async def decide(self, **statement: Any) -> str:
         """Append a decision; returns its id."""
         decided = messages.StatementDecided(session=1, **statement)
-        return await self.append_decision(
-            envelope.Draft(
-                topic=topics.DECISIONS,
-                key=decided.pod_group,
-                message=decided,
-                time=runtime.utc_now(),
-            )
+        appended = await self._append(_decision(decided))
+        self._statements[appended.id] = decided
+        return appended.id
+
+    async def republish(self, decision: str) -> int:
+        """Append a decision again under its id; returns the offset."""
+        again = msgspec.structs.replace(self._statements[decision], decision=decision)
+        return (await self._append(_decision(again))).offset
+
+    async def answer_at(self, offset: int) -> messages.DecisionAnswered:
+        """The controller's answer to the publication at this offset, once it is there."""
+        return await self.told(
+            topics.OUTCOMES, messages.DecisionAnswered, lambda it: it.decision_offset == offset
         )
 
     async def explain(self, message: messages.PodGroupExplained) -> None:
@@ -147,10 +154,13 @@ class Stage:
         )
 
     async def append_decision(self, draft: envelope.Draft) -> str:
+        return (await self._append(draft)).id
+
+    async def _append(self, draft: envelope.Draft) -> bus_port.Appended:
         if self._scheduler is None:
             self._scheduler = await self.bus.open_writer("scheduler", "test")
         (appended,) = await self._scheduler.append(draft)
-        return appended.id
+        return appended
 
     async def enqueue(self, group: scheduling.PodGroup) -> str:
         """The decision that lets a PodGroup's pods be made."""
@@ -288,6 +298,15 @@ class Stage:
     async def names(self, kind: kinds.Kind[Any]) -> list[str]:
         """Names of all objects of a kind."""
         return [kind.decode(raw).metadata.name for raw in (await self.cluster.list(kind)).items]
+
+
+def _decision(statement: messages.StatementDecided) -> envelope.Draft:
+    return envelope.Draft(
+        topic=topics.DECISIONS,
+        key=statement.pod_group,
+        message=statement,
+        time=runtime.utc_now(),
+    )
 
 
 @contextlib.asynccontextmanager

@@ -81,7 +81,8 @@ def answer(decision: envelope.Record, result: messages.Result, *pods: str) -> en
         for bind in statement.binds
     )
     message = messages.DecisionAnswered(
-        decision=decision.id,
+        decision=statement.decision or decision.id,
+        decision_offset=decision.offset,
         pod_group=statement.pod_group,
         enqueue="executed" if statement.enqueue else None,
         tasks=tasks,

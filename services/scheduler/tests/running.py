@@ -87,6 +87,7 @@ class Outside:
         assert isinstance(statement, messages.StatementDecided)
         answer = messages.DecisionAnswered(
             decision=decision.id,
+            decision_offset=decision.offset,
             pod_group=statement.pod_group,
             tasks=tuple(
                 messages.TaskOutcome(

@@ -67,7 +67,7 @@ def test_what_was_executed_stays_taken_until_the_claim_is_seen_bound() -> None:
     cell.see(versioned(mounting.claim("c1", volumeName="v"), 3))
     cell.see(versioned(mounting.volume("v", claimRef={"namespace": "default", "name": "c1"}), 3))
     assert binds(cell) == []
-    assert cell.picture.decided.volume_for("default/c1", "uid-c1") is None
+    assert cell.picture.assumed.volume_for("default/c1", "uid-c1") is None
 
 
 def test_a_pod_follows_what_is_made_for_the_one_it_shares_a_claim_with() -> None:

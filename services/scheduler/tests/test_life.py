@@ -5,6 +5,8 @@ that a restart folds from compacted topics and from where the last session's rec
 session of the life, run again from its record and the log, decides the same byte for byte.
 """
 
+from datetime import timedelta
+
 import msgspec
 from hypothesis import event, settings
 from hypothesis import strategies as st
@@ -33,7 +35,9 @@ class Life(RuleBasedStateMachine):
         self.groups: dict[str, scheduling.PodGroup] = {}
         self.has: dict[str, core.Node] = {}
         self.unseen: list[str] = []
-        self.answered: set[str] = set()
+        self.answered: set[int] = set()
+        self.bound_by: dict[str, str] = {}
+        self.now = builders.NOON
         self.mix: list[int] = []
 
     @initialize(mix=st.lists(st.integers(0, 9), min_size=1, max_size=12))
@@ -124,25 +128,38 @@ class Life(RuleBasedStateMachine):
         """It folds what compaction left and the log from where its last record says."""
         self.cell.picture = fold(topic_log.interleaved(remembered(self.cell.log.records), self.mix))
 
-    @precondition(lambda self: self.unanswered())
+    @rule()
+    def decisions_without_an_end_are_published_again(self) -> None:
+        """Also those whose outcome is on its way, or of which a part was refused."""
+        assumed = self.cell.picture.assumed
+        for _ in range(2):
+            self.now += timedelta(hours=1)
+            for statement in assumed.overdue(self.now):
+                again = draft(topics.DECISIONS, statement.pod_group, statement)
+                self.cell.apply(self.cell.log.append(again))
+
+    @precondition(lambda self: self.open_publications())
     @rule(refuse=st.sets(st.integers(0, 3)), at=st.integers(0, 2))
     def decision_is_answered(self, refuse: set[int], at: int) -> None:
-        waiting = self.unanswered()
+        """A publication that was replaced by a later one may be answered all the same."""
+        waiting = self.open_publications()
         record = waiting[min(at, len(waiting) - 1)]
-        self.answered.add(record.id)
+        self.answered.add(record.offset)
         statement = envelope.decode(record)
         assert isinstance(statement, messages.StatementDecided)
+        decision = statement.decision or record.id
         outcomes = []
         for number, bind in enumerate(statement.binds):
             key = f"{bind.namespace}/{bind.pod}"
             pod = self.pods.get(key)
-            is_possible = pod is not None and pod.metadata.uid == bind.uid
-            is_possible = is_possible and not pod.spec.node_name if pod else False
-            result: messages.Result = "executed"
-            if not is_possible or number in refuse:
-                result = "refused"
-            elif pod is not None:
+            is_there = pod is not None and pod.metadata.uid == bind.uid
+            result: messages.Result = "refused"
+            if is_there and pod is not None and pod.spec.node_name:
+                result = "executed" if self.bound_by.get(key) == decision else "refused"
+            elif is_there and pod is not None and number not in refuse:
+                result = "executed"
                 self.bind(key, pod, bind.node)
+                self.bound_by[key] = decision
             outcomes.append(
                 messages.TaskOutcome(
                     namespace=bind.namespace, pod=bind.pod, uid=bind.uid, result=result
@@ -150,7 +167,8 @@ class Life(RuleBasedStateMachine):
             )
         entered_version = self.enter(statement.pod_group) if statement.enqueue else 0
         answer = messages.DecisionAnswered(
-            decision=record.id,
+            decision=decision,
+            decision_offset=record.offset,
             pod_group=statement.pod_group,
             enqueue="executed" if statement.enqueue else None,
             entered_version=entered_version,
@@ -222,8 +240,17 @@ class Life(RuleBasedStateMachine):
         self.unseen.append(key)
         return self.version
 
+    def open_publications(self) -> list[envelope.Record]:
+        return [it for it in self.cell.statements if it.offset not in self.answered]
+
     def unanswered(self) -> list[envelope.Record]:
-        return [record for record in self.cell.statements if record.id not in self.answered]
+        """The newest publication of each decision, unless it is answered."""
+        newest = {}
+        for record in self.cell.statements:
+            statement = envelope.decode(record)
+            assert isinstance(statement, messages.StatementDecided)
+            newest[statement.decision or record.id] = record
+        return [it for it in newest.values() if it.offset not in self.answered]
 
     def in_flight(self) -> dict[str, str]:
         """Pod key -> node, of unanswered binds that can still be carried out."""

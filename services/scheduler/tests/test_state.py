@@ -137,6 +137,7 @@ def _entry_answered(seen: Literal["first", "last"], version: int) -> Cell:
     outside = builders.make_pod_group("g1", 2, phase="Pending", version=version)
     entered = messages.DecisionAnswered(
         decision=cell.statements[0].id,
+        decision_offset=cell.statements[0].offset,
         pod_group="default/g1",
         enqueue="executed",
         entered_version=5,

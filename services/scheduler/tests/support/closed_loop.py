@@ -134,7 +134,7 @@ class Loop:
         self.now += STEP
         decided = session.decide(self._picture, self.now, self._policy)
         self._wake_at = decided.wake_at
-        records: list[str] = [
+        records: list[envelope.Record] = [
             self._append(topics.DECISIONS, each.pod_group, each) for each in decided.decisions
         ]
         if decided.record is not None:
@@ -142,8 +142,8 @@ class Loop:
         for key, explained in decided.explanations.items():
             self._picture.record_explanation(key, explained)
         self._picture.rest(is_throttled=decided.is_throttled)
-        for id_, statement in zip(records, decided.decisions, strict=True):
-            self._carry_out(id_, statement)
+        for record, statement in zip(records, decided.decisions, strict=True):
+            self._carry_out(record, statement)
         return bool(decided.decisions)
 
     def settle(self, most: int) -> int | None:
@@ -167,7 +167,7 @@ class Loop:
 
     # Carrying out
 
-    def _carry_out(self, id_: str, statement: messages.StatementDecided) -> None:
+    def _carry_out(self, record: envelope.Record, statement: messages.StatementDecided) -> None:
         name = statement.pod_group.partition("/")[2]
         self.history.append(_in_words(name, statement))
         if statement.enqueue:
@@ -182,12 +182,13 @@ class Loop:
             for namespace, pod, uid in named
         ]
         answer = messages.DecisionAnswered(
-            decision=id_,
+            decision=record.id,
+            decision_offset=record.offset,
             pod_group=statement.pod_group,
             enqueue="executed" if statement.enqueue else None,
             tasks=tuple(tasks),
         )
-        self._append(topics.OUTCOMES, id_, answer)
+        self._append(topics.OUTCOMES, record.id, answer)
         for eviction in statement.evictions:
             gone = self.pods.pop(f"{eviction.namespace}/{eviction.pod}")
             self._lose(gone)
@@ -246,11 +247,11 @@ class Loop:
         for record in self._log.lose(gone):
             self._picture.apply(record)
 
-    def _append(self, topic: topics.Topic, key: str, message: msgspec.Struct) -> str:
+    def _append(self, topic: topics.Topic, key: str, message: msgspec.Struct) -> envelope.Record:
         draft = envelope.Draft(topic=topic, key=key, message=message, time=self.now)
         record = self._log.append(draft)
         assert not self._picture.apply(record)
-        return record.id
+        return record
 
     def _next_version(self) -> int:
         self._version += 1

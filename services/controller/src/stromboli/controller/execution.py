@@ -1,7 +1,9 @@
 """Executes the scheduler's decisions and answers each in ``scheduling.outcomes``.
 
 A decision is in hand from the moment it is read until its answer is acknowledged; a restart begins
-at the lowest one that is not. Trouble outside is waited out; a refusal is an outcome.
+at the lowest one that is not. Trouble outside is waited out; a refusal is an outcome. A decision
+may come again under its id, in a later publication: each publication is answered, and the decision
+is executed once at a time (see ``publications``).
 """
 
 import asyncio
@@ -9,14 +11,16 @@ import contextlib
 import functools
 from datetime import datetime
 
+import msgspec
 import structlog
 
-from stromboli.controller import isolation
+from stromboli.controller import isolation, publications
 from stromboli.controller.core import commands, decisions, pod_groups, view
 from stromboli.controller.event_recorder import EventRecorder
 from stromboli.controller.hands import Hands, Touch
 from stromboli.controller.patience import Patience, StoppingError, Turn
 from stromboli.controller.preparing import Preparing
+from stromboli.controller.publications import Publications
 from stromboli.controller.slots import Slots
 from stromboli.shared import envelope, errors, keys, runtime, telemetry, topics
 from stromboli.shared.api import core, kinds, scheduling
@@ -66,6 +70,8 @@ class Execution:
         self._clock = clock
         self._in_hand = asyncio.Semaphore(in_hand)
         self._ledger = decisions.Ledger(writer.opened_at)
+        self._publications = Publications()
+        self._answered: set[int] = set()
         self._stopping = asyncio.Event()
         self._patience = Patience()
         self._backoff = runtime.Backoff()
@@ -77,7 +83,11 @@ class Execution:
         self._patience.give_up()
 
     async def run(self) -> None:
-        """Execute decisions until stopped."""
+        """Execute decisions until stopped, without those that were answered in an earlier term: the
+        second outcome could differ from the first, which the scheduler has acted on."""
+        self._answered = await runtime.persist(
+            lambda: publications.answered(self._bus), "decisions", self._health
+        )
         while not self._stopping.is_set():
             trouble = await self._work()
             if trouble is None or self._stopping.is_set():
@@ -92,6 +102,7 @@ class Execution:
         in hand wait for nothing any more: they come again by the next connection, which may not
         have to wait for the longest notice."""
         failed: list[errors.TransientError] = []
+        self._publications = Publications()
         try:
             async with (
                 self._bus.work(topics.DECISIONS, GROUP) as work,
@@ -118,10 +129,24 @@ class Execution:
         return failed[0] if failed else None
 
     async def _handle(self, work: bus_port.Work, record: envelope.Record, turn: Turn) -> None:
+        """Execute and answer a publication, and all of the same decision that come meanwhile."""
+        decision = ""
         try:
-            answer = await self._answer(record, turn)
-            if answer is not None:
-                await self._tell(work, record, answer)
+            message = await self._decoded(work, record)
+            if message is None:
+                work.done(record)
+                return
+            decision = message.decision or record.id
+            if not self._publications.begin(work, decision, record):
+                return
+            with telemetry.span(
+                "execute decision", record.traceparent, pod_group=message.pod_group
+            ):
+                answer = await self._execute(message, decision, turn)
+            while (newest := self._publications.newest(decision)) is not None:
+                await self._tell(work, newest, answer)
+                self._publications.answered(work, decision, newest)
+            self._backoff.reset()
         except StoppingError:
             return
         except ExceptionGroup as group:
@@ -130,37 +155,37 @@ class Execution:
                 raise rest from None
             if rest is not None:
                 isolation.report(rest, "decision", decision=record.id)
-            return
         except errors.TooLargeError as error:
             isolation.report(error, "decision", decision=record.id)
-            return
         except _ENDING:
             raise
         except Exception as error:  # one decision must not stop all others
-            # It is unanswered, so that it comes again after a restart.
+            # It is unanswered, so that it comes again, by the scheduler or after a restart.
             isolation.report(error, "decision", decision=record.id)
-            return
         finally:
+            self._publications.end(decision, record)
             turn.end()
-        work.done(record)
-        self._backoff.reset()
 
-    async def _answer(
-        self, record: envelope.Record, turn: Turn
-    ) -> messages.DecisionAnswered | None:
-        """What to answer, after doing it; None for a record that is no decision."""
+    async def _decoded(
+        self, work: bus_port.Work, record: envelope.Record
+    ) -> messages.StatementDecided | None:
+        """The decision that is to be executed; None if there is none in the record."""
+        if record.offset in self._answered:
+            self._answered.discard(record.offset)
+            return None
         try:
             message = envelope.decode(record)
         except errors.UndecodableError as error:
             now = self._clock()
             parked = runtime.parked(record, "controller", error.reason, now)
             await self._patience.until_done(lambda: self._writer.append(parked))
-            # Nothing of it was done; the answer ends the scheduler's waiting.
-            return messages.DecisionAnswered(decision=record.id, pod_group=record.key)
-        if not isinstance(message, messages.StatementDecided):
+            # Nothing of it was done; the outcome ends the scheduler's waiting.
+            answer = messages.DecisionAnswered(
+                decision=record.id, decision_offset=record.offset, pod_group=record.key
+            )
+            await self._tell(work, record, answer)
             return None
-        with telemetry.span("execute decision", record.traceparent, pod_group=message.pod_group):
-            return await self._execute(message, record.id, turn)
+        return message if isinstance(message, messages.StatementDecided) else None
 
     async def _execute(
         self, decided: messages.StatementDecided, decision: str, turn: Turn
@@ -178,6 +203,7 @@ class Execution:
         enqueue, entered_version = (None, 0) if enqueued is None else enqueued.result()
         return messages.DecisionAnswered(
             decision=decision,
+            decision_offset=-1,  # of the publication that it is given to
             pod_group=decided.pod_group,
             enqueue=enqueue,
             entered_version=entered_version,
@@ -192,12 +218,9 @@ class Execution:
             draft = envelope.Draft(
                 topic=topics.OUTCOMES,
                 key=answer.decision,
-                message=messages.DecisionAnswered(
-                    decision=answer.decision,
-                    pod_group=answer.pod_group,
-                    enqueue=answer.enqueue,
-                    entered_version=answer.entered_version,
-                    tasks=answer.tasks,
+                message=msgspec.structs.replace(
+                    answer,
+                    decision_offset=record.offset,
                     unanswered_from=unanswered_from,
                     outcomes_from=self._ledger.outcomes_from(unanswered_from),
                 ),

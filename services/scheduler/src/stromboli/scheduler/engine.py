@@ -43,6 +43,10 @@ _isolated = telemetry.meter.create_counter(
     "stromboli.scheduler.isolated",
     description="Internal errors that were isolated to one object",
 )
+_republished = telemetry.meter.create_counter(
+    "stromboli.scheduler.republished",
+    description="Decisions published again, since they were open for too long",
+)
 _failing = telemetry.meter.create_gauge(
     "stromboli.scheduler.plugin.failing",
     description="1 for a plugin that sessions go on without, or hold gangs back for",
@@ -176,9 +180,12 @@ class Engine:
         if self._look_at is not None and now >= self._look_at:
             self._look_at = None
             self.picture.wake(self._own_id)
-        is_due = self._may_decide and bool(self.picture.due) and self._is_current
+        is_due = self._may_publish and bool(self.picture.due)
         publication = self._decide(now) if is_due and may_decide else None
         self._report_isolated()
+        has_decided = publication is not None
+        if self._may_publish:
+            publication = self._with_republications(publication, now)
         if self._stood_at is None or now - self._stood_at >= GAUGE_EVERY:
             self._stood_at = now
             self._measures.standing(self.picture.explained.values(), self.picture.unanswered())
@@ -187,7 +194,7 @@ class Engine:
             facts=facts,
             warnings={"plugins": _lines(self._failures)},
             publication=publication,
-            is_due=is_due and publication is None,
+            is_due=is_due and not has_decided,
             look_again_s=self._look_again_s(now),
         )
 
@@ -205,7 +212,8 @@ class Engine:
     def _look_again_s(self, now: datetime) -> float:
         """The age of the monitor's last sign of life is looked at even if nothing comes."""
         until = now + self._sync_max_age
-        return (min(until, self._look_at or until) - now).total_seconds()
+        overdue_at = self.picture.assumed.overdue_at if self._may_publish else None
+        return (min(until, self._look_at or until, overdue_at or until) - now).total_seconds()
 
     # Folding
 
@@ -271,6 +279,10 @@ class Engine:
         offsets = self.picture.offsets
         return all(offsets.get(name, 0) >= end for name, end in self._until.items())
 
+    @property
+    def _may_publish(self) -> bool:
+        return self._may_decide and self._is_current
+
     # Deciding
 
     def _decide(self, now: datetime) -> Publication:
@@ -317,6 +329,29 @@ class Engine:
                 cause=decided.cause,
             )
         return publication
+
+    def _with_republications(
+        self, publication: Publication | None, now: datetime
+    ) -> Publication | None:
+        """The publication, and again the decisions that have been open for too long."""
+        overdue = self.picture.assumed.overdue(now)
+        if not overdue:
+            return publication
+        telemetry.log.warning("republished", decisions=[each.decision for each in overdue][:10])
+        _republished.add(len(overdue))
+        drafts = tuple(
+            envelope.Draft(
+                topic=topics.DECISIONS,
+                key=statement.pod_group,
+                message=statement,
+                time=now,
+                cause=statement.decision,
+            )
+            for statement in overdue
+        )
+        if publication is None:
+            return Publication(drafts, {})
+        return Publication((*drafts, *publication.decisions), publication.explanations)
 
     def _gauge(self, decided: session.Session, now: datetime) -> datetime | None:
         """Show the gauges of a session that told them; else, when one is to tell them."""

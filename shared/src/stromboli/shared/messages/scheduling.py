@@ -28,7 +28,8 @@ class ClaimedDevices(Message, frozen=True, kw_only=True):
 
 
 class Bind(Message, frozen=True, kw_only=True):
-    """Put one pod on one node. The task is named by job, task and index; the uid fixes the pod.
+    """Put one pod on one node. The task is named by the statement's ``job_uid`` and by ``version``
+    (of the job), ``task`` and ``index``; the uid names the pod.
 
     ``annotations`` come to stand on the pod with the bind: which CPUs or devices are meant for it.
     ``volumes`` and ``devices`` are written before any pod of the statement is bound.
@@ -38,6 +39,7 @@ class Bind(Message, frozen=True, kw_only=True):
     pod: str
     uid: str
     node: str
+    version: int = 0
     task: str = ""
     index: int = 0
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
@@ -63,12 +65,16 @@ class StatementDecided(Message, frozen=True, kw_only=True):
     """One gang's whole statement in one session (key: the PodGroup). Its ``ce_id`` is the
     decision's id.
 
-    ``enqueue``: the PodGroup enters its queue, so its pods may be created.
+    ``enqueue``: the PodGroup enters its queue, so its pods may be created. ``job_uid``: of the
+    PodGroup's owner. ``decision``: empty, or in a repeated publication the decision's id; that one
+    holds what is still open of the statement, and is answered like any other.
     """
 
     pod_group: str
     pod_group_uid: str
     session: int
+    job_uid: str = ""
+    decision: str = ""
     enqueue: bool = False
     binds: tuple[Bind, ...] = ()
     evictions: tuple[Eviction, ...] = ()
@@ -122,8 +128,9 @@ class TaskOutcome(Message, frozen=True, kw_only=True):
 
 @register("stromboli.scheduling.decision_answered.v1")
 class DecisionAnswered(Message, frozen=True, kw_only=True):
-    """The controller's answer to one decision (key: the decision's id), whole.
+    """The controller's answer to one publication of a decision (key: the decision's id), whole.
 
+    ``decision_offset``: of that publication, in the topic of decisions.
     ``entered_version``: a resourceVersion of the PodGroup in which it was past its queue's door,
     if ``enqueue`` was executed: who sees it outside in a later one knows that it was taken back.
     ``unanswered_from``: every decision below this offset is answered. ``outcomes_from``: all
@@ -132,6 +139,7 @@ class DecisionAnswered(Message, frozen=True, kw_only=True):
     """
 
     decision: str
+    decision_offset: int
     pod_group: str
     enqueue: Result | None = None
     tasks: tuple[TaskOutcome, ...] = ()

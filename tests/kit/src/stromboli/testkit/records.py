@@ -24,7 +24,9 @@ def phase_changed(job: str = "default/j1", after: str = "Running") -> envelope.D
 
 def answered(decision: str) -> envelope.Draft:
     """A draft of the controller on its main topic."""
-    message = scheduling.DecisionAnswered(decision=decision, pod_group="default/g1")
+    message = scheduling.DecisionAnswered(
+        decision=decision, decision_offset=0, pod_group="default/g1"
+    )
     return envelope.Draft(topic=topics.OUTCOMES, key=decision, message=message, time=builders.NOON)
 
 

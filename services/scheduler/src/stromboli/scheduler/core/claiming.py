@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.scheduler.core import decided, quarantine
+from stromboli.scheduler.core import assume_cache, quarantine
 from stromboli.scheduler.core.framework import surroundings
 from stromboli.shared import keys, snapshot, topics
 from stromboli.shared.api import core, kinds, meta, resource, storage
@@ -19,6 +19,13 @@ from stromboli.shared.messages import scheduling
 
 TOPICS = tuple(topics.SNAPSHOTS[kind] for kind in api_seen.CLAIMS)
 
+WHAT: Mapping[kinds.Kind[Any], str] = {
+    kinds.PERSISTENT_VOLUME_CLAIMS: assume_cache.VOLUME_CLAIM,
+    kinds.PERSISTENT_VOLUMES: assume_cache.VOLUME,
+    kinds.RESOURCE_CLAIMS: assume_cache.DEVICE_CLAIM,
+}
+"""How the assume cache names a claim of this kind."""
+
 
 class Claiming:
     """Keeps ``around`` up to date with the snapshots and with decisions in flight."""
@@ -26,11 +33,11 @@ class Claiming:
     def __init__(
         self,
         seen: quarantine.Quarantine,
-        decisions: decided.Decided,
+        assumed: assume_cache.AssumeCache,
         around: surroundings.Surroundings,
     ) -> None:
         self._seen = seen
-        self._decided = decisions
+        self._assumed = assumed
         self._around = around
 
     def follow(self, kind: kinds.Kind[Any], key: str) -> None:
@@ -49,28 +56,6 @@ class Claiming:
             if self._seen.state(kind, key) is not None:
                 self.follow(kind, key)
 
-    def is_prepared(self, bind: scheduling.Bind) -> bool:
-        """The snapshots show what was to be written before the bind, or that nobody needs it."""
-        for volume in bind.volumes:
-            key = f"{bind.namespace}/{volume.claim}"
-            claim = self._seen.state(kinds.PERSISTENT_VOLUME_CLAIMS, key)
-            if (
-                isinstance(claim, storage.PersistentVolumeClaim)
-                and claim.metadata.uid == volume.uid
-                and not claim.spec.volume_name
-            ):
-                return False
-        for devices in bind.devices:
-            key = f"{bind.namespace}/{devices.claim}"
-            found = self._seen.state(kinds.RESOURCE_CLAIMS, key)
-            if (
-                isinstance(found, resource.ResourceClaim)
-                and found.metadata.uid == devices.uid
-                and found.status.allocation is None
-            ):
-                return False
-        return True
-
     def _with_decisions(self, found: meta.Object) -> meta.Object:
         match found:
             case storage.PersistentVolumeClaim():
@@ -78,14 +63,14 @@ class Claiming:
             case storage.PersistentVolume():
                 return self._volume(found)
             case resource.ResourceClaim() if found.status.allocation is None:
-                given = self._decided.devices_for(found.metadata.key, found.metadata.uid)
+                given = self._assumed.devices_for(found.metadata.key, found.metadata.uid)
                 if given is not None:
                     status = msgspec.structs.replace(found.status, allocation=given)
                     return msgspec.structs.replace(found, status=status)
         return found
 
     def _volume_claim(self, found: storage.PersistentVolumeClaim) -> storage.PersistentVolumeClaim:
-        given = self._decided.volume_for(found.metadata.key, found.metadata.uid)
+        given = self._assumed.volume_for(found.metadata.key, found.metadata.uid)
         if given is None or found.spec.volume_name:
             return found
         volume, node = given
@@ -97,7 +82,7 @@ class Claiming:
         return msgspec.structs.replace(found, metadata=metadata)
 
     def _volume(self, found: storage.PersistentVolume) -> storage.PersistentVolume:
-        given = self._decided.claim_for(found.metadata.name)
+        given = self._assumed.claim_for(found.metadata.name)
         if given is None or found.spec.claim_ref is not None:
             return found
         namespace, name, uid = given

@@ -110,13 +110,13 @@ def _again(
 def _sessions(
     decisions: Iterable[envelope.Record],
 ) -> Iterator[tuple[messages.SessionRecorded, tuple[messages.StatementDecided, ...]]]:
-    """Each session's record with its statements, which stand before it. A repeated append leaves
-    either twice; they count once."""
+    """Each session's record with its statements, which are before it. A repeated append leaves
+    either twice; they count once. What was published again is of no session."""
     statements: dict[int, dict[str, messages.StatementDecided]] = defaultdict(dict)
     seen: set[int] = set()
     for record in decisions:
         message = envelope.decode(record)
-        if isinstance(message, messages.StatementDecided):
+        if isinstance(message, messages.StatementDecided) and not message.decision:
             statements[message.session].setdefault(message.pod_group, message)
         elif isinstance(message, messages.SessionRecorded) and message.session not in seen:
             seen.add(message.session)

@@ -9,7 +9,16 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.scheduler.core import explain, parking, plugins, policy, simulate, state, told
+from stromboli.scheduler.core import (
+    assumptions,
+    explain,
+    parking,
+    plugins,
+    policy,
+    simulate,
+    state,
+    told,
+)
 from stromboli.scheduler.core.framework import (
     cluster,
     configuration,
@@ -21,8 +30,7 @@ from stromboli.scheduler.core.framework import (
     timing,
 )
 from stromboli.scheduler.core.framework import session as framework
-from stromboli.shared import keys, topics
-from stromboli.shared.api import core
+from stromboli.shared import topics
 from stromboli.shared.messages import scheduling as messages
 
 PATIENCE = timedelta(seconds=10)
@@ -103,7 +111,7 @@ def _attempted(
     """One try; an error leaves the world as it may be."""
     allowance = given.allowance
     if allowance is None:
-        allowance = picture.pace.most_unanswered(by.max_unanswered) - picture.unanswered()
+        allowance = picture.in_flight_limit.limit(by.max_unanswered) - picture.unanswered()
     measured, complaints = _measurements(given.measured, now, by.configured)
     usage = {} if measured is None else measured.nodes
     seen = cluster.Cluster(now=now, memory=picture.memory, usage=usage)
@@ -228,9 +236,11 @@ def _statements(closed: framework.Session, number: int) -> Iterator[messages.Sta
     entering = dict.fromkeys(decided.admitted)
     for key in dict.fromkeys([*binds, *evictions, *entering]):
         reasons = dict.fromkeys(each.reason for each in evictions.get(key, ()))
+        group = closed.jobs[key].pod_group.metadata
         yield messages.StatementDecided(
             pod_group=key,
-            pod_group_uid=closed.jobs[key].pod_group.metadata.uid,
+            pod_group_uid=group.uid,
+            job_uid="" if group.controller is None else group.controller.uid,
             session=number,
             enqueue=key in entering,
             binds=tuple(binds.get(key, ())),
@@ -241,22 +251,16 @@ def _statements(closed: framework.Session, number: int) -> Iterator[messages.Sta
 
 def _bind(closed: framework.Session, task: model.Task, node: str) -> messages.Bind:
     before = closed.decisions.preparations.get(task.key, ())
+    identity = assumptions.identity_of(task.pod)
     return messages.Bind(
         namespace=task.namespace,
         pod=task.name,
         uid=task.pod.metadata.uid,
         node=node,
         task=task.role,
-        index=_index(task.pod),
+        version=identity.version,
+        index=identity.index,
         annotations=closed.decisions.annotations.get(task.key, {}),
         volumes=tuple(each for each in before if isinstance(each, messages.ClaimedVolume)),
         devices=tuple(each for each in before if isinstance(each, messages.ClaimedDevices)),
     )
-
-
-def _index(pod: core.Pod) -> int:
-    """The task's index, else the trailing number of a pod name of three parts or more."""
-    text = pod.metadata.annotation(keys.TASK_INDEX) or pod.metadata.label(keys.TASK_INDEX)
-    if text is None and pod.metadata.name.count("-") >= 2:
-        text = pod.metadata.name.rpartition("-")[2]
-    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else 0

@@ -2,15 +2,15 @@
 
 It drives the world that sessions work on (``framework.world``): objects as the snapshots show them,
 with our own decisions on top until they are answered or seen, so that a restart knows what is in
-flight (see ``decided``). Unknown is a state: an unreadable node, or one with an unreadable pod,
-takes nothing; a gang with an unreadable PodGroup, member, queue or priority class is frozen.
+flight (see ``assume_cache``). Unknown is a state: an unreadable node, or one with an unreadable
+pod, takes nothing; a gang with an unreadable PodGroup, member, queue or priority class is frozen.
 
 ``due`` names the first record since the last session that one could act on; it is no part of the
 picture. A change of what is only told (conditions, counts) and a gang that still lacks pods do not
 call for a session.
 """
 
-import math
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -18,9 +18,10 @@ from typing import Any
 import msgspec
 
 from stromboli.scheduler.core import (
+    assume_cache,
     claiming,
-    decided,
-    pace,
+    in_flight_limit,
+    observations,
     parking,
     quarantine,
     told,
@@ -75,9 +76,11 @@ class State:
         self.quarantine = quarantine.Quarantine(self.snapshot)
         self._make_world = make_world
         self.world = make_world(scheduler_names, default_queue)
-        self.decided = decided.Decided()
-        self.claiming = claiming.Claiming(self.quarantine, self.decided, self.world.surroundings)
-        self.pace = pace.Pace()
+        self.assumed = assume_cache.AssumeCache(
+            functools.partial(observations.observe, self.snapshot)
+        )
+        self.claiming = claiming.Claiming(self.quarantine, self.assumed, self.world.surroundings)
+        self.in_flight_limit = in_flight_limit.InFlightLimit()
         self.parking = parking.Parking()
         self.explained: dict[str, messages.PodGroupExplained] = {}
         self.ordered: dict[str, messages.QueueOrdered] = {}
@@ -119,6 +122,8 @@ class State:
                     self.world.freeze(record.key, reason)
                     self._review(record.key)
                 return error.reason
+            finally:
+                self._note_read()
             return ""
         change = self.snapshot.apply(record)
         if change is None:
@@ -139,6 +144,7 @@ class State:
         self.offsets.update(positions)
         self._heard.update(heard or {})
         self.identities.update(identities or {})
+        self._note_read()
 
     def assume(self, id_: str, offset: int, statement: messages.StatementDecided) -> None:
         """Take in a decision of ours; its record, when it comes back, changes nothing.
@@ -147,8 +153,8 @@ class State:
         """
         self._cause = ""
         self.sessions = max(self.sessions, statement.session)
-        if self.decided.put(id_, offset, statement):
-            self._refresh_statement(statement)
+        for changed in self.assumed.put(id_, offset, statement):
+            self._refresh_statement(changed)
 
     def record_explanation(self, key: str, message: msgspec.Struct | None) -> None:
         """What stands on the explanations topic from now on."""
@@ -172,7 +178,7 @@ class State:
         """
         self.due = ""
         self._is_throttled = is_throttled
-        self._prune()
+        self.assumed.settle()
 
     def stand_by(self, before: int) -> None:
         """Another one decides: keep what a session would look at short, for months.
@@ -181,23 +187,20 @@ class State:
         """
         self.world.settle()
         self.world.changed &= self.world.jobs.keys()
-        self._prune(before)
+        self.assumed.settle(before)
 
-    def _prune(self, before: float = math.inf) -> None:
-        is_prepared = self.claiming.is_prepared
-        self.decided.prune(
-            self._is_confirmed, self._is_gone, self._has_entered, is_prepared, before
-        )
+    def _note_read(self) -> None:
+        self.assumed.read_to(self.offsets.get(topics.DECISIONS.name, 0))
 
     # Reading
 
     def unanswered(self) -> int:
-        """Binds and evictions decided, neither answered nor seen. O(open decisions)."""
-        return self.decided.unanswered(self._is_confirmed, self._is_gone)
+        """Binds and evictions that the controller has yet to execute. O(1)."""
+        return self.assumed.unanswered
 
     def restart_from(self) -> tuple[int, int]:
         """Offsets of decisions and outcomes from which a restart finds all that is open."""
-        return self.decided.restart_from(
+        return self.assumed.restart_from(
             self.offsets.get(topics.DECISIONS.name, 0), self.offsets.get(topics.OUTCOMES.name, 0)
         )
 
@@ -226,12 +229,12 @@ class State:
                     self.measured_at = told.measured_at(message.answers) or self.measured_at
                 self.sessions = max(self.sessions, message.session)
             case messages.DecisionAnswered():
-                self.pace.answered(record.time, len(message.tasks))
-                statement = self.decided.answer(message, record.offset)
+                self.in_flight_limit.answered(record.time, len(message.tasks))
+                statement = self.assumed.answer(message, record.offset)
                 if statement is not None:
                     self._refresh_statement(statement)
-                    if self._is_throttled:
-                        self._wake()
+                if self._is_throttled:
+                    self._wake()
             case _ if record.topic == topics.EXPLANATIONS:
                 self.record_explanation(record.key, message)
             case _ if record.topic == topics.TOPOLOGY:
@@ -293,7 +296,7 @@ class State:
         before = self.world
         self.world = self._make_world(self._scheduler_names, before.default_queue)
         self.world.surroundings.hardware = before.surroundings.hardware
-        self.claiming = claiming.Claiming(self.quarantine, self.decided, self.world.surroundings)
+        self.claiming = claiming.Claiming(self.quarantine, self.assumed, self.world.surroundings)
         self.parking = parking.Parking()
         try:
             for key, reason in before.frozen.items():
@@ -319,10 +322,12 @@ class State:
                         self._lost[change.key] = change.before
                 else:
                     self._lost.pop(change.key, None)
+                self._observe_pod(change)
                 self._refresh_pod(change.key)
             case kinds.POD_GROUPS:
                 if change.after is None:
                     self.world.freeze(change.key, "")
+                self.assumed.observe_pod_group(change.key)
                 self._refresh_group(change.key)
             case kinds.NODES:
                 self._apply_to_world(change, "node")
@@ -345,6 +350,8 @@ class State:
             ):
                 self._surround(change)
             case kind if kind in api_seen.CLAIMS:
+                if kind in claiming.WHAT:
+                    self.assumed.observe_claim(claiming.WHAT[kind], change.key)
                 self.claiming.follow(kind, change.key)
                 self._wake_for_waiting()
             case kinds.NAMESPACES:
@@ -354,6 +361,14 @@ class State:
                     self._wake_for_waiting()
             case _:
                 pass
+
+    def _observe_pod(self, change: snapshot.Change) -> None:
+        before = self.unanswered()
+        if isinstance(change.after, core.Pod):
+            self.assumed.add_uid(change.after)
+        self.assumed.observe_pod(change.key)
+        if self._is_throttled and self.unanswered() < before:
+            self._wake()
 
     def _apply_to_world(self, change: snapshot.Change, kind: str) -> Any:
         """Returns what the world does."""
@@ -383,7 +398,7 @@ class State:
         match found:
             case scheduling.PodGroup():
                 at = found.metadata
-                is_enqueued = self.decided.is_enqueued(at.uid, at.version)
+                is_enqueued = self.assumed.is_enqueued(key, at.uid)
                 self.world.put_pod_group(found, is_enqueued=is_enqueued)
                 reason = self.quarantine.frozen(key)
                 if reason and key not in self.world.frozen:
@@ -408,8 +423,8 @@ class State:
         match found:
             case core.Pod():
                 uid = found.metadata.uid
-                bind = None if found.spec.node_name else self.decided.bind_of(key, uid)
-                is_evicted = self.decided.is_evicted(key, uid)
+                bind = None if found.spec.node_name else self.assumed.bind_of(key, uid)
+                is_evicted = self.assumed.is_evicted(key, uid)
                 self.world.put_pod(
                     found if bind is None else claiming.annotated(found, bind.annotations),
                     "" if bind is None else bind.node,
@@ -420,7 +435,7 @@ class State:
                 pod = seen if isinstance(seen, core.Pod) else self._lost.get(key)
                 uid = pod.metadata.uid if pod else ""
                 node = (
-                    where or (pod.spec.node_name if pod else "") or self.decided.node_of(key, uid)
+                    where or (pod.spec.node_name if pod else "") or self.assumed.node_of(key, uid)
                 )
                 is_ours = pod is not None and pod.spec.scheduler_name in self._scheduler_names
                 job = jobs.job_of(pod) if pod is not None and is_ours else ""
@@ -467,31 +482,3 @@ class State:
     def _wake_for_waiting(self) -> None:
         if self.waiting:
             self._wake()
-
-    def _is_confirmed(self, hold: decided.Hold) -> bool:
-        pod = self.snapshot.state(kinds.PODS, hold.pod)
-        if not isinstance(pod, core.Pod):
-            return pod is None
-        return pod.metadata.uid != hold.uid or bool(pod.spec.node_name)
-
-    def _is_gone(self, key: str, uid: str) -> bool:
-        """This pod goes or is gone, as its snapshot shows."""
-        pod = self.snapshot.state(kinds.PODS, key)
-        if not isinstance(pod, core.Pod):
-            return pod is None
-        return pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None
-
-    def _has_entered(self, decision: decided.Decision) -> bool:
-        """What became of the entry is seen: the PodGroup is past the door, or was, or is gone."""
-        statement = decision.statement
-        group = self.snapshot.state(kinds.POD_GROUPS, statement.pod_group)
-        if not isinstance(group, scheduling.PodGroup):
-            return group is None
-        at = group.metadata
-        is_another = at.uid != statement.pod_group_uid
-        return is_another or has_entered(group) or decision.is_entry_seen(at.version)
-
-
-def has_entered(group: scheduling.PodGroup) -> bool:
-    """The PodGroup's phase says that it is past its queue's door."""
-    return group.status.phase not in ("", "Pending")

@@ -1,0 +1,115 @@
+"""The states of an assumption: what the scheduler has decided and the cluster does not show yet.
+
+A published decision consists of *assumptions*, one for each bind, each eviction and the entry into
+the queue. Every assumption is in exactly one state, and the table ``TRANSITIONS`` is the only place
+that changes it::
+
+    assumed   --answered_executed--> executed
+    assumed   --answered_refused---> refused
+    assumed   --observed-----------> confirmed
+    assumed   --republished--------> assumed
+    executed  --observed-----------> confirmed
+    executed  --republished--------> assumed
+    refused   --republished--------> assumed
+    confirmed --republished--------> assumed
+
+``assumed`` and ``executed`` are *open*: the assumption holds what it decides on (a node's
+resources, volumes, devices; the pod counts as terminating; the PodGroup counts as enqueued).
+``refused`` and ``confirmed`` are *closed*: it holds nothing and is forgotten.
+
+Rules:
+
+1. An assumption is closed by the outcome or by the snapshot, never by time. ``executed`` does not
+   close it: the snapshot that shows the effect may still be on its way.
+2. *Observed* means that no snapshot can show the opposite, also none from before the decision: the
+   pod, by its uid, is bound (and its claims are written) or terminating. An entry can be revoked,
+   so it is observed only once its outcome names a version of the PodGroup and the PodGroup is seen
+   in that version or a later one.
+3. A pod that is absent may be one whose snapshot has not been read yet, also if another pod has its
+   name. It counts as gone only once all topics have been read to their ends.
+4. A decision may be published again, under its id, with what is still open of it. Only the outcome
+   of its newest publication counts, because the controller may act on each publication: a refusal
+   of the first one does not free what the second one is about to take. Of several outcomes of one
+   publication the first one counts.
+5. Outcomes name the publication by its offset. An outcome whose publication has not been read yet
+   is kept until it has been read; one of an earlier publication changes nothing. Therefore every
+   interleaving of decisions, outcomes and snapshots that keeps the order within a topic leads to
+   the same state.
+6. Assumptions close one by one. One that stays open holds up no other one, of its own decision or
+   of another: neither its room nor its memory nor, once it has been published again, the offset
+   from which a restart reads.
+
+Identity: a task is named by its job's uid, the job's version, the task's name and its index, and by
+the pod's uid from the moment that there is a pod.
+
+The states and events as data, with a transition that is not in the table being an error, follow
+h11 (``h11/_state.py``) and dask (``distributed/worker_state_machine.py``).
+"""
+
+import enum
+from collections.abc import Mapping
+
+from stromboli.shared import errors
+
+
+class State(enum.StrEnum):
+    """State of an assumption."""
+
+    ASSUMED = "assumed"
+    EXECUTED = "executed"
+    REFUSED = "refused"
+    CONFIRMED = "confirmed"
+
+
+class Event(enum.StrEnum):
+    """What changes the state of an assumption."""
+
+    ANSWERED_EXECUTED = "answered_executed"
+    ANSWERED_REFUSED = "answered_refused"
+    OBSERVED = "observed"
+    REPUBLISHED = "republished"
+
+
+OPEN = frozenset({State.ASSUMED, State.EXECUTED})
+"""States in which an assumption holds what it decides on."""
+
+TRANSITIONS: Mapping[tuple[State, Event], State] = {
+    (State.ASSUMED, Event.ANSWERED_EXECUTED): State.EXECUTED,
+    (State.ASSUMED, Event.ANSWERED_REFUSED): State.REFUSED,
+    (State.ASSUMED, Event.OBSERVED): State.CONFIRMED,
+    (State.ASSUMED, Event.REPUBLISHED): State.ASSUMED,
+    (State.EXECUTED, Event.OBSERVED): State.CONFIRMED,
+    (State.EXECUTED, Event.REPUBLISHED): State.ASSUMED,
+    (State.REFUSED, Event.REPUBLISHED): State.ASSUMED,
+    (State.CONFIRMED, Event.REPUBLISHED): State.ASSUMED,
+}
+
+
+class IllegalTransitionError(errors.InvariantError):
+    """An event that the table does not allow in this state: a defect of ours."""
+
+    def __init__(self, key: str, state: State, event: Event, history: tuple[Event, ...]) -> None:
+        past = ", ".join(history) or "nothing"
+        super().__init__(f"{key}: {event} in state {state}, after {past}")
+        self.key = key
+        self.state = state
+        self.event = event
+        self.history = history
+
+
+def after(key: str, state: State, event: Event, history: tuple[Event, ...]) -> State:
+    """The state that follows; ``key`` and ``history`` are for the error.
+
+    Raises IllegalTransitionError.
+    """
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransitionError(key, state, event, history) from None
+
+
+def diagram() -> str:
+    """The table as the lines in this module's docstring."""
+    return "\n".join(
+        f"{start:<9} {'--' + event:-<21}> {end}" for (start, event), end in TRANSITIONS.items()
+    )
