@@ -94,7 +94,7 @@ class Stage:
                 tasks.create_task(self._relay_kind(writer, kind))
             while True:  # signs of life, as the monitor gives them
                 await asyncio.sleep(BEAT_S)
-                for kind, version in self._synced.items() if not self.is_silent else ():
+                for kind, version in list(self._synced.items()) if not self.is_silent else ():
                     await self.beat(writer, kind, version)
 
     async def _relay_kind(self, writer: bus_port.Writer, kind: kinds.Kind[Any]) -> None:
