@@ -85,14 +85,16 @@ def test_a_back_off_that_doubles_for_ever_ends_at_its_longest() -> None:
     assert policies.backoff(policy, 10**6) == timedelta(hours=8_760_000)
 
 
-MOST = 2**63 - 1
+MOST, MOST_INT32 = 2**63 - 1, 2**31 - 1
 
 
 def test_no_number_of_a_spec_is_too_large() -> None:
     """The API server takes what 64 bits hold; a calendar ends before."""
     here = World()
-    here.submit(builders.make_cron("c", "@every 1h", starting_deadline_seconds=MOST))
-    here.submit(builders.make_job(ttl_seconds_after_finished=MOST, active_deadline_seconds=MOST))
+    here.submit(builders.make_cron("c", "@every 1h", starting_deadline_seconds=MOST_INT32))
+    here.submit(
+        builders.make_job(ttl_seconds_after_finished=MOST_INT32, active_deadline_seconds=MOST)
+    )
     here.settle()
     here.wait(3600)
     here.settle()
