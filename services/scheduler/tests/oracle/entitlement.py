@@ -9,6 +9,7 @@ here is entitled by any reading of them.
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 
 import msgspec
 
@@ -79,13 +80,13 @@ class View:
             idle[pod.node] += pod.gang.cpu
         return sum(max(left, 0) // gang.cpu for left in idle.values())
 
-    def deserved(self, queue: str, rules: Rules) -> float:
-        """What the queue deserves at least."""
+    def deserved(self, queue: str, rules: Rules) -> Fraction:
+        """What the queue deserves at least, exactly: thirds do not add up in floating point."""
         if rules.sharing == "capacity":
-            return float(self.queues[queue].deserved or 0)
+            return Fraction(self.queues[queue].deserved or 0)
         users = {gang.queue for gang in self.gangs.values()}
         weights = sum(self.queues[name].weight for name in users)
-        return self.queues[queue].weight * self.total / weights
+        return Fraction(self.queues[queue].weight * self.total, weights)
 
 
 def entitled(view: View, rules: Rules) -> Iterator[str]:
@@ -150,7 +151,7 @@ def _is_beyond(view: View, rules: Rules, victims: Sequence[Pod]) -> bool:
     )
 
 
-def _most_deserved(view: View, queue: str, rules: Rules) -> float:
+def _most_deserved(view: View, queue: str, rules: Rules) -> Fraction:
     """What the queue deserves at most: shares grow by what others do not ask for."""
     if rules.sharing == "capacity":
         return view.deserved(queue, rules)
@@ -158,7 +159,9 @@ def _most_deserved(view: View, queue: str, rules: Rules) -> float:
     for gang in view.gangs.values():
         wanted[gang.queue] += view.members[gang.name] * gang.cpu
     spare = sum(
-        max(view.deserved(name, rules) - wanted[name], 0) for name in wanted if name != queue
+        max(view.deserved(name, rules) - wanted[name], Fraction(0))
+        for name in wanted
+        if name != queue
     )
     return view.deserved(queue, rules) + spare
 
