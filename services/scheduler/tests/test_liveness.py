@@ -224,6 +224,48 @@ def test_what_is_entitled_to_start_does(name: str) -> None:
     property_()
 
 
+QUEUES = (Queue("a", 3, 9), Queue("b", 1, 1))
+KNOWN = [
+    (
+        "reclaim by capacity",
+        {"n0": 2, "n1": 4, "n2": 4},
+        Gang("old", "b", 0, 3, 2, ("n2", "n0", "n2")),
+        Gang("new", "a", 2, 3, 2, waiting=3),
+    ),
+    *(
+        (
+            name,
+            {"n0": 3, "n1": 3, "n2": 3},
+            Gang("old", "a", 0, 3, 2, ("n0", "n1", "n2")),
+            Gang("new", "a", 1, 1, 3, waiting=1),
+        )
+        for name in ("chart and preempt", "topology-aware preempt")
+    ),
+    (
+        "reclaim by capacity",
+        {"n0": 2, "n1": 4},
+        Gang("old", "b", 1, 3, 2, ("n0", "n1", "n1")),
+        Gang("new", "a", 1, 4, 1, waiting=4),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "old", "new"),
+    KNOWN,
+    ids=[
+        "room that is idle and room that reclaim makes together",
+        "a gang of which all pods are needed gives way to a higher priority",
+        "and so in dry runs",
+        "room that one victim makes serves several tasks",
+    ],
+)
+def test_evictions_make_room_for_a_whole_gang(
+    name: str, nodes: Mapping[str, int], old: Gang, new: Gang
+) -> None:
+    lived(name, Case(nodes, QUEUES, (old, new), (), comes_back=False))
+
+
 @depth.examples(EXAMPLES)
 @given(st.lists(gang("g", Ranges(("a",))), min_size=1, max_size=4), st.integers(1, 4))
 def test_every_gang_enters_its_queue_when_its_waiting_time_is_over(
