@@ -33,7 +33,9 @@ class Told:
         for key, message in decided.explanations.items():
             self.picture.record_explanation(key, message)
         for order in decided.orders:
-            self.picture.record_explanation(messages.queue_order_key(order.queue), order)
+            self.picture.record_explanation(
+                messages.queue_order_key(order.queue, order.chunk), order
+            )
         return decided
 
     def explain(self) -> messages.PodGroupExplained:

@@ -68,14 +68,13 @@ def tried(
     second = session.decide(picture, now + _PATIENT, by, find=registry.find)
     _learn(picture, second)
     explained = picture.explained.get(group)
-    order = picture.ordered.get(job.spec.queue)
     return Verdict(
         pod_group=group,
         pods=len(made) - 1,
         nodes=_nodes(own),
         evicted=tuple(f"{one.namespace}/{one.pod}" for one in own.evictions) if own else (),
         explained=explained,
-        in_front=_in_front(order, group),
+        in_front=picture.ordered.in_front(job.spec.queue, group),
         configuration=loaded.origin,
         complaints=(*loaded.warnings, *first.complaints),
         quotas=tuple(_short_of_quota(job, made, found, alone)),
@@ -166,7 +165,7 @@ def _learn(picture: state.State, decided: session.Session) -> None:
     for key, explained in decided.explanations.items():
         picture.record_explanation(key, explained)
     for order in decided.orders:
-        picture.record_explanation(messages.queue_order_key(order.queue), order)
+        picture.record_explanation(messages.queue_order_key(order.queue, order.chunk), order)
 
 
 def _nodes(own: messages.StatementDecided | None) -> dict[str, int]:
@@ -174,9 +173,3 @@ def _nodes(own: messages.StatementDecided | None) -> dict[str, int]:
     for bind in own.binds if own else ():
         counts[bind.node] = counts.get(bind.node, 0) + 1
     return dict(sorted(counts.items()))
-
-
-def _in_front(order: messages.QueueOrdered | None, group: str) -> tuple[str, ...] | None:
-    if order is None or group not in order.pod_groups:
-        return None
-    return order.pod_groups[: order.pod_groups.index(group)]

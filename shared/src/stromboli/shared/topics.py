@@ -188,7 +188,7 @@ DECISIONS = Topic(
 )
 EXPLANATIONS = Topic(
     "scheduling.explanations",
-    "PodGroup, or queue//name",
+    "PodGroup, or queue//name//chunk",
     (messages.PodGroupExplained, messages.QueueOrdered),
     _COMPACTED,
     "scheduler",

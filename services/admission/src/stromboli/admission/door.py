@@ -19,6 +19,7 @@ from stromboli.shared import (
     envelope,
     errors,
     job_plugins,
+    queue_order,
     runtime,
     snapshot,
     telemetry,
@@ -32,7 +33,7 @@ from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.cluster.accounts import right
 from stromboli.shared.messages.admission import Violation, Way
 from stromboli.shared.messages.node_topology import TopologyObserved
-from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered, queue_order_key
+from stromboli.shared.messages.scheduling import PodGroupExplained, QueueOrdered
 
 T = TypeVar("T", bound=meta.Object)
 REVIEWS_WAITING = 10_000
@@ -66,7 +67,7 @@ class Door:
         self.askers = askers
         self._picture = snapshot.Snapshot()
         self._explained: dict[str, PodGroupExplained] = {}
-        self._orders: dict[str, QueueOrdered] = {}
+        self._orders = queue_order.QueueOrders()
         self.claimed: frozenset[str] = frozenset()
         """Scheduler names under which another system acts: API servers ask us about its objects,
         too, and we neither complete nor refuse these."""
@@ -98,12 +99,11 @@ class Door:
                 self.hardware[record.key] = found
         elif record.topic == topics.EXPLANATIONS:
             self._explained.pop(record.key, None)
-            self._orders.pop(record.key, None)
             message = envelope.decode(record)
             if isinstance(message, PodGroupExplained):
                 self._explained[record.key] = message
             elif isinstance(message, QueueOrdered):
-                self._orders[record.key] = message
+                self._orders.put(message)
             self.feeds.news.ring()
 
     def forget(self, recreated: Collection[str]) -> None:
@@ -123,10 +123,7 @@ class Door:
         explained = self._explained.get(pod_group)
         if explained is None:
             return None
-        order = self._orders.get(queue_order_key(explained.queue))
-        if order is None or pod_group not in order.pod_groups:
-            return explained, None
-        return explained, order.pod_groups[: order.pod_groups.index(pod_group)]
+        return explained, self._orders.in_front(explained.queue, pod_group)
 
     async def answer(self, path: str, body: bytes) -> bytes:
         """The AdmissionReview response to an API server's request on ``path``.

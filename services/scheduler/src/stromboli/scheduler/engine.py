@@ -421,7 +421,10 @@ class Engine:
     ) -> Iterator[tuple[str, envelope.Draft]]:
         said: dict[str, messages.PodGroupExplained | messages.QueueOrdered | None] = {
             **decided.explanations,
-            **{messages.queue_order_key(order.queue): order for order in decided.orders},
+            **{
+                messages.queue_order_key(order.queue, order.chunk): order
+                for order in decided.orders
+            },
         }
         for key, message in said.items():
             before = self.picture.explained.get(key)

@@ -218,16 +218,17 @@ class PodGroupExplained(Message, frozen=True, kw_only=True):
 
 @register("stromboli.scheduling.queue_ordered.v1")
 class QueueOrdered(Message, frozen=True, kw_only=True):
-    """The waiting PodGroups of a queue, the next one first (key ``queue/<name>``)."""
+    """A chunk of the waiting PodGroups of a queue, the next one first (key
+    ``queue//<name>//<chunk>``). The order of the queue is all its chunks by number."""
 
     queue: str
+    chunk: int = 0
     pod_groups: tuple[str, ...]
 
 
-def queue_order_key(queue: str) -> str:
-    """Key of a queue's order record; a PodGroup's key has a namespace that cannot be ``queue``
-    with this separator."""
-    return f"queue//{queue}"
+def queue_order_key(queue: str, chunk: int = 0) -> str:
+    """Key of a chunk of a queue's order; no PodGroup's key has this separator."""
+    return f"queue//{queue}//{chunk}"
 
 
 LEASE_KEY = "$lease"

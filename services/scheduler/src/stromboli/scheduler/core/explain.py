@@ -76,13 +76,11 @@ def _orders(
     picture: state.State, closed: session.Session, lines: dict[str, list[model.Job]]
 ) -> Iterator[messages.QueueOrdered]:
     """Each queue's waiting gangs in job order, where that is news."""
-    nothing = messages.QueueOrdered(queue="", pod_groups=())
     for queue, jobs in sorted(lines.items()):
         there = [job for job in jobs if job.key in closed.jobs]
+        others = [job for job in jobs if job.key not in closed.jobs]
         ordered = closed.ordered_jobs(there) if len(there) > 1 else there
-        line = tuple(job.key for job in [*ordered, *(job for job in jobs if job not in there)])
-        if line != picture.ordered.get(queue, nothing).pod_groups:
-            yield messages.QueueOrdered(queue=queue, pod_groups=line)
+        yield from picture.ordered.news(queue, [job.key for job in [*ordered, *others]])
 
 
 def _is_young(closed: session.Session, job: model.Job, patience: timedelta) -> bool:

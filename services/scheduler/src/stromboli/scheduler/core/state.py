@@ -28,7 +28,7 @@ from stromboli.scheduler.core import (
     waking,
 )
 from stromboli.scheduler.core.framework import jobs, world
-from stromboli.shared import envelope, errors, snapshot, topics
+from stromboli.shared import envelope, errors, queue_order, snapshot, topics
 from stromboli.shared.api import core, kinds, meta, scheduling
 from stromboli.shared.api import seen as api_seen
 from stromboli.shared.messages import base, cluster, node_topology
@@ -83,7 +83,7 @@ class State:
         self.in_flight_limit = in_flight_limit.InFlightLimit()
         self.parking = parking.Parking()
         self.explained: dict[str, messages.PodGroupExplained] = {}
-        self.ordered: dict[str, messages.QueueOrdered] = {}
+        self.ordered = queue_order.QueueOrders()
         self.memory: dict[str, str] = {}
         self.measured_at: datetime | None = None
         """Of when the newest measurements are that stand in a session's record."""
@@ -162,7 +162,7 @@ class State:
             case messages.PodGroupExplained():
                 self.explained[key] = message
             case messages.QueueOrdered():
-                self.ordered[message.queue] = message
+                self.ordered.put(message)
             case _:
                 self.explained.pop(key, None)
 

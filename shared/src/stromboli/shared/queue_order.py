@@ -1,0 +1,77 @@
+"""The order of a queue in chunks: one record for each, so that no record grows with the queue.
+
+A chunk ends behind a PodGroup whose name says so (its CRC-32 is a multiple of ``AVERAGE``), or when
+it is full. So a PodGroup that joins or leaves changes the chunk that it is in, and mostly no other:
+ends that are counted off would move with every PodGroup that leaves at the front. (Content-defined
+chunking; Muthitacharoen et al., "A Low-bandwidth Network File System", SOSP 2001.)
+
+Chunks are numbered from the front. Where there are fewer than before, empty ones remain. A reader
+may see some chunks of a new order and some of the one before for a moment; positions are those of
+the chunks that it has.
+"""
+
+import itertools
+import zlib
+from collections.abc import Iterator, Sequence
+
+from stromboli.shared.messages import scheduling
+
+AVERAGE = 1024
+"""PodGroups in a chunk, on average."""
+MOST_BYTES = 256 * 1024
+"""Length of the names in a chunk, at most."""
+
+
+def chunks(queue: str, pod_groups: Sequence[str]) -> Iterator[scheduling.QueueOrdered]:
+    """The order as messages; one empty chunk for an empty queue. O(PodGroups)."""
+    number, start, length = 0, 0, 0
+    for at, key in enumerate(pod_groups):
+        length += len(key)
+        is_last = at + 1 == len(pod_groups)
+        if is_last or length >= MOST_BYTES or zlib.crc32(key.encode()) % AVERAGE == 0:
+            part = tuple(pod_groups[start : at + 1])
+            yield scheduling.QueueOrdered(queue=queue, chunk=number, pod_groups=part)
+            number, start, length = number + 1, at + 1, 0
+    if number == 0:
+        yield scheduling.QueueOrdered(queue=queue, pod_groups=())
+
+
+class QueueOrders:
+    """The orders of all queues, as far as their chunks have been read."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, dict[int, tuple[str, ...]]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        """The queues of which something has been read."""
+        return iter(self._queues)
+
+    def put(self, message: scheduling.QueueOrdered) -> None:
+        """Read a chunk."""
+        self._queues.setdefault(message.queue, {})[message.chunk] = message.pod_groups
+
+    def clear(self) -> None:
+        """Forget all that was read."""
+        self._queues.clear()
+
+    def news(self, queue: str, pod_groups: Sequence[str]) -> Iterator[scheduling.QueueOrdered]:
+        """The chunks that are to be written so that the queue's order is this one."""
+        known = self._queues.get(queue, {})
+        number = 0
+        for message in chunks(queue, pod_groups):
+            number += 1
+            if known.get(message.chunk) != message.pod_groups:
+                yield message
+        for chunk in sorted(known):
+            if chunk >= number and known[chunk]:
+                yield scheduling.QueueOrdered(queue=queue, chunk=chunk, pod_groups=())
+
+    def in_front(self, queue: str, pod_group: str) -> tuple[str, ...] | None:
+        """The PodGroups in front of this one; None if its position is not known."""
+        front: list[tuple[str, ...]] = []
+        for _, part in sorted(self._queues.get(queue, {}).items()):
+            if pod_group in part:
+                front.append(part[: part.index(pod_group)])
+                return tuple(itertools.chain.from_iterable(front))
+            front.append(part)
+        return None
