@@ -59,6 +59,7 @@ class Target(NamedTuple):
     corpus: Sequence[bytes]
     call: Callable[[bytes], str]
     mutate: Mutate = mutations.of_json
+    group: str = "bodies"
 
 
 class KafkaRecord(NamedTuple):
@@ -235,7 +236,7 @@ def all_targets() -> dict[str, Target]:
     """Name -> target."""
     golden = _golden()
     found = {
-        f"topic {name}": Target(golden.get(name) or [b"{}"], of_topic(topic))
+        f"topic {name}": Target(golden.get(name) or [b"{}"], of_topic(topic), group="topics")
         for name, topic in TOPICS.items()
     }
     objects = [msgspec.json.encode(case.document) for case in admission_cases.CASES]
@@ -255,14 +256,14 @@ def all_targets() -> dict[str, Target]:
     examples = [path.read_bytes() for path in sorted((ROOT / "examples").glob("*.yaml"))]
     words = [b"100m", b"1Gi", b"1h30m", b"0-3,8", b"0-10:2", b"*/5 2 * * *", b"@every 1h", b"1e3"]
     found |= {
-        "submission": Target(_submissions(), submission),
+        "submission": Target(_submissions(), submission, group="topics"),
         "webhook body": Target(asked, webhook),
         "object": Target(objects, kubernetes_object),
         "rules": Target(objects, rules),
         "bulk line": Target(objects, bulk_line),
         "agent report": Target([b'{"cpus":[],"gpus":[]}', b"{}"], report),
-        "YAML": Target(examples, yaml_text, mutations.of_bytes),
-        "manifest": Target([*examples, *objects[:20]], manifest, mutations.of_bytes),
+        "YAML": Target(examples, yaml_text, mutations.of_bytes, "yaml"),
+        "manifest": Target([*examples, *objects[:20]], manifest, mutations.of_bytes, "yaml"),
         "texts": Target(words, texts, mutations.of_bytes),
     }
     return found
