@@ -7,6 +7,7 @@ admitted objects.
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
@@ -125,10 +126,11 @@ class Door:
             return None
         return explained, self._orders.in_front(explained.queue, pod_group)
 
-    async def answer(self, path: str, body: bytes) -> bytes:
+    async def answer(self, path: str, body: bytes, within_s: float = math.inf) -> bytes:
         """The AdmissionReview response to an API server's request on ``path``.
 
-        A question that needs an API server which is away is answered with a refusal that says so.
+        A question that needs an API server which is away, or does not answer in time for an answer
+        of ours ``within_s`` seconds, is answered with a refusal that says so.
         Raises ValueError if ``body`` is no AdmissionReview.
         """
         request = wire.decode(body)
@@ -137,38 +139,42 @@ class Door:
             what = f"{request.kind.api_version} {request.kind.kind}"
             refusal = Violation(path="kind", reason=f"{what} has no rules at {path}")
             return wire.answer(request.uid, (refusal,))
-        if path.endswith("/mutate"):
-            try:
-                who = await self._who(request)
-            except errors.OutsideError as error:
-                return self._not_now(request, kind, error)
-            with telemetry.span("admit", kind=kind.kind) as traceparent:
-                document = request.object or {}
-                before = request.old_object if request.operation == "UPDATE" else None
-                additions = (
-                    ()
-                    if before
-                    else self._reviewer.completed(
-                        kind, document, request.namespace, traceparent, self.claimed
-                    )
-                )
-                document = patch.applied(document, additions) if additions else document
-                additions += self._reviewer.recorded(kind, document, before, who, self.claimed)
-            return wire.answer(request.uid, (), additions)
-        document = (request.old_object if request.operation == "DELETE" else request.object) or {}
-        before = request.old_object if request.operation == "UPDATE" else None
         try:
-            who = await self._who(request)
-            found = await self._reviewer.violations(
-                kind, request.operation, document, before, {}, self.claimed, who
-            )
-            if kind == kinds.JOBS and request.operation == "CREATE":
-                found += await self._reviewer.absent(request.namespace, document, (), self.claimed)
+            async with asyncio.timeout(None if within_s == math.inf else within_s):
+                if path.endswith("/mutate"):
+                    return await self._mutate(request, kind)
+                return await self._validate(request, kind)
         except errors.OutsideError as error:
             return self._not_now(request, kind, error)
-        self._record(
-            kind.kind, document, request.operation, request.user_info.username, "webhook", found
+        except TimeoutError:
+            why = f"no answer of the API server to our own reads within {within_s:.1f} s"
+            return self._not_now(request, kind, errors.UnavailableError("review", why))
+
+    async def _mutate(self, request: wire.Request, kind: Kind[Any]) -> bytes:
+        who = await self._who(request)
+        with telemetry.span("admit", kind=kind.kind) as traceparent:
+            document = request.object or {}
+            before = request.old_object if request.operation == "UPDATE" else None
+            additions: tuple[patch.Add, ...] = ()
+            if not before:
+                additions = self._reviewer.completed(
+                    kind, document, request.namespace, traceparent, self.claimed
+                )
+            document = patch.applied(document, additions) if additions else document
+            additions += self._reviewer.recorded(kind, document, before, who, self.claimed)
+        return wire.answer(request.uid, (), additions)
+
+    async def _validate(self, request: wire.Request, kind: Kind[Any]) -> bytes:
+        document = (request.old_object if request.operation == "DELETE" else request.object) or {}
+        before = request.old_object if request.operation == "UPDATE" else None
+        who = await self._who(request)
+        found = await self._reviewer.violations(
+            kind, request.operation, document, before, {}, self.claimed, who
         )
+        if kind == kinds.JOBS and request.operation == "CREATE":
+            found += await self._reviewer.absent(request.namespace, document, (), self.claimed)
+        user = request.user_info.username
+        self._record(kind.kind, document, request.operation, user, "webhook", found)
         warnings = () if found else self._reviewer.warnings(kind, document)
         return wire.answer(request.uid, found, warnings=warnings)
 

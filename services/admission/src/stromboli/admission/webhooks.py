@@ -13,14 +13,17 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 
 from stromboli.admission.door import Door
-from stromboli.shared import keys, policies
+from stromboli.shared import durations, keys, policies
 from stromboli.shared.admission.review import Operation
 from stromboli.shared.api import kinds
 
 BODY_LIMIT_BYTES = 3 * 1024 * 1024
 """As the known webhooks have it; an object that fits etcd fits twice."""
 TIMEOUT_S = 10
-"""Longest an API server waits for us."""
+"""Longest an API server waits for us, unless the request says otherwise."""
+MARGIN_S = 1.0
+"""How long before that we answer, at most half of it: a refusal that says what is slow instead of
+an expired deadline that says nothing."""
 
 RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
     (kinds.JOBS, "mutate", ("CREATE",)),
@@ -83,7 +86,9 @@ def app(door: Door) -> Litestar:
         if (plural, way) not in known:
             raise HTTPException(status_code=404, detail=f"no webhook {plural}/{way}")
         try:
-            answer = await door.answer(f"/{plural}/{way}", await request.body())
+            body = await request.body()
+            within_s = budget_s(request.query_params.get("timeout", ""))
+            answer = await door.answer(f"/{plural}/{way}", body, within_s)
         except ValueError as error:
             raise HTTPException(status_code=400, detail=str(error)) from None
         return Response(answer, media_type="application/json")
@@ -94,6 +99,17 @@ def app(door: Door) -> Litestar:
         request_max_body_size=BODY_LIMIT_BYTES,
         logging_config=None,
     )
+
+
+def budget_s(timeout: str) -> float:
+    """How long a review may take. ``timeout``: what the API server says that it waits, as the
+    query of its request has it (``10s``)."""
+    try:
+        waits_s = durations.duration(timeout).total_seconds() if timeout else TIMEOUT_S
+    except ValueError:
+        waits_s = TIMEOUT_S
+    waits_s = waits_s if waits_s > 0 else TIMEOUT_S
+    return max(waits_s / 2, waits_s - MARGIN_S)
 
 
 def configurations(

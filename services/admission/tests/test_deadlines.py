@@ -1,0 +1,91 @@
+"""A webhook answers before the API server gives up, also when that does not answer us."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from stromboli.admission import webhooks
+from stromboli.admission.door import Door
+from stromboli.admission.settings import DoorSettings
+from stromboli.local.cluster import EmbeddedCluster
+from stromboli.shared import keys, runtime
+from stromboli.shared.api import kinds
+from stromboli.testkit import admission_documents
+
+
+class Silent:
+    """A cluster that never answers a read, nor says that it will not."""
+
+    def __init__(self) -> None:
+        self.cancelled = 0
+
+    async def get(self, *_: Any) -> Any:
+        """Never."""
+        return await self._never()
+
+    async def list(self, *_: Any) -> Any:
+        """Never."""
+        return await self._never()
+
+    async def _never(self) -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled += 1
+
+
+def review(document: dict[str, Any]) -> bytes:
+    kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
+    asked = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    request = {
+        "uid": "u",
+        "kind": asked,
+        "operation": "CREATE",
+        "namespace": "default",
+        "object": document,
+        "userInfo": {"username": "ada"},
+    }
+    return msgspec.json.encode({"request": request})
+
+
+WAITS_FOR_QUEUES = admission_documents.job(queue="not-seen-yet")
+WAITS_FOR_A_JOB = admission_documents.annotated(
+    admission_documents.job(), keys.AFTER, "afterok:other"
+)
+
+
+@pytest.mark.parametrize("document", [WAITS_FOR_QUEUES, WAITS_FOR_A_JOB], ids=["list", "get"])
+async def test_a_webhook_refuses_clearly_before_the_callers_deadline(
+    document: dict[str, Any],
+) -> None:
+    """With a 503 that says what was slow; its own read is cancelled."""
+    cluster: Any = Silent()
+    door = Door(DoorSettings(), cluster, runtime.utc_now)
+    transport = httpx.ASGITransport(app=webhooks.app(door))  # type: ignore[arg-type]  # same ASGI
+    async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
+        async with asyncio.timeout(5):
+            answer = await client.post("/jobs/validate?timeout=200ms", content=review(document))
+    said = answer.json()["response"]
+    assert not said["allowed"]
+    assert said["status"]["code"] == 503
+    assert "no answer of the API server to our own reads within 0.1 s" in said["status"]["message"]
+    assert cluster.cancelled == 1
+
+
+async def test_a_review_that_needs_no_read_waits_for_none(tmp_path: Path) -> None:
+    async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
+        door = Door(DoorSettings(), cluster, runtime.utc_now)
+        answer = await door.answer("/jobs/validate", review(admission_documents.job()), 5.0)
+    assert msgspec.json.decode(answer)["response"]["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("timeout", "budget"),
+    [("10s", 9.0), ("30s", 29.0), ("1s", 0.5), ("", 9.0), ("soon", 9.0), ("-1s", 9.0), ("0s", 9.0)],
+)
+def test_the_budget_is_what_the_caller_waits_less_a_margin(timeout: str, budget: float) -> None:
+    assert webhooks.budget_s(timeout) == budget
