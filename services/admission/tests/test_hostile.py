@@ -1,5 +1,6 @@
 """Bodies that nobody sends by mistake: each is answered, soon, with what is wrong."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,29 @@ async def test_a_manifest_lists_names_without_repeating_all_of_them(ways: Ways) 
         f"spec.tasks[{number}].dependsOn.name" for number in range(500)
     }
     assert wrong[0]["expected"].endswith("and 489 more")
+
+
+async def test_large_jobs_under_review_keep_nobody_else_waiting(ways: Ways) -> None:
+    """They are reviewed in threads: the loop answers meanwhile."""
+    tasks = [
+        {"name": f"T_{number}", "template": {"spec": {"containers": [{"name": "c"}]}}}
+        for number in range(1_000)
+    ]
+    document = admission_documents.job(tasks=tasks, policies=[{"event": "x"}] * 10_000)
+    longest = 0.0
+
+    async def ticking() -> None:
+        nonlocal longest
+        loop = asyncio.get_running_loop()
+        while True:
+            before = loop.time()
+            await asyncio.sleep(0)
+            longest = max(longest, loop.time() - before)
+
+    ticker = asyncio.create_task(ticking())
+    answers = await asyncio.gather(
+        *(ways.rest.post("/v1/check", json={"objects": [document]}) for _ in range(8))
+    )
+    ticker.cancel()
+    assert {answer.status_code for answer in answers} == {422}
+    assert longest < 1.0

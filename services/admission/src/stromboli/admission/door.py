@@ -157,7 +157,7 @@ class Door:
             before = request.old_object if request.operation == "UPDATE" else None
             additions: tuple[patch.Add, ...] = ()
             if not before:
-                additions = self._reviewer.completed(
+                additions = await self._reviewer.completed(
                     kind, document, request.namespace, traceparent, self.claimed
                 )
             document = patch.applied(document, additions) if additions else document
@@ -407,9 +407,10 @@ class Door:
         try:
             before = msgspec.json.decode(await self._cluster.get(kind, namespace, name))
         except errors.NotFoundError:
-            additions = self._reviewer.completed(kind, document, namespace, traceparent)
-            made = patch.applied(document, additions)
-            made = patch.applied(made, self._reviewer.recorded(kind, made, None, who))
+            additions = await self._reviewer.completed(kind, document, namespace, traceparent)
+            made = patch.applied(document, additions) if additions else document
+            recorded = self._reviewer.recorded(kind, made, None, who)
+            made = patch.applied(made, recorded) if recorded else made
             made = incoming.marked(made, mark)
             return incoming.Submission(kind, namespace, made, None, mark)
         if incoming.has_mark(before, mark):

@@ -3,16 +3,18 @@
 The rules themselves are pure (``shared.admission.review``); this module gathers what they need.
 """
 
+import asyncio
+import concurrent.futures
 import contextlib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 import msgspec
 
 from stromboli.admission import resource_groups
 from stromboli.shared import errors, network, snapshot
+from stromboli.shared.admission import bounds, patch, permissions, review, user_commands
 from stromboli.shared.admission import jobs as job_rules
-from stromboli.shared.admission import patch, permissions, review, user_commands
 from stromboli.shared.admission.patch import Document
 from stromboli.shared.api import batch, core, kinds, meta
 from stromboli.shared.api.kinds import Kind
@@ -21,6 +23,11 @@ from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages.admission import Violation
 
 T = TypeVar("T", bound=meta.Object)
+R = TypeVar("R")
+VALUES_INLINE = 2_000
+"""Values of an object that is reviewed on the event loop: some milliseconds."""
+_THREADS = concurrent.futures.ThreadPoolExecutor(2, "review")
+"""Python runs one of them at a time; two, so that one large object does not wait for another."""
 
 
 class Who(msgspec.Struct, frozen=True):
@@ -74,7 +81,7 @@ class Reviewer:
         queues = {queue.metadata.name: queue for queue in self._cache.objects(kinds.QUEUES)}
         hyper_nodes = list(self._cache.objects(kinds.HYPER_NODES))
 
-        def judged() -> tuple[Violation, ...]:
+        async def judged() -> tuple[Violation, ...]:
             known = review.Known(
                 queues=queues | together,
                 tiers=network.tiers(hyper_nodes),
@@ -83,7 +90,10 @@ class Reviewer:
                 submitter=who.submitter,
                 requester=who.requester,
             )
-            return review.violations(kind, operation, document, before, known, self.policy)
+            return await _apart(
+                document,
+                lambda: review.violations(kind, operation, document, before, known, self.policy),
+            )
 
         # A cache that is still being read may hold what a queue allowed long ago.
         needs_queues = review.is_about_queues(kind, document) or (
@@ -91,14 +101,14 @@ class Reviewer:
         )
         if needs_queues:
             queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
-        found = judged()
+        found = await judged()
         if review.network_in_doubt(found):
             hyper_nodes.extend(await self._listed(kinds.HYPER_NODES))
-            found = judged()
+            found = await judged()
         if needs_queues or not review.queues_in_doubt(found):
             return found
         queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
-        return judged()
+        return await judged()
 
     def warnings(self, kind: Kind[Any], document: Document) -> tuple[str, ...]:
         """What of a valid object has no effect, or none yet."""
@@ -151,7 +161,7 @@ class Reviewer:
                     found.append(kind.decode(item))
         return found
 
-    def completed(
+    async def completed(
         self,
         kind: Kind[Any],
         document: Document,
@@ -169,7 +179,10 @@ class Reviewer:
             if known.namespace is None:
                 own = core.Namespace(metadata=meta.ObjectMeta(name=namespace))
                 known = review.Known(namespace=own)
-        return review.completed(kind, document, policy, traceparent, known)
+        return await _apart(
+            document,
+            lambda: review.completed(kind, document, policy, traceparent, known),
+        )
 
     def recorded(
         self,
@@ -182,3 +195,11 @@ class Reviewer:
         """What records the submitter of an object."""
         known = review.Known(claimed=claimed, requester=who.requester)
         return review.recorded(kind, document, before, self.policy, known)
+
+
+async def _apart(document: Document, work: Callable[[], R]) -> R:
+    """The result of ``work`` about an object: of a large one in a thread, of which there are few,
+    so that the event loop answers others meanwhile."""
+    if bounds.values(document) < VALUES_INLINE:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, work)

@@ -4,6 +4,7 @@ Objects that are none of our business (a job of another scheduler) pass untouche
 rules here is judged by its schema alone, if it is of one of our groups.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import msgspec
 
 from stromboli.shared import crds, decoding, job_order, job_plugins, keys, network
 from stromboli.shared.admission import (
+    bounds,
     cron_jobs,
     defaults,
     flows,
@@ -30,11 +32,9 @@ from stromboli.shared.api.kinds import Kind
 from stromboli.shared.messages.admission import Violation
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
-TOO_DEEP = Violation(
-    path="",
-    reason="is nested too deeply to be read",
-    expected=f"at most {patch.MOST_LEVELS} objects and lists within each other",
-)
+TOO_DEEP = bounds.TOO_DEEP
+MOST_VIOLATIONS = 1_001
+"""Violations after which a review stops: one more than an answer tells."""
 OUR_GROUPS = frozenset(document["spec"]["group"] for document in crds.documents())
 
 
@@ -98,7 +98,7 @@ def completed(
 
     ``traceparent`` (may be empty) marks a job, so that its trace goes on in other services.
     """
-    if patch.is_too_deep(document):
+    if bounds.violations(document):
         return ()
     if not all(isinstance(document.get(part), dict | None) for part in ("metadata", "spec")):
         return ()
@@ -151,30 +151,34 @@ def violations(
     known: Known,
     policy: Policy,
 ) -> tuple[Violation, ...]:
-    """All that is wrong. ``document`` is the completed object, or the one to be deleted;
-    ``before`` is what an update changes."""
+    """All that is wrong, up to about ``MOST_VIOLATIONS``. ``document`` is the completed object, or
+    the one to be deleted; ``before`` is what an update changes. One that is too large is told that
+    alone."""
     if operation == "DELETE":
         if kind != kinds.QUEUES or not _acts(policy, known):
             return ()
         name = patch.text_of(document, "name")
         return tuple(queues.deleted(name, known.queues, with_pods=policy.queues_with_pods_go))
-    if patch.is_too_deep(document):
-        return (TOO_DEEP,)
+    large = bounds.violations(document)
+    if TOO_DEEP in large:
+        return large
     found: tuple[Violation, ...] = ()
-    if kind.group in OUR_GROUPS:
-        found = crds.violations(kind.group, kind.kind, document)
+    if kind.group in OUR_GROUPS and not large:
+        found = crds.violations(kind.group, kind.kind, document, MOST_VIOLATIONS)
     try:
         read = kind.decode(msgspec.json.encode(document))
         old = None if before is None else kind.decode(msgspec.json.encode(before))
         if not any(_is_ours(it, policy, known) for it in (read, old) if it is not None):
             return ()
+        if large:
+            return large
         ours = (
-            *_of_ours(read, old, document, known, policy),
+            *itertools.islice(_of_ours(read, old, document, known, policy), MOST_VIOLATIONS),
             *permissions.forged(kind, read, old, known.requester),
             *_not_permitted(read, old, known),
         )
     except (msgspec.DecodeError, ValueError) as error:
-        return found or (_unreadable(error),)
+        return large or found or (_unreadable(error),)
     said = {violation.path for violation in found}
     return (*found, *(violation for violation in ours if violation.path not in said))
 
