@@ -19,7 +19,7 @@ QUEUES = {
     for each in admission_cases.WORLD
 }
 KNOWN = review.Known(queues=QUEUES)
-TEMPLATE = {"spec": {"containers": [{"name": "c"}]}}
+TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
 
 
 def of_container(**changes: Any) -> dict[str, Any]:
@@ -62,24 +62,24 @@ TOO_LARGE: dict[str, tuple[dict[str, Any], str]] = {
     "unknown fields": ({**job(), "x": [{"a": 1}] * 300_000}, ""),
 }
 LARGE: dict[str, dict[str, Any]] = {
-    "policies": job(policies=[{"event": "PodFailed", "action": "RestartJob"}] * 40_000),
-    "wrong policies": job(policies=[{"event": "x", "action": "y"}] * 30_000),
-    "wrong tasks": job(tasks=[{"name": "T_", "policies": [{}] * 90}] * 1_000),
+    "policies": job(policies=[{"event": "PodFailed", "action": "RestartJob"}] * 20_000),
+    "wrong policies": job(policies=[{"event": "x", "action": "y"}] * 15_000),
+    "wrong tasks": job(tasks=[{"name": "T_", "policies": [{}] * 40}] * 1_000),
     "wrong arguments": of_container(args=[1] * 10_000),
-    "unknown policy fields": job(policies=[{f"f{i}": 1 for i in range(90_000)}]),
+    "unknown policy fields": job(policies=[{f"f{i}": 1 for i in range(45_000)}]),
     "labels": job(
-        tasks=[task(template={"metadata": {"labels": {f"_{i}": "_" for i in range(90_000)}}})]
+        tasks=[task(template={"metadata": {"labels": {f"_{i}": "_" for i in range(45_000)}}})]
     ),
-    "selectors": of_pod(nodeSelector={f"_{i}": "_" for i in range(90_000)}),
-    "volumes": job(volumes=[{"mountPath": "x", "volumeClaimName": "x"}] * 30_000),
+    "selectors": of_pod(nodeSelector={f"_{i}": "_" for i in range(45_000)}),
+    "volumes": job(volumes=[{"mountPath": "x", "volumeClaimName": "x"}] * 15_000),
     "dependencies": job(
         tasks=[
-            task(name=f"t{i}", dependsOn={"name": [f"t{n}" for n in range(i)][-80:]})
+            task(name=f"t{i}", dependsOn={"name": [f"t{n}" for n in range(i)][-30:]})
             for i in range(1_000)
         ]
     ),
-    "resources": queue("q", capability={f"r{i}": "1" for i in range(90_000)}),
-    "wrong resources": queue("q", capability={f"r{i}": "x" for i in range(90_000)}),
+    "resources": queue("q", capability={f"r{i}": "1" for i in range(45_000)}),
+    "wrong resources": queue("q", capability={f"r{i}": "x" for i in range(45_000)}),
 }
 
 
@@ -116,6 +116,7 @@ def test_a_large_job_of_another_scheduler_passes_untouched() -> None:
 def test_a_job_of_a_thousand_tasks_is_admitted() -> None:
     """The bounds are far above what people use."""
     tasks = [task(name=f"t{i}", template=TEMPLATE) for i in range(bounds.MOST_TASKS)]
-    container = {"name": "c", "args": ["x"] * 1_000, "env": [{"name": "A"}] * 500}
-    tasks[0]["template"] = {"spec": {"containers": [container] * 50}}
+    env = [{"name": f"A{i}", "value": "1"} for i in range(500)]
+    container = {"name": "c", "image": "i", "args": ["x"] * 9_000, "env": env}
+    tasks[0]["template"] = {"spec": {"containers": [container]}}
     assert reviewed(job(tasks=tasks, minAvailable=1))[0] == ()

@@ -26,8 +26,8 @@ T = TypeVar("T", bound=meta.Object)
 R = TypeVar("R")
 VALUES_INLINE = 2_000
 """Values of an object that is reviewed on the event loop: some milliseconds."""
-_THREADS = concurrent.futures.ThreadPoolExecutor(2, "review")
-"""Python runs one of them at a time; two, so that one large object does not wait for another."""
+_THREADS = concurrent.futures.ThreadPoolExecutor(1, "review")
+"""One: Python runs one at a time, and the event loop competes with each."""
 
 
 class Who(msgspec.Struct, frozen=True):
@@ -198,8 +198,8 @@ class Reviewer:
 
 
 async def _apart(document: Document, work: Callable[[], R]) -> R:
-    """The result of ``work`` about an object: of a large one in a thread, of which there are few,
-    so that the event loop answers others meanwhile."""
+    """The result of ``work`` about an object: of a large one in a thread, so that the event loop
+    answers others meanwhile."""
     if bounds.values(document) < VALUES_INLINE:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work)

@@ -13,7 +13,7 @@ import jsonschema_rs
 
 from stromboli.shared.crds import catalog
 
-_BOUNDS = ("minimum", "maximum", "minItems", "minLength", "maxLength")
+_BOUNDS = ("minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength")
 SAME = ("title", "type", "enum", "required", "oneOf", "pattern", *_BOUNDS)
 """The keywords that mean the same in both languages; `title` travels along for the messages."""
 
