@@ -52,7 +52,8 @@ properties: setup ## the scheduler's properties in depth: make properties DEPTH=
 	STROM_DEPTH=$(DEPTH) $(BIN)/pytest $(CORES) --timeout=0 --durations=40 $(PROPERTIES)
 
 fuzz: setup ## odd inputs to decoders and the scheduling process: make fuzz SECONDS=600 (of each)
-	STROM_FUZZ_S=$(SECONDS) $(BIN)/pytest $(CORES) --timeout=0 tests/fuzz
+	STROM_FUZZ_S=$(SECONDS) STROM_FUZZ_REPORT=$(CURDIR)/.fuzz-report.txt \
+	$(BIN)/pytest $(CORES) --timeout=0 tests/fuzz
 
 test-real: setup real-tools ## the tests on real Kafka and Kubernetes, none of them skipped
 	STROM_REAL=1 $(BIN)/pytest -m real

@@ -189,3 +189,21 @@ async def test_readers_beyond_the_limit_are_sent_away(cluster: Counted) -> None:
             await anext(feeds.follow(KIND, ALL))
         await first.aclose()
         await told(feeds.follow(KIND, ALL), "synced")
+
+
+async def test_a_user_who_has_all_streams_that_one_may_leaves_others_theirs(
+    cluster: EmbeddedCluster,
+) -> None:
+    """And gets another one as soon as one of them has ended."""
+    async with Feeds(cluster, 60, readers=3, readers_of_one=1) as feeds:
+        first = feeds.follow(kinds.JOBS, Selection(), user="ann")
+        await anext(first)
+        with pytest.raises(errors.RateLimitedError, match="streams of yours"):
+            await anext(feeds.follow(kinds.JOBS, Selection(), user="ann"))
+        other = feeds.follow(kinds.JOBS, Selection(), user="ben")
+        await anext(other)
+        await first.aclose()
+        again = feeds.follow(kinds.JOBS, Selection(), user="ann")
+        await anext(again)
+        for each in (other, again):
+            await each.aclose()

@@ -4,6 +4,7 @@
 
     OutsideError
     ├── TransientError        try again, after retry_after_s
+    │   ├── RateLimitedError  the caller reached a limit of its own
     │   └── UnavailableError  nobody answers
     └── PermanentError        the same call will fail again
         ├── NotFoundError
@@ -35,6 +36,10 @@ class TransientError(OutsideError):
     def __init__(self, what: str, reason: str, retry_after_s: float = 0.0) -> None:
         super().__init__(what, reason)
         self.retry_after_s = retry_after_s
+
+
+class RateLimitedError(TransientError):
+    """The caller has reached a limit of its own; others are served."""
 
 
 class UnavailableError(TransientError):

@@ -304,6 +304,7 @@ class Door:
             for submission in submissions
             if submission.kind == kinds.QUEUES and incoming.is_readable(submission)
         }
+        classes = {it.name for it in submissions if it.kind == kinds.PRIORITY_CLASSES}
         refused: list[tuple[Violation, ...]] = []
         for submission in submissions:
             if submission.is_done:
@@ -316,6 +317,7 @@ class Door:
                 submission.before,
                 together,
                 who=reviewer.Who.user(asker.name, asker.groups),
+                coming_classes=frozenset(classes),
             )
             if submission.kind == kinds.JOBS and submission.operation == "CREATE":
                 coming = {it.name for it in submissions if it.kind == kinds.JOBS}
@@ -359,13 +361,7 @@ class Door:
                 continue
             kind = kinds.BY_NAME.get((str(document.get("apiVersion")), str(document.get("kind"))))
             if kind not in kinds.SUBMITTED:
-                what = f"{document.get('apiVersion')} {document.get('kind')}"
-                known = ", ".join(sorted(f"{k.api_version} {k.kind}" for k in kinds.SUBMITTED))
-                refused.append(
-                    Violation(
-                        path=f"{where}kind", reason=f"{what} is unknown", expected=f"one of {known}"
-                    )
-                )
+                refused.append(incoming.unknown(document, f"{where}kind"))
             elif not isinstance(document.get("metadata"), dict) or not (
                 patch.text_of(document, "name") or patch.text_of(document, "generateName")
             ):

@@ -10,6 +10,7 @@ import asyncio
 import bisect
 import contextlib
 import math
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from types import TracebackType
 from typing import Literal, Self
@@ -27,6 +28,8 @@ BATCH = 256
 """Changes that one reader holds at once."""
 RING_AT_MOST_EVERY_S = 0.02
 """Readers are woken for a burst together: one wakes at once, the rest of it waits so long."""
+READERS_OF_ONE = 64
+"""Streams of one user: others get theirs while somebody opens as many as they can."""
 READERS = 256
 """Streams at once; each costs a connection and a look at every change of its kind."""
 
@@ -184,11 +187,14 @@ class Feeds:
         *,
         events_kept: int = EVENTS_KEPT,
         readers: int = READERS,
+        readers_of_one: int = READERS_OF_ONE,
     ) -> None:
         self._cluster = cluster
         self._alive_every_s = alive_every_s
         self._events_kept = events_kept
         self._most_readers = readers
+        self._most_of_one = readers_of_one
+        self._of_users: Counter[str] = Counter()
         self._feeds: dict[cluster_port.AnyKind, tuple[Feed, asyncio.Task[None]]] = {}
         self._beginning = asyncio.Lock()
         self._readers: dict[cluster_port.AnyKind, int] = {}
@@ -231,15 +237,18 @@ class Feeds:
         *,
         lasts_s: float = math.inf,
         news: Bell | None = None,
+        user: str = "",
     ) -> AsyncGenerator[Told, None]:
         """Everything, then ``synced``, then every change; or the changes behind version ``seen``.
 
         What changes while everything is read may be told twice. ``alive`` comes after each
         silence, and whenever ``news`` rings. Ends after ``lasts_s`` seconds, or when we close.
-        Raises OutsideError if the cluster is away, TransientError if there are too many readers.
+        ``user``: whose stream it is; empty where there are no accounts. Raises OutsideError if the
+        cluster is away, TransientError if there are too many readers, RateLimitedError if the user
+        has too many.
         """
         until = runtime.timer_at(asyncio.get_running_loop().time() + lasts_s)
-        async with self._reading(kind, seen) as (feed, task):
+        async with self._reading(kind, seen, user) as (feed, task):
             if seen > feed.version and seen > await feed.newest():
                 yield Told("reset")  # a version of another cluster
                 seen = 0
@@ -291,13 +300,17 @@ class Feeds:
 
     @contextlib.asynccontextmanager
     async def _reading(
-        self, kind: cluster_port.AnyKind, seen: int
+        self, kind: cluster_port.AnyKind, seen: int, user: str
     ) -> AsyncGenerator[tuple[Feed, "asyncio.Task[None]"], None]:
         """The feed of a kind while there is a reader. The first one starts it."""
         what = f"watch {kind.plural}"
         if sum(self._readers.values()) >= self._most_readers:
             raise errors.TransientError(what, f"{self._most_readers} streams are open, the limit")
+        if user and self._of_users[user] >= self._most_of_one:
+            why = f"{self._most_of_one} streams of yours are open, the limit; close some"
+            raise errors.RateLimitedError(what, why)
         self._readers[kind] = self._readers.get(kind, 0) + 1
+        self._of_users[user] += 1
         try:
             async with self._beginning:
                 if not self.is_open:
@@ -310,6 +323,7 @@ class Feeds:
             yield reading
         finally:
             self._readers[kind] -= 1
+            self._of_users -= Counter({user: 1})
             if not self._readers[kind] and kind in self._feeds:
                 feed, task = self._feeds.pop(kind)
                 task.cancel()

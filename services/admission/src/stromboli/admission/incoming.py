@@ -1,5 +1,6 @@
 """Objects on their way in: their names, the rights they need, and what is said if they stay out."""
 
+import difflib
 import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from stromboli.shared import errors, keys
 from stromboli.shared.admission import patch
 from stromboli.shared.admission.patch import Document
 from stromboli.shared.admission.review import Operation
+from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
 from stromboli.shared.cluster.accounts import right
 from stromboli.shared.messages.admission import Violation
@@ -127,6 +129,21 @@ def named_once(document: Document, suffix: str) -> Document:
         return document
     rest = {key: value for key, value in metadata.items() if key != "generateName"}
     return {**document, "metadata": {**rest, "name": stem + suffix[:8]}}
+
+
+def unknown(document: Document, path: str) -> Violation:
+    """That objects of this kind are not taken, and which one is probably meant: the kind in the
+    group and version that is, or a kind with nearly the same name."""
+    version, kind = str(document.get("apiVersion")), str(document.get("kind"))
+    taken = sorted({(each.kind, each.api_version) for each in kinds.SUBMITTED})
+    close = difflib.get_close_matches(kind, [name for name, _ in taken], n=1, cutoff=0.8)
+    meant = [f"{known} {name}" for name, known in taken if name in (kind, *close)]
+    expected = f"one of {', '.join(f'{known} {name}' for name, known in taken)}"
+    if meant:
+        expected = f"did you mean {' or '.join(meant)}?"
+    return Violation(
+        path=path, reason=f"{version[:100]} {kind[:100]} is unknown", expected=expected
+    )
 
 
 def taken(kind: Kind[Any], namespace: str, name: str) -> errors.AlreadyExistsError:

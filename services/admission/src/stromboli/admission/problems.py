@@ -42,6 +42,7 @@ _STATUS: tuple[tuple[type[errors.OutsideError], HTTPStatus], ...] = (
     (errors.ForbiddenError, HTTPStatus.FORBIDDEN),
     (errors.TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (errors.UnsupportedError, HTTPStatus.NOT_IMPLEMENTED),
+    (errors.RateLimitedError, HTTPStatus.TOO_MANY_REQUESTS),
     (errors.TransientError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 

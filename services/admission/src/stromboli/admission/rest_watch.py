@@ -72,7 +72,9 @@ def routes(door: Door, cluster: cluster_port.Cluster) -> list[ControllerRouterHa
         lasts_s: float | None,
     ) -> Stream:
         lasts_s = _at_most(request, lasts_s)
-        return await _streamed(door.feeds.follow(kind, chosen, _version(seen), lasts_s=lasts_s))
+        user = request.user.scope
+        follow = door.feeds.follow(kind, chosen, _version(seen), lasts_s=lasts_s, user=user)
+        return await _streamed(follow)
 
     def lists(kind: cluster_port.AnyKind) -> list[ControllerRouterHandler]:
         @get(
@@ -196,7 +198,9 @@ async def _reasons(
     uid, said = (seen.partition(".")[0], seen) if is_again else ("", "")
     body = msgspec.json.encode(explanations.nothing_of(f"{namespace}/{name}", uid))
     job: Any = None
-    follow = door.feeds.follow(kinds.JOBS, chosen, lasts_s=lasts_s, news=door.feeds.news)
+    follow = door.feeds.follow(
+        kinds.JOBS, chosen, lasts_s=lasts_s, news=door.feeds.news, user=asker.scope
+    )
     async for told in follow:
         if told.type == "reset":
             job = None  # it comes again, or is gone

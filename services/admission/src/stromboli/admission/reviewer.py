@@ -24,6 +24,8 @@ from stromboli.shared.messages.admission import Violation
 
 T = TypeVar("T", bound=meta.Object)
 R = TypeVar("R")
+SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
+"""Priority classes that every cluster has."""
 VALUES_INLINE = 2_000
 """Values of an object that is reviewed on the event loop: some milliseconds."""
 _THREADS = concurrent.futures.ThreadPoolExecutor(1, "review")
@@ -73,11 +75,14 @@ class Reviewer:
         together: dict[str, Queue],
         claimed: frozenset[str] = frozenset(),
         who: Who = NOBODY,
+        coming_classes: frozenset[str] = frozenset(),
     ) -> tuple[Violation, ...]:
-        """All that is wrong; ``together`` are queues that come in with the object, ``claimed``
-        the names of others, if it may be theirs. Raises OutsideError when queues, HyperNodes or
-        priority classes have to be read and cannot."""
+        """All that is wrong. ``together``: queues that come in with the object; ``coming_classes``:
+        names of priority classes that do; ``claimed``: names of other systems, if it may be theirs.
+        Raises OutsideError when queues, HyperNodes or priority classes have to be read and
+        cannot."""
         classes = await self._priority_classes(kind, document)
+        absent = review.priority_classes(kind, document) - classes.keys() - SYSTEM_CLASSES
         queues = {queue.metadata.name: queue for queue in self._cache.objects(kinds.QUEUES)}
         hyper_nodes = list(self._cache.objects(kinds.HYPER_NODES))
 
@@ -89,6 +94,7 @@ class Reviewer:
                 priority_classes=classes,
                 submitter=who.submitter,
                 requester=who.requester,
+                absent_priority_classes=absent - coming_classes,
             )
             return await _apart(
                 document,

@@ -61,6 +61,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
     ``priority_classes``: all by name. ``submitter``: whose permissions count; None asks for none.
     ``requester``: who asks for the change; None is a service of ours, which writes for others.
+    ``absent_priority_classes``: names that the cluster was asked for and does not have.
     """
 
     queues: Mapping[str, scheduling.Queue] = {}
@@ -70,6 +71,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     priority_classes: Mapping[str, core.PriorityClass] = {}
     submitter: permissions.Submitter | None = None
     requester: permissions.Submitter | None = None
+    absent_priority_classes: frozenset[str] = frozenset()
 
     @property
     def namespace_queue(self) -> str:
@@ -176,6 +178,7 @@ def violations(
             *itertools.islice(_of_ours(read, old, document, known, policy), MOST_VIOLATIONS),
             *permissions.forged(kind, read, old, known.requester),
             *_not_permitted(read, old, known),
+            *_without_priority_class(read, old, known),
         )
     except (msgspec.DecodeError, ValueError) as error:
         return large or found or (_unreadable(error),)
@@ -287,6 +290,24 @@ def _not_permitted(read: meta.Object, old: meta.Object | None, known: Known) -> 
                 yield from permissions.violations(
                     prefix + path, word, found.metadata, namespace, known.submitter
                 )
+
+
+def _without_priority_class(
+    read: meta.Object, old: meta.Object | None, known: Known
+) -> Iterator[Violation]:
+    """Priority classes of a new job or CronJob that do not exist: its pods could never be created.
+    A PodGroup of a job that was admitted before is the controller's to write."""
+    if old is not None or not isinstance(read, batch.Job | flow.CronJob):
+        return
+    is_cron = isinstance(read, flow.CronJob)
+    used = permissions.uses(_job_of(read) if isinstance(read, flow.CronJob) else read)
+    for path, name in used.priority_classes.items():
+        if name in known.absent_priority_classes:
+            yield Violation(
+                path=f"spec.jobTemplate.{path}" if is_cron else path,
+                reason=f"priority class {name!r} does not exist",
+                expected=f"create it first: kubectl create priorityclass {name} --value 1000",
+            )
 
 
 def _job_of(made: flow.CronJob) -> meta.Object:
