@@ -242,8 +242,8 @@ class _Session:
 
     # Order
 
-    def gang_order(self, gang: Gang) -> tuple[bool, int, bool, Fraction, datetime, str]:
-        """Those that hold something but not their minimum, then priority, those that are not ready,
+    def gang_order(self, gang: Gang) -> tuple[int, bool, bool, Fraction, datetime, str]:
+        """Priority, then those that hold something but not their minimum, those that are not ready,
         the smaller share of the cluster, age."""
         is_broken = not gang.is_ready() and any(task.state == HELD for task in gang.tasks)
         ready = len(gang.counts_as_ready()) >= gang.minimum
@@ -258,7 +258,7 @@ class _Session:
         )
         created = gang.group.metadata.creation_timestamp
         assert created is not None
-        return (not is_broken, -gang.priority, ready, share, created, gang.group.metadata.uid)
+        return (-gang.priority, not is_broken, ready, share, created, gang.group.metadata.uid)
 
     # Actions
 
