@@ -22,6 +22,8 @@ NONE = Trouble(
 )
 NODES = [builders.observed(builders.make_node(f"n{number}")) for number in range(30)]
 PODS = [builders.observed(builders.make_pod(f"p{number}")) for number in range(30)]
+OFFSETS = range(1, 31)
+"""Of the records of a topic: before them is what announces their writer, which is no message."""
 
 
 def trouble(**chances: float) -> Trouble:
@@ -52,7 +54,7 @@ def of(topic: topics.Topic, read: list[envelope.Record]) -> list[int]:
 def comes_in_order(offsets: list[int]) -> bool:
     """Whether each record follows the one before it in the log, or is a step back to one that was
     there already."""
-    expected, seen = 0, -1
+    expected, seen = OFFSETS.start, -1
     for offset in offsets:
         if offset != expected and offset > seen:
             return False
@@ -69,9 +71,9 @@ async def test_a_topic_keeps_its_order_with_repetitions(log: EmbeddedBus, seed: 
     disordered = DisorderedBus(log, seed, trouble(repeat=0.5))
     read, positions = await records.read(disordered, topics.NODES, topics.PODS)
     for topic in (topics.NODES, topics.PODS):
-        assert set(of(topic, read)) == set(range(30))
+        assert set(of(topic, read)) == set(OFFSETS)
         assert comes_in_order(of(topic, read))
-        assert positions[topic.name] == 30
+        assert positions[topic.name] == OFFSETS.stop
 
 
 async def test_records_do_come_again_and_in_another_order(log: EmbeddedBus) -> None:
@@ -96,7 +98,7 @@ async def test_positions_never_pass_what_is_held_back(log: EmbeddedBus, seed: in
         async for batch in fold:
             known |= {(record.topic.name, record.offset) for record in batch.records}
             for name, position in batch.positions.items():
-                assert {(name, offset) for offset in range(position)} <= known
+                assert {(name, offset) for offset in range(OFFSETS.start, position)} <= known
             if batch.caught_up:
                 break
 
@@ -110,10 +112,10 @@ async def test_work_comes_again_and_is_done_once_told(log: EmbeddedBus, seed: in
         async for record in work:
             given.append(record)
             work.done(record)
-            if record.offset == 29:
+            if record.offset == OFFSETS[-1]:
                 break
-        assert work.lowest_unfinished == 30
-    assert set(of(topics.NODES, given)) == set(range(30))
+        assert work.lowest_unfinished == OFFSETS.stop
+    assert set(of(topics.NODES, given)) == set(OFFSETS)
     assert comes_in_order(of(topics.NODES, given))
 
 
@@ -126,9 +128,9 @@ async def test_readers_are_cut_off_only_behind_what_they_read(log: EmbeddedBus) 
     async with contextlib.aclosing(fold):
         async for batch in fold:
             read += batch.records
-            if batch.positions[topics.NODES.name] == 30:
+            if batch.positions[topics.NODES.name] == OFFSETS.stop:
                 break
-    assert of(topics.NODES, read) == list(range(30))
+    assert of(topics.NODES, read) == list(OFFSETS)
     assert len([problem for problem in told if problem is not None]) > 1
     given: set[int] = set()
     while len(given) < 30:
@@ -172,6 +174,26 @@ async def test_what_is_not_heard_still_is_not(log: EmbeddedBus) -> None:
                 break
     assert set(records.keys(heard)) == {"default/a", "default/b"}
     assert records.keys(unheard) == ["default/zombie"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_a_fold_that_goes_on_from_any_position_accepts_what_was_announced_before_it(
+    log: EmbeddedBus, seed: int
+) -> None:
+    """An announcement is hidden from readers: a position behind it has its epoch all the same."""
+    for successor in ("m2", "m3"):
+        writer = await log.open_writer("monitor", successor)
+        await writer.append(*(NODES[:3]))
+    wanted = [topics.NODES]
+    fold = DisorderedBus(log, seed, trouble()).fold(wanted)
+    async with contextlib.aclosing(fold):
+        async for batch in fold:
+            rest, _ = await records.read(log, *wanted, start=batch.place)
+            end = OFFSETS.stop + 2 * 4  # each successor announced itself and appended three
+            expected = set(range(batch.positions[topics.NODES.name], end)) - {31, 35}
+            assert set(of(topics.NODES, rest)) >= expected
+            if batch.caught_up:
+                break
 
 
 async def test_delays_are_slept_by_the_sleep_that_was_given(log: EmbeddedBus) -> None:

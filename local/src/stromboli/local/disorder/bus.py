@@ -126,7 +126,7 @@ class _Held:
     def __init__(self, chance: Random, repeat: float, start: port.Place) -> None:
         self._chance = chance
         self._repeat = repeat
-        self._epochs = dict(start.epochs)  # of what was released, which is less than was read
+        self._epochs: Mapping[str, int] = start.epochs  # of all that was read
         self._identities: Mapping[str, str] = start.identities
         self._recreated: frozenset[str] = frozenset()
         self._at_end: Mapping[str, float] = {}
@@ -143,12 +143,13 @@ class _Held:
     def add(self, batch: port.Batch) -> None:
         """Take what the log gave."""
         for name in batch.recreated:  # what waits is of the topic before
-            for held in (self._waiting, self._released, self._epochs):
-                held.pop(name, None)
+            self._waiting.pop(name, None)
+            self._released.pop(name, None)
             if self._barrier is not None:
                 self._barrier = {**self._barrier, name: 0}
         self._recreated |= batch.recreated
         self._identities = batch.place.identities
+        self._epochs = batch.place.epochs
         self._at_end = batch.at_end
         whole = [(record, True) for record in batch.records]
         whole += [(record, False) for record in batch.unheard]
@@ -169,8 +170,6 @@ class _Held:
             for _ in range(self._chance.randint(1, len(waiting))):
                 record, is_heard = waiting.popleft()
                 if is_heard:
-                    if record.topic.is_fenced and record.epoch is not None:
-                        self._epochs[name] = record.epoch
                     released.append(record)
                     self._released.setdefault(name, deque(maxlen=LONGEST_REPEAT)).append(record)
                 else:
@@ -180,7 +179,7 @@ class _Held:
         recreated, self._recreated = self._recreated, frozenset()
         return port.Batch(
             records=tuple(_interleave(heard, self._chance)),
-            place=port.Place(positions, dict(self._epochs), self._identities),
+            place=port.Place(positions, self._epochs_there(), self._identities),
             caught_up=barrier is not None
             and all(positions[name] >= end for name, end in barrier.items()),
             unheard=tuple(unheard),
@@ -201,6 +200,19 @@ class _Held:
             name: self._waiting[name][0][0].offset if self._waiting.get(name) else end
             for name, end in self._read_to.items()
         }
+
+    def _epochs_there(self) -> dict[str, int]:
+        """Topic name -> the highest epoch accepted before its position.
+
+        What announced the epoch of a waiting record is no message and has been passed already.
+        """
+        epochs = dict(self._epochs)
+        for name, waiting in self._waiting.items():
+            accepted = (record.epoch for record, is_heard in waiting if is_heard)
+            first = next((epoch for epoch in accepted if epoch is not None), None)
+            if first is not None and name in epochs:
+                epochs[name] = first
+        return epochs
 
 
 def _interleave(
