@@ -5,6 +5,7 @@ and so do the commands by which Cromwell hands in its calls.
 """
 
 import functools
+import os
 import re
 import subprocess
 import sys
@@ -214,7 +215,11 @@ class Cromwell:
         programs = str(Path(sys.executable).parent)
         return subprocess.run(
             ["bash", "-c", filled],
-            env={"PATH": f"{programs}:/usr/bin:/bin", "STROM_SERVER": self._url},
+            env={
+                "PATH": f"{programs}:/usr/bin:/bin",
+                "HOME": os.environ["HOME"],  # where strom finds the token of a server on loopback
+                "STROM_SERVER": self._url,
+            },
             capture_output=True,
             text=True,
             timeout=WITHIN_S,

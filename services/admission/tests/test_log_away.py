@@ -25,7 +25,7 @@ async def test_a_door_that_was_cut_off_takes_up_what_came_meanwhile(tmp_path: Pa
             while "picture" not in health.warnings:
                 assert not serving.done(), serving.exception()
                 await asyncio.sleep(0.001)
-            assert health.is_ready, "what is known answers still"
+            assert health.is_ready, f"what is known answers still: {health.problems}"
         await seen.rivals(VOLCANO)
         assert "picture" not in health.warnings
         serving.cancel()

@@ -308,7 +308,9 @@ class TestEngine:
         due = made.step([], builders.NOON + timedelta(seconds=3), may_decide=True)
         assert entered(due) == ["default/large"]
 
-    @pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(hours=-1), timedelta(days=-9)])
+    @pytest.mark.parametrize(
+        "ahead", [timedelta(hours=1), timedelta(hours=-1), timedelta(hours=-9)]
+    )
     def test_waiting_times_are_true_whatever_the_host_clock_shows(self, ahead: timedelta) -> None:
         """A pod that was just made tells by how much the host is off."""
         log = topic_log.TopicLog()

@@ -159,7 +159,7 @@ def test_a_gang_whose_pods_do_not_come_is_explained_after_a_while() -> None:
     assert said(first) == {}
     assert first.look_again_s == session.PATIENCE.total_seconds()
     later = made.step([], LATER, may_decide=True)
-    assert sorted(said(later)) == ["default/g1", "queue//default"]
+    assert sorted(said(later)) == ["default/g1", "queue//default//0"]
 
 
 def test_a_replaced_writers_explanation_is_said_anew() -> None:

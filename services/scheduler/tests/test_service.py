@@ -69,7 +69,7 @@ async def test_a_waiting_gang_is_explained_and_the_explanation_taken_back(
     await outside.sync()
     async with serving(outside.bus):
         told = await outside.until(topics.EXPLANATIONS, at_least(2))
-        assert sorted(record.key for record in told) == ["default/g1", "queue//default"]
+        assert sorted(record.key for record in told) == ["default/g1", "queue//default//0"]
         await outside.see(builders.make_node("n2", cpu="4"))
         told = await outside.until(topics.EXPLANATIONS, at_least(4))
     assert [record.value is None for record in told if record.key == "default/g1"] == [False, True]

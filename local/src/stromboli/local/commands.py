@@ -130,7 +130,7 @@ def up(
 
 async def _up(options: system.Options, state: Path) -> None:
     remembered = state / REMEMBERED
-    typer.echo(f"starting: log and cluster in {options.state}", err=True)
+    _progress(f"starting: log and cluster in {options.state}")
     async with system.running(options) as running:
         remembered.write_text(f"{running.url}\n")
         await _ready(running)
@@ -145,12 +145,18 @@ async def _up(options: system.Options, state: Path) -> None:
             remembered.unlink(missing_ok=True)
 
 
+def _progress(line: str) -> None:
+    """For a person who waits; a program reads what is printed once all is ready."""
+    if sys.stderr.isatty():
+        typer.echo(line, err=True)
+
+
 async def _ready(running: system.System) -> None:
     """Return once every service is ready; print each as it becomes so."""
 
     async def show(health: runtime.Health) -> None:
         await health.ready()
-        typer.echo(f"ready: {health.service}", err=True)
+        _progress(f"ready: {health.service}")
 
     async with asyncio.TaskGroup() as group:
         for health in running.healths:
