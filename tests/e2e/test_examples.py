@@ -217,7 +217,7 @@ class Cromwell:
             ["bash", "-c", filled],
             env={
                 "PATH": f"{programs}:/usr/bin:/bin",
-                "HOME": os.environ["HOME"],  # where strom finds the token of a server on loopback
+                "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],  # holds the token of the server
                 "STROM_SERVER": self._url,
             },
             capture_output=True,
