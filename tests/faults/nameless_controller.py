@@ -6,24 +6,42 @@ is started after it does not know the pods by their names and makes every one ag
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Set
 
 from stromboli.controller import __main__ as controller
-from stromboli.controller.core import tasks
+from stromboli.controller.core import job_pods, tasks
+from stromboli.controller.core.ordered import LeastFirst
 from stromboli.controller.settings import Settings
 from stromboli.shared import process
-from stromboli.shared.api import batch
 
-SUFFIX = secrets.token_hex(3)
-_named_by_the_rule = tasks.members
+SUFFIX = f"-{secrets.token_hex(3)}"
+_first_missing = job_pods.JobPods.missing
 
 
-def members(job: batch.Job) -> Iterator[tasks.Member]:
-    """The pods that the spec asks for, with names that only this process knows."""
-    for member in _named_by_the_rule(job):
-        yield tasks.Member(member.task, member.index, f"{member.name}-{SUFFIX}")
+class Members(tasks.Members):
+    """The pods that a spec asks for, with names that only this process knows."""
+
+    def of(self, name: str) -> tasks.Member | None:
+        """Pods with a name of this process; all others are none of the job's."""
+        found = super().of(name.removesuffix(SUFFIX)) if name.endswith(SUFFIX) else None
+        return None if found is None else tasks.Member(found.task, found.index, name)
+
+    def missing(self, prefix: str, there: Set[str]) -> dict[str, LeastFirst[tuple[int]]]:  # type: ignore[override]  # the rule's only caller has a set
+        """Of pods with names of another process all are missing."""
+        return super().missing(
+            prefix, {name.removesuffix(SUFFIX) for name in there if name.endswith(SUFFIX)}
+        )
+
+
+def missing(pods: job_pods.JobPods, task: str, most: int) -> list[tasks.Member]:
+    """The first missing pods of a task, each to be created under a name of this process."""
+    return [
+        tasks.Member(member.task, member.index, f"{member.name}{SUFFIX}")
+        for member in _first_missing(pods, task, most)
+    ]
 
 
 if __name__ == "__main__":
-    tasks.members = members
+    tasks.Members = Members  # type: ignore[misc]  # the rule that this process lacks
+    job_pods.JobPods.missing = missing  # type: ignore[assignment, method-assign]  # it names pods, too
     process.start("controller", Settings, controller.main)
