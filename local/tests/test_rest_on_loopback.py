@@ -81,7 +81,7 @@ async def test_a_foreign_host_is_refused(running: system.System, method: str, ho
     assert answer.status_code == 421, answer.text
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST.", "[::1]"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.44.121.1", "localhost", "LOCALHOST.", "[::1]"])
 async def test_each_name_of_loopback_is_known_with_any_port(
     running: system.System, host: str
 ) -> None:

@@ -3,8 +3,8 @@
 A web page may make the browser of its reader send requests to loopback. Three rules keep such a
 page out, none of which depends on the others:
 
-1. **Host** names this server. Otherwise a name of the page's own that resolves to loopback (DNS
-   rebinding) would make it same-origin with us.
+1. **Host** names this server, or is an address of loopback. Otherwise a name of the page's own
+   that resolves to loopback (DNS rebinding) would make it same-origin with us.
 2. **Origin** is this server, if a browser says where the request comes from; so is
    **Sec-Fetch-Site**, which browsers also send with reads, streams and images. ``null`` is a
    foreign origin.
@@ -14,6 +14,7 @@ page out, none of which depends on the others:
 Sources: Fetch standard (Origin, CORS-safelisted request headers), Fetch Metadata Request Headers.
 """
 
+import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -61,7 +62,7 @@ def guard(hosts: Sequence[str] = ()) -> Guard:
 def check_host(headers: Mapping[str, str], hosts: Sequence[str]) -> None:
     """Rule 1. Raises RefusedRequestError."""
     name = _hostname(headers.get("host", ""))
-    if hosts and name not in hosts:
+    if hosts and name not in hosts and not _is_loopback(name):
         raise RefusedRequestError(
             MISDIRECTED,
             f"Host {headers.get('host', '')[:100]!r} is not a name of this server; "
@@ -91,6 +92,14 @@ def check_media_type(method: str, headers: Mapping[str, str], expected: Sequence
         raise RefusedRequestError(
             WRONG_MEDIA, f"the body is {told}; send Content-Type: {' or '.join(expected)}"
         )
+
+
+def _is_loopback(name: str) -> bool:
+    """Whether it is an address such as 127.0.0.2, which no name resolves to behind our back."""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def _hostname(host: str) -> str:
