@@ -131,7 +131,7 @@ def test_a_port_that_is_taken_is_named_with_the_way_on(tmp_path: Path) -> None:
         up = (Path(sys.executable).with_name("strom"), "up", "--port", port, "--state", tmp_path)
         refused = subprocess.run(up, capture_output=True, text=True, check=False)
     assert refused.returncode == 1
-    assert refused.stderr.endswith(
+    assert refused.stderr == (
         f"strom: up: port {port}: it is taken\n"
         "next: stop what listens there, name another port, or leave --port out\n"
     )

@@ -321,6 +321,16 @@ class TestEngine:
         assert entered(made.step([], due - TICK, may_decide=True)) == []
         assert entered(made.step([], due, may_decide=True)) == ["default/large"]
 
+    @pytest.mark.parametrize("sign", [1, -1])
+    def test_a_creation_time_more_than_a_day_away_does_not_move_the_clock(self, sign: int) -> None:
+        """An object with a time in the far future would end every waiting time at once."""
+        clock = cluster_clock.ClusterClock()
+        furthest = sign * cluster_clock.LARGEST_OFFSET
+        clock.observe(builders.NOON + furthest + sign * TICK, builders.NOON)
+        assert clock.offset == timedelta()
+        clock.observe(builders.NOON + furthest, builders.NOON)
+        assert clock.offset == furthest
+
     def test_what_is_read_late_says_nothing_of_the_clock(self) -> None:
         log = topic_log.TopicLog()
         made = sla_engine(log)
