@@ -12,8 +12,8 @@ PYTHON ?= $(shell for python in .venv/bin/python python3 python3.14 python3.13 p
 PROJECTS := $(wildcard */pyproject.toml services/*/pyproject.toml tests/*/pyproject.toml)
 BIN := .venv/bin
 # Checks of generated files, each by the module that generates it.
-GENERATORS := stromboli.shared.asyncapi stromboli.shared.crds stromboli.shared.policies \
-	stromboli.controller.lifecycle_diagram stromboli.admission.openapi \
+GENERATORS := stromboli.shared.asyncapi stromboli.shared.jobspec.crds stromboli.shared.jobspec.policies \
+	stromboli.controller.lifecycle_diagram stromboli.admission.rest.openapi \
 	stromboli.cli.reference tools.charts tools.compose tools.docs.settings tools.docs.gangs
 
 SERVICES := admission controller monitor scheduler

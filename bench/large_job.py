@@ -16,11 +16,12 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import commands, history, items, view
+from stromboli.controller.core import commands, reconcilers
+from stromboli.controller.core.store import cache, event_history
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.testkit import builders
 
-JOB = view.Item("job", "default/j1")
+JOB = cache.ReconcileKey("job", "default/j1")
 
 
 class Cluster:
@@ -28,7 +29,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.now = builders.NOON
-        self.picture = view.View(("volcano",), history.Published())
+        self.picture = cache.Cache(("volcano",), event_history.Published())
         self.pods: dict[str, core.Pod] = {}
         self._version = 1
         self.cpu_s = 0.0
@@ -40,11 +41,11 @@ class Cluster:
         self.picture.observe(kinds.QUEUES, builders.make_queue("default", state="Open"))
         self.picture.observe(kinds.JOBS, job)
 
-    def step(self, item: view.Item) -> int:
+    def step(self, item: cache.ReconcileKey) -> int:
         """One step of an item; how many commands there were."""
         began = time.process_time()
-        plan = items.plan(self.picture, item, self.now)
-        items.due(self.picture, item, self.now)
+        plan = reconcilers.plan(self.picture, item, self.now)
+        reconcilers.due(self.picture, item, self.now)
         took = time.process_time() - began
         self.cpu_s += took
         self.steps += 1
@@ -60,9 +61,9 @@ class Cluster:
         while self.step(JOB) + self.step(self.group_item()):
             pass
 
-    def group_item(self) -> view.Item:
+    def group_item(self) -> cache.ReconcileKey:
         """The PodGroup's item."""
-        return view.Item("podgroup", f"{JOB.key}-job-default-j1")
+        return cache.ReconcileKey("podgroup", f"{JOB.key}-job-default-j1")
 
     def observe(self, kind: kinds.Kind[Any], found: meta.Object) -> None:
         """The next version of an object."""

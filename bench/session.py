@@ -24,13 +24,9 @@ import numpy as np
 
 from bench import session_clusters, session_lives
 from stromboli.scheduler.core import actions, plugins, simulate
-from stromboli.scheduler.core.framework import (
-    cluster,
-    configuration,
-    opening,
-    reading,
-    session,
-)
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.config import config_reader, configuration
+from stromboli.scheduler.core.framework import opening, session
 from stromboli.testkit import reference_session
 
 CHART: dict[str, Any] = {
@@ -66,9 +62,9 @@ class Timed(msgspec.Struct):
     cpu_seconds: float
 
 
-def decided(given: cluster.Cluster) -> Timed:
+def decided(given: cluster_objects.Cluster) -> Timed:
     """A whole session. Reading objects is not timed: a running scheduler has done that before."""
-    configured = reading.configured(CHART, actions.NAMES, plugins.NAMES)
+    configured = config_reader.configured(CHART, actions.NAMES, plugins.NAMES)
     started: list[tuple[float, float]] = []
 
     def find(
@@ -91,7 +87,9 @@ def decided(given: cluster.Cluster) -> Timed:
     return Timed(opened, ended[0] - started[0][0], ended[1] - started[0][1])
 
 
-def argmax_loop(given: cluster.Cluster, options: session_clusters.Options) -> tuple[float, float]:
+def argmax_loop(
+    given: cluster_objects.Cluster, options: session_clusters.Options
+) -> tuple[float, float]:
     """Pods per second, and per second of cpu, of a bare loop: each pod goes to the node with most
     idle cpu that has room.
 

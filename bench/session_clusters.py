@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from stromboli.scheduler.core.framework import cluster
+from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.shared.api import core, meta, scheduling
 from stromboli.testkit import builders, served
 
@@ -60,7 +60,7 @@ def shapes(options: Options) -> list[Shape]:
     ]
 
 
-def made(options: Options) -> cluster.Cluster:
+def made(options: Options) -> cluster_objects.Cluster:
     """The cluster with nothing decided."""
     running = list(_running(options))
     groups: list[scheduling.PodGroup] = []
@@ -70,7 +70,7 @@ def made(options: Options) -> cluster.Cluster:
         group, members = _gang(options, at, kinds[at % len(kinds)])
         groups.append(group)
         pods.extend(members)
-    return cluster.Cluster(
+    return cluster_objects.Cluster(
         now=builders.NOON,
         nodes=tuple(_nodes(options)),
         pods=(*running, *pods),

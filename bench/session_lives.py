@@ -11,8 +11,10 @@ from typing import Any
 import msgspec
 
 from bench import session_clusters
-from stromboli.scheduler.core import actions, plugins, policy, session, state, told
-from stromboli.scheduler.core.framework import reading
+from stromboli.scheduler.core import actions, plugins, policy, schedule
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.config import config_reader
+from stromboli.scheduler.core.framework import session_inputs
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import meta
 from stromboli.testkit import builders, topic_log
@@ -28,10 +30,10 @@ class Life:
 
     def __init__(self, configuration: dict[str, Any]) -> None:
         self.policy = policy.Policy(
-            configured=reading.configured(configuration, actions.NAMES, plugins.NAMES)
+            configured=config_reader.configured(configuration, actions.NAMES, plugins.NAMES)
         )
         self.log = topic_log.TopicLog()
-        self.picture = state.State(self.policy.scheduler_names)
+        self.picture = cluster_cache.ClusterCache(self.policy.scheduler_names)
         self.picture.evicts = bool(policy.EVICTING.intersection(self.policy.configured.actions))
 
     def see(self, *objects: meta.Object) -> None:
@@ -44,13 +46,16 @@ class Life:
             if self.picture.apply(record):
                 raise AssertionError(f"{record.key} cannot be read")
 
-    def decide(self) -> session.Session:
+    def decide(self) -> schedule.Session:
         """One session; nothing of it is taken in."""
-        return session.decide(
-            self.picture, builders.NOON, self.policy, given=told.Told(allowance=10**9)
+        return schedule.decide(
+            self.picture,
+            builders.NOON,
+            self.policy,
+            given=session_inputs.SessionInputs(allowance=10**9),
         )
 
-    def accept(self, decided: session.Session) -> None:
+    def accept(self, decided: schedule.Session) -> None:
         """What was decided and told comes back from the log."""
         for statement in decided.decisions:
             draft = envelope.Draft(

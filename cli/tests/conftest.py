@@ -25,16 +25,18 @@ import pytest
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from typer.testing import CliRunner, Result
 
-from stromboli.admission import rest, webhooks
-from stromboli.admission.door import Door
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission.rest import rest
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
+from stromboli.admission.webhooks import webhooks
 from stromboli.cli import main
 from stromboli.cli.vcctl import programs
 from stromboli.local.cluster import EmbeddedCluster, Hook
-from stromboli.shared import envelope, http, keys, runtime, topics
+from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import batch, kinds, meta
 from stromboli.shared.cluster import port
 from stromboli.shared.messages import batch as messages
+from stromboli.shared.runtime import http, runtime
 from stromboli.testkit import builders
 
 T = TypeVar("T")
@@ -69,7 +71,9 @@ NODE = "node"
 class House:
     """A server, and what only its insides can do."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, url: str, cluster: Any, door: Door) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, url: str, cluster: Any, door: AdmissionService
+    ) -> None:
         self.url = url
         self.health = runtime.Health("admission")
         self.loop = loop
@@ -235,7 +239,7 @@ def house(tmp_path: Path) -> Iterator[House]:
     stop = asyncio.Event()
 
     async def serve() -> None:
-        doors: list[Door] = []
+        doors: list[AdmissionService] = []
 
         def caller(path: str) -> Callable[[bytes], Awaitable[bytes]]:
             async def call(body: bytes) -> bytes:
@@ -259,7 +263,7 @@ def house(tmp_path: Path) -> Iterator[House]:
         )
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(cluster)
-            doors.append(Door(DoorSettings(), cluster, runtime.utc_now))
+            doors.append(AdmissionService(AdmissionSettings(), cluster, runtime.utc_now))
             one = House(asyncio.get_running_loop(), "", cluster, doors[0])
             one.node = node
             app = rest.app([*http.health_routes([one.health]), *rest.routes(doors[0], cluster)])

@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.cli import attach, pod_status
-from stromboli.shared import keys, tools
+from stromboli.cli.commands.jobs import attach
+from stromboli.cli.render import pod_status
+from stromboli.shared import keys
+from stromboli.shared.jobspec import debug_tools
 
 
 def wanted(house: Any) -> list[Any]:
@@ -82,8 +84,11 @@ def test_what_cannot_be_is_refused_with_the_reason(house: Any, strom: Any) -> No
 
 
 def test_a_tool_asked_for_again_takes_the_place_of_the_first() -> None:
-    there = (tools.Wish(tool="jupyter"), tools.Wish(tool="terminal"))
-    other = tools.Wish(tool="jupyter", image="ours")
+    there = (
+        debug_tools.DebugToolRequest(tool="jupyter"),
+        debug_tools.DebugToolRequest(tool="terminal"),
+    )
+    other = debug_tools.DebugToolRequest(tool="jupyter", image="ours")
     assert attach.added(there, other) == (there[1], other)
     assert attach.removed(there, "terminal") == there[:1]
     assert attach.removed(there, None) == ()
@@ -94,4 +99,4 @@ def test_a_tool_without_a_token_names_none() -> None:
 
 
 def test_the_command_knows_every_tool() -> None:
-    assert [each.value for each in attach.Name] == list(tools.TOOLS)
+    assert [each.value for each in attach.Name] == list(debug_tools.TOOLS)

@@ -5,7 +5,8 @@ from typing import get_args
 import msgspec
 import pytest
 
-from stromboli.cli import explain, pod_status
+from stromboli.cli.commands import explain
+from stromboli.cli.render import pod_status
 from stromboli.client import answers
 from stromboli.shared.messages.scheduling import NodesRefused, Shortage, Tier
 from stromboli.testkit import builders

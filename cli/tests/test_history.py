@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from stromboli.cli import history, output
+from stromboli.cli.commands.jobs import history
+from stromboli.cli.render import output
 from stromboli.shared.api.task_history import TaskAttempt
 from stromboli.testkit.builders import NOON
 

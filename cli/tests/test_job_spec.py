@@ -2,8 +2,8 @@
 
 import pytest
 
-from stromboli.cli.job_spec import RunSpec, document, generated_name
-from stromboli.shared import crds
+from stromboli.cli.commands.jobs.job_spec import RunSpec, document, generated_name
+from stromboli.shared.jobspec import crds
 
 
 def test_a_name_alone_makes_a_whole_job() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from stromboli.cli import job_view, pod_status
+from stromboli.cli.render import job_view, pod_status
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit import builders

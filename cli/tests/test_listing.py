@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.cli import listing
+from stromboli.cli.render import listing
 from stromboli.client.events import Change, ChangeType
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds

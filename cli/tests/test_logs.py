@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.cli import job_exec, log_lines
+from stromboli.cli.commands.jobs import job_exec
+from stromboli.cli.render import log_lines
 
 FAKE = """#!/bin/sh
 if [ "$1" = config ]; then echo ours; exit; fi

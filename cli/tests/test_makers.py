@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from stromboli.cli import maker_view
+from stromboli.cli.render import workload_view
 from stromboli.shared.api import flow, kinds, meta
 from stromboli.testkit.builders import (
     NOON,
@@ -119,29 +119,29 @@ def test_a_flow_shows_each_job_in_the_order_of_the_manifest() -> None:
             job_status_list=(story,), completed_jobs=("f-b",), state=flow.FlowState(phase="Running")
         ),
     )
-    assert maker_view.flow_jobs(found, NOW) == [
+    assert workload_view.flow_jobs(found, NOW) == [
         ("f-b", "Completed", "", "5m", "4m", "2"),
         ("f-a", "", "b", "-", "-", "0"),
     ]
-    assert maker_view.flow_row(found, NOW) == ("f", "Running", "2", "0", "1", "0", "5m")
+    assert workload_view.flow_row(found, NOW) == ("f", "Running", "2", "0", "1", "0", "5m")
 
 
 def test_a_template_shows_what_it_makes() -> None:
     found = make_template("t", make_job(tasks=[make_task("a", 2), make_task("b", 3)]))
-    assert maker_view.template_row(found, NOW) == ("t", "default", "2", "5", "0", "5m")
+    assert workload_view.template_row(found, NOW) == ("t", "default", "2", "5", "0", "5m")
 
 
 def test_a_cron_shows_when_the_next_job_is_due() -> None:
     found = make_cron("c", "30 18 * * *", time_zone="Asia/Kathmandu")
-    assert maker_view.next_time(found, NOW) == datetime(2026, 1, 1, 12, 45, tzinfo=UTC)
-    assert maker_view.cron_row(found, NOW)[1:7] == (
+    assert workload_view.next_time(found, NOW) == datetime(2026, 1, 1, 12, 45, tzinfo=UTC)
+    assert workload_view.cron_row(found, NOW)[1:7] == (
         "30 18 * * *", "Asia/Kathmandu", "no", "0", "-", "40m",
     )  # fmt: skip
     suspended = make_cron("c", suspend=True)
-    assert maker_view.next_time(suspended, NOW) is None
-    assert "suspended" in "\n".join(maker_view.cron_facts(suspended, NOW))
+    assert workload_view.next_time(suspended, NOW) is None
+    assert "suspended" in "\n".join(workload_view.cron_facts(suspended, NOW))
 
 
 @pytest.mark.parametrize("cron", [make_cron(schedule="x"), make_cron(time_zone="Mars/Base")])
 def test_a_schedule_that_cannot_be_read_has_no_next_time(cron: flow.CronJob) -> None:
-    assert maker_view.next_time(cron, NOW) is None
+    assert workload_view.next_time(cron, NOW) is None

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from stromboli.cli import node_picture, node_svg, node_text
+from stromboli.cli.render import node_layout, node_svg, node_text
 from stromboli.shared.api import kinds
 from stromboli.shared.messages import node_topology as topology
 from stromboli.testkit import builders
@@ -63,14 +63,14 @@ MACHINE = topology.NodeTopology(
 
 def picture(
     machine: topology.NodeTopology = MACHINE, silent_since: datetime | None = None
-) -> node_picture.Picture:
+) -> node_layout.Picture:
     seen = topology.TopologyObserved(
         node="n1", at=builders.NOON, topology=machine, silent_since=silent_since
     )
-    return node_picture.picture(seen, LATER)
+    return node_layout.picture(seen, LATER)
 
 
-def text(of: node_picture.Picture) -> str:
+def text(of: node_layout.Picture) -> str:
     console = Console(width=120, highlight=False)
     with console.capture() as captured:
         console.print(node_text.drawn(of))
@@ -101,15 +101,15 @@ def test_plugins_that_call_gpus_otherwise_are_understood(id_: str) -> None:
 
 def test_links_count_as_the_end_with_fewer_tells_them() -> None:
     links = picture().links
-    assert links[0][1] == node_picture.Link("NV3", 3, differs=True)
-    assert links[0][2] == node_picture.Link("SYS")
+    assert links[0][1] == node_layout.Link("NV3", 3, differs=True)
+    assert links[0][2] == node_layout.Link("SYS")
     assert links[0][0] is None
 
 
 def test_a_switch_links_all_that_are_on_it() -> None:
     gpus = tuple(msgspec.structs.replace(gpu, to_switch=12) for gpu in MACHINE.gpus)
     drawn = picture(msgspec.structs.replace(MACHINE, gpus=gpus, nvlinks=()))
-    assert drawn.links[0][2] == node_picture.Link("NV12", 12)
+    assert drawn.links[0][2] == node_layout.Link("NV12", 12)
 
 
 def test_the_text_says_all_that_is_known_and_what_is_not() -> None:
@@ -136,7 +136,7 @@ def test_old_news_say_how_old_they_are() -> None:
     assert "silent for 5m" in node_svg.drawn(drawn)
 
 
-def elements(of: node_picture.Picture) -> list[ElementTree.Element]:
+def elements(of: node_layout.Picture) -> list[ElementTree.Element]:
     return list(ElementTree.fromstring(node_svg.drawn(of)).iter())
 
 
@@ -192,7 +192,7 @@ def test_whatever_an_agent_says_is_drawn(machine: topology.NodeTopology) -> None
 def test_more_pods_than_letters_are_drawn_all_the_same() -> None:
     many = tuple(topology.Holding(pod=f"p{at}", cpus="1") for at in range(60))
     drawn = picture(msgspec.structs.replace(MACHINE, holdings=many))
-    assert drawn.holders[-1].letter == node_picture.MANY
+    assert drawn.holders[-1].letter == node_layout.MANY
     assert text(drawn)
     assert elements(drawn)
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.text import Text
 
-from stromboli.cli import output
+from stromboli.cli.render import output
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

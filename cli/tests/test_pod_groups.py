@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.cli import pod_groups
+from stromboli.cli.commands import pod_groups
 from stromboli.shared.api import batch, kinds, scheduling
 from stromboli.testkit import builders
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.cli import pod_status
+from stromboli.cli.render import pod_status
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 ENDED = (NOW - timedelta(minutes=5)).isoformat()

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from stromboli.cli import pod_status
-from stromboli.cli import pods as pod_list
+from stromboli.cli.commands import pods as pod_list
+from stromboli.cli.render import pod_status
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.testkit import builders

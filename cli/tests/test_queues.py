@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.cli import queues
+from stromboli.cli.commands import queues
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.testkit import builders

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 import yaml
 
-from stromboli.cli import job_check, output
 from stromboli.cli.client import ForbiddenError
+from stromboli.cli.commands.jobs import job_check
 from stromboli.cli.errors import CommandError
+from stromboli.cli.render import output
 from stromboli.client.answers import Applied
 from stromboli.shared.api import kinds
 from stromboli.shared.messages.admission import Violation

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.cli import pod_status, timeline
+from stromboli.cli.render import pod_status, timeline
 from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds, meta
 from stromboli.shared.api.task_history import TaskAttempt

@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from stromboli.cli import topology, usage
+from stromboli.cli.commands import topology
+from stromboli.cli.render import usage
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api import topology as api
 from stromboli.testkit import builders

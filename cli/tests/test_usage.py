@@ -6,9 +6,10 @@ from typing import Any, cast
 import pytest
 from rich.text import Text
 
-from stromboli.cli import top, usage
 from stromboli.cli.client import ForbiddenError
+from stromboli.cli.commands import top
 from stromboli.cli.errors import CommandError
+from stromboli.cli.render import usage
 from stromboli.shared.api import core, kinds, meta, scheduling
 from stromboli.shared.messages.admission import Violation
 from stromboli.testkit import builders

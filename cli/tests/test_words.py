@@ -2,7 +2,7 @@
 
 import pytest
 
-from stromboli.cli import words
+from stromboli.cli.render import wording
 
 
 @pytest.mark.parametrize(
@@ -10,16 +10,16 @@ from stromboli.cli import words
     [("30", 30.0), ("0.5s", 0.5), ("5m", 300.0), ("1.5h", 5400.0), ("1h30m", 5400.0)],
 )
 def test_durations_have_units(text: str, seconds: float) -> None:
-    assert words.duration_s(text) == seconds
+    assert wording.duration_s(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1s", "5d", "1e3", "1h30", "9" * 400])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration; write 30s"):
-        words.duration_s(text)
+        wording.duration_s(text)
 
 
 def test_phases_are_known_whatever_their_case() -> None:
-    assert words.phases("completed, FAILED") == {"Completed", "Failed"}
+    assert wording.phases("completed, FAILED") == {"Completed", "Failed"}
     with pytest.raises(ValueError, match="'Done' is not a phase; there are Pending,"):
-        words.phases("Completed,Done")
+        wording.phases("Completed,Done")

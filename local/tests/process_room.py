@@ -9,9 +9,9 @@ from typing import Any
 from stromboli.local.cluster import EmbeddedCluster, Kubelet
 from stromboli.local.nodes.follow import follow
 from stromboli.local.processes import agent, machine
-from stromboli.shared import runtime
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import objects
 
 NODE = "process-00"

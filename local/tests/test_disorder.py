@@ -10,10 +10,10 @@ import pytest
 
 from stromboli.local.bus import EmbeddedBus
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.local.disorder import DisorderedBus, DisorderedCluster, Trouble
+from stromboli.local.fault_injection import DisorderedBus, DisorderedCluster, Trouble
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import kinds
-from stromboli.shared.bus import lasting, port
+from stromboli.shared.bus import materialization, port
 from stromboli.testkit import builders, objects, records
 
 CONFIG_MAPS = kinds.CONFIG_MAPS
@@ -124,7 +124,9 @@ async def test_readers_are_cut_off_only_behind_what_they_read(log: EmbeddedBus) 
     disordered = DisorderedBus(log, 1, trouble(cut=0.5))
     read: list[envelope.Record] = []
     told: list[str | None] = []
-    fold = lasting.fold(disordered, [topics.NODES], lambda _, problem: told.append(problem), "f")
+    fold = materialization.fold(
+        disordered, [topics.NODES], lambda _, problem: told.append(problem), "f"
+    )
     async with contextlib.aclosing(fold):
         async for batch in fold:
             read += batch.records

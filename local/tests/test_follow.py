@@ -7,9 +7,10 @@ from pathlib import Path
 
 from stromboli.local.cluster import EmbeddedCluster
 from stromboli.local.nodes.follow import follow
-from stromboli.shared import errors, runtime
+from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.runtime import runtime
 
 
 class Expired(EmbeddedCluster):

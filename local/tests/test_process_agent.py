@@ -9,9 +9,10 @@ import pytest
 
 from local.tests.process_room import NODE, Document, Room, phase, state
 from stromboli.local.processes import agent, launched, machine
-from stromboli.shared import errors, runtime
+from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import objects
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")

@@ -9,9 +9,10 @@ import msgspec
 
 from stromboli.local.cluster import EmbeddedCluster
 from stromboli.local.nodes import rules, simulated
-from stromboli.shared import errors, keys, runtime
+from stromboli.shared import errors, keys
 from stromboli.shared.api import core, kinds
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.runtime import runtime
 
 
 class Untidy(EmbeddedCluster):

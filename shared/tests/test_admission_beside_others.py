@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.shared import job_plugins, keys
-from stromboli.shared.admission import review
+from stromboli.shared import keys
 from stromboli.shared.api import core, kinds, meta
 from stromboli.shared.api.kinds import Kind
+from stromboli.shared.jobspec import job_plugins
+from stromboli.shared.jobspec.validation import review
 from stromboli.testkit import admission_cases, admission_documents
 from stromboli.testkit.admission_cases import Case
 

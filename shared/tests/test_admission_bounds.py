@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.shared import job_plugins
-from stromboli.shared.admission import bounds, review
 from stromboli.shared.api import kinds
+from stromboli.shared.jobspec import job_plugins
+from stromboli.shared.jobspec.validation import bounds, review
 from stromboli.testkit import admission_cases
 from stromboli.testkit.admission_documents import job, queue, task
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from stromboli.shared import job_plugins, network
-from stromboli.shared.admission import patch, review
+from stromboli.shared import network
 from stromboli.shared.api import kinds
 from stromboli.shared.api.scheduling import Queue
+from stromboli.shared.jobspec import job_plugins
+from stromboli.shared.jobspec.validation import patch, review
 from stromboli.testkit import admission_cases, admission_others
 from stromboli.testkit.admission_cases import Case
 

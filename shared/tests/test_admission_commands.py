@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from stromboli.shared.admission import user_commands
 from stromboli.shared.api import kinds
+from stromboli.shared.jobspec.validation import user_commands
 from stromboli.testkit import admission_documents
 from stromboli.testkit.builders import make_queue
 

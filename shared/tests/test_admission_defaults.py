@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.shared import job_plugins, keys
-from stromboli.shared.admission import defaults, patch, review
+from stromboli.shared import keys
 from stromboli.shared.api import kinds
+from stromboli.shared.jobspec import job_plugins
+from stromboli.shared.jobspec.validation import defaults, patch, review
 from stromboli.testkit import admission_documents
 
 POLICY = review.Policy(scheduler_names=("volcano",), plugins=job_plugins.OWN, max_queue_depth=5)

@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.shared import job_plugins, keys
-from stromboli.shared.admission import patch, permissions, review
+from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.api.meta import ObjectMeta
 from stromboli.shared.api.scheduling import Queue, QueueSpec, QueueStatus
+from stromboli.shared.jobspec import job_plugins
+from stromboli.shared.jobspec.validation import patch, permissions, review
 
 POLICY = review.Policy(
     scheduler_names=("volcano", "stromboli"), plugins=job_plugins.OWN, max_queue_depth=5

@@ -5,11 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.shared import job_plugins, keys
-from stromboli.shared.admission import patch, permissions, review
-from stromboli.shared.admission.permissions import Submitter
+from stromboli.shared import keys
 from stromboli.shared.api import core, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind
+from stromboli.shared.jobspec import job_plugins
+from stromboli.shared.jobspec.validation import patch, permissions, review
+from stromboli.shared.jobspec.validation.permissions import Submitter
 from stromboli.testkit import admission_documents
 
 POLICY = review.Policy(scheduler_names=("volcano",), plugins=job_plugins.load(), max_queue_depth=5)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stromboli.shared import keys
-from stromboli.shared.admission import pods
+from stromboli.shared.jobspec.validation import pods
 from stromboli.testkit import admission_documents
 
 

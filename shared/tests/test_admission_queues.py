@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from stromboli.shared import keys
-from stromboli.shared.admission import patch, review
 from stromboli.shared.api import kinds, scheduling
 from stromboli.shared.api.meta import ObjectMeta
+from stromboli.shared.jobspec.validation import patch, review
 
 POLICY = review.Policy(scheduler_names=("volcano",), plugins={}, max_queue_depth=3)
 Document = dict[str, Any]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.shared import cpu_lists
+from stromboli.shared.formats import cpu_lists
 
 
 def test_lists_of_cpus_are_read_and_written() -> None:

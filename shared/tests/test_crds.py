@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.shared import crds
-from stromboli.shared.crds import catalog, compose, json_schema
+from stromboli.shared.jobspec import crds
+from stromboli.shared.jobspec.crds import catalog, compose, json_schema
 
 ROOT = pathlib.Path(__file__).parents[2]
 JOB = ("batch.volcano.sh", "Job")
@@ -24,7 +24,7 @@ GROUPS = {
 
 
 def test_the_files_for_kubectl_are_as_their_sources_say() -> None:
-    """After an edit of source/: `python -m stromboli.shared.crds`."""
+    """After an edit of source/: `python -m stromboli.shared.jobspec.crds`."""
     written = {path: path.read_text(encoding="utf-8") for path in crds.paths()}
     assert written == compose.composed()
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from stromboli.shared import crds
-from stromboli.shared.crds import comparing
+from stromboli.shared.jobspec import crds
+from stromboli.shared.jobspec.crds import comparing
 
 Document = dict[str, Any]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stromboli.shared import crds
+from stromboli.shared.jobspec import crds
 
 JOB = ("batch.volcano.sh", "Job")
 GROUPS = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stromboli.shared import cron
+from stromboli.shared.formats import cron
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 ZONES = st.sampled_from(

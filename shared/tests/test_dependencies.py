@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.shared import dependencies
+from stromboli.shared.jobspec import dependencies
 
 NAMES = st.sampled_from("abcdef")
 NEEDS = st.dictionaries(NAMES, st.lists(NAMES, max_size=4))

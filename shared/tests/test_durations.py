@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from stromboli.shared import durations
+from stromboli.shared.formats import durations
 from stromboli.testkit.builders import NOON
 
 

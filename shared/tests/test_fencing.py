@@ -163,7 +163,7 @@ def test_the_floor_is_above_every_epoch_that_is_known() -> None:
 
 
 def test_a_place_in_a_topic_of_another_identity_is_none() -> None:
-    place = port.Place({"a": 3, "b": 4}, {"a": 1, "b": 2}, {"a": "x", "b": "y"})
-    assert place.valid_in({"a": "x", "b": "z"}) == port.Place({"a": 3}, {"a": 1}, {"a": "x"})
-    unnamed = port.Place({"a": 3}, {"a": 1})
+    place = port.Position({"a": 3, "b": 4}, {"a": 1, "b": 2}, {"a": "x", "b": "y"})
+    assert place.valid_in({"a": "x", "b": "z"}) == port.Position({"a": 3}, {"a": 1}, {"a": "x"})
+    unnamed = port.Position({"a": 3}, {"a": 1})
     assert unnamed.valid_in({"a": "x"}) == unnamed

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.shared import indexes
+from stromboli.shared.formats import indexes
 
 NUMBERS = st.frozensets(st.integers(0, 40))
 

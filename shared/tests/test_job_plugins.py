@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stromboli.shared import job_plugins
 from stromboli.shared.api import kinds
+from stromboli.shared.jobspec import job_plugins
 from stromboli.testkit.builders import make_job, make_task
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/job-plugins.md").read_text()
@@ -60,7 +60,7 @@ def test_what_is_no_plugin_ends_the_start(site: Path) -> None:
 
 
 def test_names_of_ours_are_taken(site: Path) -> None:
-    source = "from stromboli.shared.job_plugins import Plugin as Svc\n"
+    source = "from stromboli.shared.jobspec.job_plugins import Plugin as Svc\n"
     install(site, "svc", "their_package:Svc", source)
     with pytest.raises(ValueError, match="has a name of ours"):
         job_plugins.load()

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from aiokafka import errors as kafka_errors
 
-from stromboli.shared import errors, settings, topics
+from stromboli.shared import errors, topics
 from stromboli.shared.bus.kafka import KafkaSettings, clients, layout
+from stromboli.shared.runtime import settings
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):

@@ -349,7 +349,7 @@ async def test_where_retention_removed_records_a_fold_begins_at_the_first_that_i
     await writer.append(*(event(number) for number in range(5)))
     partition = aiokafka.TopicPartition(EVENTS.full_name(given.cell), 0)
     await client.delete_records({partition: admin.RecordsToDelete(3)})
-    for start in (port.START, port.Place({EVENTS.name: 1})):
+    for start in (port.START, port.Position({EVENTS.name: 1})):
         read, positions = await records.read(open_bus, EVENTS, start=start)
         assert [record.offset for record in read] == [3, 4, 5]
         assert positions == {EVENTS.name: 6}

@@ -9,8 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stromboli.shared import errors, leases, runtime
-from stromboli.shared.leases import core
+from stromboli.shared import errors, leader_election
+from stromboli.shared.leader_election import core
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import records
 
 TERMS = core.Terms(lasts_s=6.0, acts_s=4.0, look_every_s=1.0)
@@ -25,31 +26,31 @@ def test_a_lease_that_stands_still_is_taken_after_its_length_as_seen_here() -> N
     """What its holder wrote into it does not count: the clock may be anything."""
     candidate = core.Candidate("a", TERMS)
     for now in (1000.0, 1003.0, 1006.0):
-        candidate.see(core.Seen("b", 6.0, "1970"), now)
+        candidate.see(core.LeaseRecord("b", 6.0, "1970"), now)
         assert not candidate.may_write(now)
     assert candidate.may_write(1006.1)
 
 
 def test_every_renewal_seen_begins_the_length_anew() -> None:
     candidate = core.Candidate("a", TERMS)
-    candidate.see(core.Seen("b", 6.0, "1"), 0.0)
-    candidate.see(core.Seen("b", 6.0, "2"), 5.0)
+    candidate.see(core.LeaseRecord("b", 6.0, "1"), 0.0)
+    candidate.see(core.LeaseRecord("b", 6.0, "2"), 5.0)
     assert not candidate.may_write(10.9)
 
 
 def test_a_free_lease_and_ones_own_are_taken_at_once() -> None:
     candidate = core.Candidate("a", TERMS)
-    candidate.see(core.Seen(), 0.0)
+    candidate.see(core.LeaseRecord(), 0.0)
     assert candidate.may_write(0.0)
-    candidate.see(core.Seen("a", 6.0, "of the process before"), 0.0)
+    candidate.see(core.LeaseRecord("a", 6.0, "of the process before"), 0.0)
     assert candidate.may_write(0.0)
     assert not candidate.acts(0.0)
 
 
 def test_a_holder_acts_from_the_sending_of_its_last_renewal() -> None:
     candidate = core.Candidate("a", TERMS)
-    candidate.see(core.Seen(), 0.0)
-    candidate.wrote(core.Seen("a", 6.0, "1"), sent_at=1.0, now=3.0)
+    candidate.see(core.LeaseRecord(), 0.0)
+    candidate.wrote(core.LeaseRecord("a", 6.0, "1"), sent_at=1.0, now=3.0)
     assert candidate.acts(4.9)
     assert not candidate.acts(5.0)
 
@@ -69,7 +70,7 @@ class Replica:
         self.rate = rate
         self.read = -1
         self.sent_at: float | None = None
-        self.landed: core.Seen | None = None
+        self.landed: core.LeaseRecord | None = None
 
     def now(self, time_s: float) -> float:
         return self.ahead_s + self.rate * time_s
@@ -83,7 +84,7 @@ class Rivalry(RuleBasedStateMachine):
         super().__init__()
         self.time_s = 0.0
         self.version = 0
-        self.lease = core.Seen()
+        self.lease = core.LeaseRecord()
         self.given_up: list[tuple[str, int]] = []
 
     @initialize(
@@ -126,7 +127,7 @@ class Rivalry(RuleBasedStateMachine):
         identity, version = self.given_up.pop()
         if version == self.version:
             self.version += 1
-            self.lease = core.Seen(identity, TERMS.lasts_s, str(self.version))
+            self.lease = core.LeaseRecord(identity, TERMS.lasts_s, str(self.version))
 
     @rule(which=st.integers(0, REPLICAS - 1))
     def a_write_arrives(self, which: int) -> None:
@@ -139,7 +140,7 @@ class Rivalry(RuleBasedStateMachine):
             replica.read = self.version
             return
         self.version += 1
-        self.lease = core.Seen(replica.candidate.identity, TERMS.lasts_s, str(self.version))
+        self.lease = core.LeaseRecord(replica.candidate.identity, TERMS.lasts_s, str(self.version))
         replica.landed = self.lease
 
     @rule(which=st.integers(0, REPLICAS - 1), is_lost=st.booleans())
@@ -160,7 +161,7 @@ class Rivalry(RuleBasedStateMachine):
         if holder.sent_at is None and holder.read == self.version:
             holder.candidate.yields()
             self.version += 1
-            self.lease = core.Seen("", TERMS.lasts_s, str(self.version))
+            self.lease = core.LeaseRecord("", TERMS.lasts_s, str(self.version))
 
     @invariant()
     def at_most_one_acts(self) -> None:
@@ -197,7 +198,7 @@ class Shared:
     """A lease in memory, and whether it can be reached."""
 
     def __init__(self) -> None:
-        self.seen = core.Seen()
+        self.seen = core.LeaseRecord()
         self.is_away = False
 
     def place(self) -> "Place":
@@ -207,23 +208,23 @@ class Shared:
 class Place:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._last = core.Seen()
+        self._last = core.LeaseRecord()
 
-    async def read(self) -> core.Seen:
+    async def read(self) -> core.LeaseRecord:
         self._check()
         self._last = self._shared.seen
         return self._last
 
-    async def take(self, identity: str, terms: core.Terms) -> core.Seen:
-        return self._write(core.Seen(identity, terms.lasts_s, self._shared.seen.mark + "."))
+    async def take(self, identity: str, terms: core.Terms) -> core.LeaseRecord:
+        return self._write(core.LeaseRecord(identity, terms.lasts_s, self._shared.seen.mark + "."))
 
-    async def renew(self, identity: str, terms: core.Terms) -> core.Seen:
+    async def renew(self, identity: str, terms: core.Terms) -> core.LeaseRecord:
         return await self.take(identity, terms)
 
     async def release(self) -> None:
-        self._write(core.Seen("", 0.0, self._shared.seen.mark + "."))
+        self._write(core.LeaseRecord("", 0.0, self._shared.seen.mark + "."))
 
-    def _write(self, seen: core.Seen) -> core.Seen:
+    def _write(self, seen: core.LeaseRecord) -> core.LeaseRecord:
         self._check()
         if self._shared.seen != self._last:
             raise errors.ConflictError("lease", "another was faster")
@@ -244,16 +245,16 @@ class Served:
         self.ended: list[str] = []
         self.acting = asyncio.Event()
         self.replace = asyncio.Event()
-        self._keeper = leases.Keeper(shared.place(), name, QUICK, self.health)
+        self._keeper = leader_election.LeaderElector(shared.place(), name, QUICK, self.health)
 
-    async def _term(self, lead: leases.Lead) -> None:
+    async def _term(self, lead: leader_election.Lead) -> None:
         await lead.acquired()
         self.began += 1
         self.acting.set()
         try:
             await self.replace.wait()
             self.replace.clear()
-            raise leases.ReplacedError("another has opened")
+            raise leader_election.ReplacedError("another has opened")
         except asyncio.CancelledError:
             self.ended.append("finishing" if lead.acts else "at once")
             raise
@@ -262,7 +263,9 @@ class Served:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator["Served"]:
-        task = asyncio.create_task(leases.serve_in_terms(self._keeper, self._term, self.health))
+        task = asyncio.create_task(
+            leader_election.serve_in_terms(self._keeper, self._term, self.health)
+        )
         try:
             yield self
         finally:

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.shared.admission import naming, pod_template
+from stromboli.shared.jobspec.validation import naming, pod_template
 
 
 @given(st.integers(1, 30), st.data())

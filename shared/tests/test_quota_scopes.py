@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from stromboli.shared import quota_scopes
 from stromboli.shared.api import core
+from stromboli.shared.jobspec import quota_scopes
 
 
 def pod(priority_class: str = "", **fields: str | int) -> core.PodSpec:

@@ -13,7 +13,8 @@ import httpx
 import pytest
 import uvloop
 
-from stromboli.shared import errors, http, runtime
+from stromboli.shared import errors
+from stromboli.shared.runtime import http, runtime
 
 
 def test_a_service_that_said_nothing_is_not_ready() -> None:

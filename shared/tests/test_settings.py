@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from stromboli.shared import settings
+from stromboli.shared.runtime import settings
 
 
 class Kafka(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,9 +2,10 @@
 
 import pytest
 
-from stromboli.shared import keys, tools
-from stromboli.shared.admission import jobs
+from stromboli.shared import keys
 from stromboli.shared.api import batch
+from stromboli.shared.jobspec import debug_tools
+from stromboli.shared.jobspec.validation import jobs
 from stromboli.testkit.builders import make_job, make_task
 
 JOB = make_job(tasks=[make_task("worker")])
@@ -26,9 +27,9 @@ def asking(text: str) -> batch.Job:
 )
 def test_what_makes_no_sense_is_refused_and_never_carried_out(text: str, reason: str) -> None:
     job = asking(text)
-    (violation,) = tools.problems(job)
+    (violation,) = debug_tools.problems(job)
     assert reason in violation.reason
-    assert (violation.path, tools.wishes(job)) == (tools.PATH, ())
+    assert (violation.path, debug_tools.wishes(job)) == (debug_tools.PATH, ())
     assert violation in list(jobs.of_itself(job))
     assert violation in list(jobs.updated(job, JOB))
 
@@ -39,14 +40,17 @@ def test_an_old_mistake_does_not_keep_a_job_from_being_changed() -> None:
 
 
 def test_what_is_written_is_what_is_read() -> None:
-    wishes = (tools.Wish(tool="jupyter", task="worker"), tools.Wish(tool="terminal", image="i"))
-    job = asking(tools.written(wishes))
-    assert (tools.wishes(job), list(tools.problems(job))) == (wishes, [])
-    assert tools.wishes(JOB) == ()
+    wishes = (
+        debug_tools.DebugToolRequest(tool="jupyter", task="worker"),
+        debug_tools.DebugToolRequest(tool="terminal", image="i"),
+    )
+    job = asking(debug_tools.written(wishes))
+    assert (debug_tools.wishes(job), list(debug_tools.problems(job))) == (wishes, [])
+    assert debug_tools.wishes(JOB) == ()
 
 
-@pytest.mark.parametrize("name", tools.TOOLS)
+@pytest.mark.parametrize("name", debug_tools.TOOLS)
 def test_every_tool_listens_on_the_port_that_is_shown(name: str) -> None:
-    tool = tools.TOOLS[name]
+    tool = debug_tools.TOOLS[name]
     assert any(str(tool.port) in word for word in tool.command)
     assert tool.image.rpartition(":")[2] not in ("", "latest")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.shared import units
+from stromboli.shared.formats import units
 
 amounts = st.dictionaries(
     st.sampled_from(["cpu", "memory", "pods", "nvidia.com/gpu"]), st.integers(-(10**18), 10**18)

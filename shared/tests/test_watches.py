@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from stromboli.shared import errors, runtime
+from stromboli.shared import errors
 from stromboli.shared.cluster import port, watches
+from stromboli.shared.runtime import runtime
 
 
 async def ends(error: Exception | None = None) -> AsyncGenerator[port.WatchEvent, None]:

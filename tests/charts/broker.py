@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from stromboli.admission import key_pairs
+from stromboli.admission.webhooks import key_pairs
 from stromboli.testkit.parts import ports
 from stromboli.testkit.parts.kafka import Kafka
 from stromboli.testkit.parts.tools import Tools

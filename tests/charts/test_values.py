@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import yaml
 
-from stromboli.scheduler.core.framework import reading
+from stromboli.scheduler.core.config import config_reader
 from stromboli.shared.api import kinds, seen
 from tests.charts import helm, rights
 from tools.charts import schemas
@@ -24,7 +24,7 @@ def values(chart: str) -> helm.Object:
 
 def test_what_the_scheduler_is_told_by_default_is_what_it_does_untold() -> None:
     told = yaml.safe_load(values("scheduler")["configuration"])
-    assert told == reading.DEFAULT
+    assert told == config_reader.DEFAULT
 
 
 @pytest.mark.parametrize("service", helm.SERVICES)

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stromboli.scheduler.core import shapes, simulate
-from stromboli.shared import keys, units
+from stromboli.scheduler.core import simulate
+from stromboli.scheduler.core.model import requirements
+from stromboli.shared import keys
 from stromboli.shared.api import core, scheduling
+from stromboli.shared.formats import units
 
 BINDS, EVICTIONS, PHASE, NOMINATIONS = "binds", "evictions", "phase", "nominations"
 FIELDS = (BINDS, EVICTIONS, PHASE, NOMINATIONS)
@@ -204,7 +206,7 @@ def _gang(found: Mapping[str, Any], priorities: Mapping[str, int]) -> Gang:
 def _pod(found: Mapping[str, Any]) -> Pod:
     pod = msgspec.convert(found, core.Pod)
     group = pod.metadata.annotation(keys.GROUP_NAME)
-    shape = shapes.pod_request(pod.spec)
+    shape = requirements.pod_request(pod.spec)
     return Pod(
         pod.metadata.key,
         f"{pod.metadata.namespace}/{group}" if group else "",

@@ -14,10 +14,11 @@ from litestar import Litestar, Request, Response, post
 from litestar.params import FromPath
 
 from stromboli.local.cluster import Hook
-from stromboli.shared import errors, http, runtime
+from stromboli.shared import errors
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.shared.runtime import http, runtime
 from stromboli.testkit import crds, objects, records
 from stromboli.testkit.contracts import admission
 from stromboli.testkit.parts import real

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stromboli.local.bus import EmbeddedBus
-from stromboli.local.disorder import DisorderedBus, Trouble
+from stromboli.local.fault_injection import DisorderedBus, Trouble
 from stromboli.shared import topics
 from stromboli.shared.bus import port
 from stromboli.testkit.contracts import bus, outside

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.local.disorder import DisorderedCluster, Trouble
+from stromboli.local.fault_injection import DisorderedCluster, Trouble
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.testkit import objects

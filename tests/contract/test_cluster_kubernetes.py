@@ -6,11 +6,12 @@ import pytest
 import pytest_asyncio
 
 from stromboli.monitor import definitions as monitor_definitions
-from stromboli.shared import errors, runtime
+from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
-from stromboli.shared.crds import install
+from stromboli.shared.jobspec.crds import install
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import crds, objects
 from stromboli.testkit.contracts import cluster
 from stromboli.testkit.contracts.cluster import room

@@ -11,11 +11,13 @@ import pytest
 import pytest_asyncio
 import trustme
 
-from stromboli.admission import webhooks
-from stromboli.shared import errors, keys, policies, runtime
+from stromboli.admission.webhooks import webhooks
+from stromboli.shared import errors, keys
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.shared.jobspec import policies
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import admission_documents as documents
 from stromboli.testkit import crds, objects, records
 from stromboli.testkit.parts import real

@@ -10,7 +10,7 @@ import pytest_asyncio
 from aiokafka import errors as kafka_errors
 
 from stromboli.admission import service as admission
-from stromboli.controller.core import view
+from stromboli.controller.core.store import subscriptions
 from stromboli.scheduler import engine
 from stromboli.shared import topics
 from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings, acls, clients
@@ -28,7 +28,7 @@ MECHANISM, PASSWORD = "SCRAM-SHA-512", "a-password-of-the-test"
 SERVICES = acls.SERVICES
 READS: dict[str, tuple[topics.Topic, ...]] = {
     "admission": (*admission.FOLDED, topics.BATCH_EVENTS, topics.SUBMISSIONS),
-    "controller": (*view.FOLDED, topics.DECISIONS, topics.BATCH_EVENTS, topics.OUTCOMES),
+    "controller": (*subscriptions.FOLDED, topics.DECISIONS, topics.BATCH_EVENTS, topics.OUTCOMES),
     "monitor": (*topics.PICTURES, topics.SYNC),
     "scheduler": (*engine.FOLDED, topics.LEASE),
 }

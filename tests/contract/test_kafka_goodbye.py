@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from aiokafka import admin, conn
 
-from stromboli.admission import key_pairs
+from stromboli.admission.webhooks import key_pairs
 from stromboli.shared.bus import kafka
 from stromboli.shared.bus.kafka import clients
 

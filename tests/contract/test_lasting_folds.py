@@ -10,9 +10,10 @@ from random import Random
 import pytest
 
 from stromboli.local.bus import EmbeddedBus
-from stromboli.local.disorder import DisorderedBus, Trouble
-from stromboli.shared import envelope, errors, runtime, topics
-from stromboli.shared.bus import lasting, port
+from stromboli.local.fault_injection import DisorderedBus, Trouble
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import materialization, port
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import breaking, builders, records
 
 SEED = int(os.environ.get("STROM_DISORDER", "20261122"))
@@ -47,7 +48,9 @@ async def test_cut_off_anywhere_it_gives_each_record_in_its_topics_order(
 
     async def read() -> None:
         nonlocal place
-        async with contextlib.aclosing(lasting.fold(bus, WANTED, health.set, "picture")) as batches:
+        async with contextlib.aclosing(
+            materialization.fold(bus, WANTED, health.set, "picture")
+        ) as batches:
             async for batch in batches:
                 found.extend(batch.records)
                 place = batch.place
@@ -84,7 +87,7 @@ class Refusing(EmbeddedBus):
         self._reason = reason
 
     def fold(
-        self, wanted: Sequence[topics.Topic], start: port.Place = port.START
+        self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
         raise self._reason
 
@@ -93,7 +96,7 @@ async def test_what_will_never_be_different_is_an_error(tmp_path: Path) -> None:
     bus = Refusing(tmp_path / "log.db", errors.ForbiddenError("read the log", "no rights"))
     health = runtime.Health("test")
     with pytest.raises(errors.ForbiddenError):
-        await anext(lasting.fold(bus, WANTED, health.set, "picture"))
+        await anext(materialization.fold(bus, WANTED, health.set, "picture"))
 
 
 async def test_the_log_is_asked_again_no_sooner_than_it_says(tmp_path: Path) -> None:
@@ -104,7 +107,7 @@ async def test_the_log_is_asked_again_no_sooner_than_it_says(tmp_path: Path) -> 
     def tell(fact: str, problem: str | None) -> None:
         told.append(f"{fact}: {problem}")
 
-    reading = asyncio.ensure_future(anext(lasting.fold(bus, WANTED, tell, "picture")))
+    reading = asyncio.ensure_future(anext(materialization.fold(bus, WANTED, tell, "picture")))
     for _ in range(100):
         await asyncio.sleep(0.001)
     assert told == ["picture: read the log: too many"]

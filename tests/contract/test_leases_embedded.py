@@ -7,8 +7,9 @@ import pytest
 
 from stromboli.local.bus import EmbeddedBus
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import errors, runtime
-from stromboli.shared.leases import on_cluster, on_log
+from stromboli.shared import errors
+from stromboli.shared.leader_election import on_cluster, on_log
+from stromboli.shared.runtime import runtime
 from stromboli.testkit.contracts import leases
 
 

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from stromboli.shared import runtime
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import kafka
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
-from stromboli.shared.leases import on_cluster, on_log
+from stromboli.shared.leader_election import on_cluster, on_log
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import objects
 from stromboli.testkit.contracts import leases
 from stromboli.testkit.parts import real

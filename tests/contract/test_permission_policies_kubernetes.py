@@ -8,8 +8,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from stromboli.shared import errors, keys, policies, runtime
-from stromboli.shared.admission import permissions
+from stromboli.shared import errors, keys
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes import (
@@ -17,6 +16,9 @@ from stromboli.shared.cluster.kubernetes import (
     KubernetesCluster,
     KubernetesSettings,
 )
+from stromboli.shared.jobspec import policies
+from stromboli.shared.jobspec.validation import permissions
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import admission_documents, crds, records
 from stromboli.testkit.parts import real
 from tests.contract.test_policies_kubernetes import POLICIES

@@ -10,10 +10,12 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from stromboli.shared import errors, policies, runtime
+from stromboli.shared import errors
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.cluster import port
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.shared.jobspec import policies
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import admission_cases, admission_documents, crds, records
 from stromboli.testkit.admission_cases import Case
 from stromboli.testkit.parts import real

@@ -16,9 +16,9 @@ from stromboli.cli import main
 from stromboli.cli.others import Listed
 from stromboli.client import server as addresses
 from stromboli.scheduler.core import actions, plugins
-from stromboli.scheduler.core.framework import reading
-from stromboli.shared import documents
+from stromboli.scheduler.core.config import config_reader
 from stromboli.shared.api import kinds
+from stromboli.shared.formats import documents
 from tests.docs import blocks
 from tests.docs.blocks import Block
 from tests.e2e import conftest
@@ -68,7 +68,7 @@ def test_yaml_is_admitted_if_it_is_a_manifest_and_read_if_it_is_a_part(
         assert answer.is_success is not is_refused, answer.text
     for document in found:
         if "actions" in document:
-            reading.configured(document, actions.NAMES, {*plugins.NAMES, THEIRS})
+            config_reader.configured(document, actions.NAMES, {*plugins.NAMES, THEIRS})
 
 
 @pytest.mark.parametrize("block", named(blocks.everywhere("json", "toml", "python")))

@@ -28,7 +28,9 @@ def test_links_lead_to_something(page: Path) -> None:
 
 
 def test_every_room_that_the_architecture_names_is_there() -> None:
-    """By the end of its path, as people say it: ``shared/leases``, ``core/replay.py``."""
+    """By the end of its path, as people say it: ``shared/leases``,
+    ``core/replay/session_replay.py``.
+    """
     page = (ROOT / "ARCHITECTURE.md").read_text()
     named = re.findall(r"`([a-z][a-z_]*(?:/[a-z_.]*)+)`", page)
     assert len(named) > 20

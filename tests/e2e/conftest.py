@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.scheduler.core.framework import reading
+from stromboli.scheduler.core.config import config_reader
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
 from stromboli.testkit.parts.kubernetes import OWNERS_AND_TAINTS
 from stromboli.testkit.real_system import RealSystem
@@ -59,7 +59,7 @@ class Embedded:
     """``strom up`` on a port that it keeps."""
 
     def __init__(self, state: Path, *options: str) -> None:
-        self.configuration = configured(state / "scheduler.yaml", reading.DEFAULT)
+        self.configuration = configured(state / "scheduler.yaml", config_reader.DEFAULT)
         self._state = state
         self._options = ("--config", str(self.configuration), *options)
         self._port = "0"
@@ -196,7 +196,7 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 @contextlib.contextmanager
 def _real(state: Path, **nodes: Any) -> Iterator[System]:
     with asyncio.Runner() as runner:
-        file = configured(state / "scheduler.yaml", reading.DEFAULT)
+        file = configured(state / "scheduler.yaml", config_reader.DEFAULT)
         environment = {"STROM_SCHEDULER_CONFIGURATION": str(file)}
         system = RealSystem(state, environment=environment, controllers=OWNERS_AND_TAINTS, **nodes)
         runner.run(system.start())

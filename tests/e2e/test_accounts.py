@@ -20,13 +20,15 @@ import pytest
 import structlog
 from litestar import Litestar, Request, post
 
-from stromboli.admission import rest, service
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission import service
+from stromboli.admission.rest import rest
+from stromboli.admission.settings import AdmissionSettings
 from stromboli.local.bus import EmbeddedBus
-from stromboli.shared import errors, http, runtime, telemetry, topics
+from stromboli.shared import errors, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import kafka, port
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.shared.runtime import http, runtime, telemetry
 from stromboli.testkit import crds, guarded, leaks, objects, tenants
 from stromboli.testkit.contracts import accounts as contract
 from stromboli.testkit.contracts.accounts import AUDIENCE, OTHER_AUDIENCE, Scene
@@ -83,7 +85,7 @@ async def embedded(tmp_path: Path, lines: io.StringIO) -> AsyncIterator[Cell]:
         asyncio.TaskGroup() as group,
     ):
         health = runtime.Health("admission")
-        work = service.serve(house.door, DoorSettings(), bus, health, runtime.utc_now, "test")
+        work = service.serve(house.door, AdmissionSettings(), bus, health, runtime.utc_now, "test")
         task = group.create_task(work)
 
         async def put(headers: dict[str, str], value: bytes) -> None:

@@ -13,28 +13,33 @@ import httpx
 import msgspec
 import pytest
 
-from stromboli.admission import asking, once, rest, service, submissions, webhooks
-from stromboli.admission.door import Door
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission import idempotency, service
+from stromboli.admission.auth import principal
+from stromboli.admission.kafka import submissions
+from stromboli.admission.rest import rest
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
+from stromboli.admission.webhooks import webhooks
 from stromboli.local import accounts as files
 from stromboli.local.bus import EmbeddedBus
 from stromboli.local.cluster import OWN_NAME, EmbeddedCluster, Hook
-from stromboli.shared import envelope, leases, runtime, topics
+from stromboli.shared import envelope, leader_election, topics
 from stromboli.shared.api import kinds
-from stromboli.shared.leases import on_cluster
+from stromboli.shared.leader_election import on_cluster
 from stromboli.shared.messages.admission import SubmissionAnswered
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import guarded, objects
 from stromboli.testkit.contracts.accounts import OTHER_AUDIENCE, Scene
 
 WITHIN_S = 60.0
-TERMS = leases.LeaseSettings(lasts_s=60, acts_s=40.0, look_every_s=0.05)
+TERMS = leader_election.LeaseSettings(lasts_s=60, acts_s=40.0, look_every_s=0.05)
 JOBS = "/v1/namespaces/{}/jobs"
 
 
 class Replica:
     """One admission process: its service, its health, and a REST client of each account."""
 
-    def __init__(self, name: str, door: Door, app: Any) -> None:
+    def __init__(self, name: str, door: AdmissionService, app: Any) -> None:
         self.name = name
         self.door = door
         self.app = app
@@ -86,14 +91,14 @@ class Replicas:
     def add(self, folder: Path) -> Replica:
         """One more, not started."""
         known = files.read(guarded.accounts_file(folder, self.scene), OWN_NAME)
-        askers = asking.Askers(known, 10.0, asyncio.get_running_loop().time)
-        door = Door(DoorSettings(), self.cluster, runtime.utc_now, askers)
+        askers = principal.Authenticator(known, 10.0, asyncio.get_running_loop().time)
+        door = AdmissionService(AdmissionSettings(), self.cluster, runtime.utc_now, askers)
         name = f"admission-{len(self.all)}"
-        app = rest.front(door, self.cluster, DoorSettings(), [runtime.Health(name)], askers)
+        app = rest.front(door, self.cluster, AdmissionSettings(), [runtime.Health(name)], askers)
         self.all.append(Replica(name, door, app))
         return self.all[-1]
 
-    def start(self, replica: Replica, *, lease: leases.Lease | None = None) -> None:
+    def start(self, replica: Replica, *, lease: leader_election.Lease | None = None) -> None:
         clock, given = runtime.utc_now, msgspec.structs.replace(TERMS, identity=replica.name)
         held = lease or on_cluster.lease(
             given,
@@ -108,7 +113,7 @@ class Replicas:
         replica.task = asyncio.create_task(
             service.serve(
                 replica.door,
-                DoorSettings(),
+                AdmissionSettings(),
                 self.bus,
                 replica.health,
                 clock,
@@ -196,7 +201,7 @@ class Overlapping:
     async def acquired(self) -> None:
         """At once."""
 
-    async def serve(self, term: leases.Term) -> None:
+    async def serve(self, term: leader_election.Term) -> None:
         """One term without end."""
         await term(self)
 
@@ -288,7 +293,7 @@ async def test_a_submission_that_comes_again_to_another_replica_undoes_no_later_
     document = job("train", blue)
     document["spec"]["tasks"][0]["replicas"] = 1
     asker = await first.door.askers.asker(guarded.token_of("op"), ("stromboli",))  # type: ignore[union-attr]
-    marks = (once.digest("a submission"),)
+    marks = (idempotency.digest("a submission"),)
     (made,) = await first.door.submit([document], asker, way="kafka", marks=marks)
     change = {**document, "spec": {**document["spec"], "minAvailable": 1}}
     change["spec"]["tasks"] = [{**document["spec"]["tasks"][0], "replicas": 3}]
@@ -313,7 +318,7 @@ async def test_a_request_sent_to_both_replicas_at_once_creates_one_job(
     body = job(name, blue) if name else job("", blue, generateName="train-")
     answers = await asyncio.gather(
         *(
-            client.post(JOBS.format(blue), json=body, headers={once.HEADER: f"key-{number}"})
+            client.post(JOBS.format(blue), json=body, headers={idempotency.HEADER: f"key-{number}"})
             for number in range(8)
             for client in (replica.client("ann") for replica in replicas.all)
             if number == 0 or not name
@@ -335,7 +340,7 @@ async def test_a_command_sent_to_both_replicas_at_once_is_given_once(replicas: R
         app = rest.app(rest.routes(replica.door, replicas.cluster))
         transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI
         plain.append(httpx.AsyncClient(transport=transport, base_url="http://door"))
-    path, key = f"{JOBS.format(blue)}/train/suspend", {once.HEADER: "suspend it"}
+    path, key = f"{JOBS.format(blue)}/train/suspend", {idempotency.HEADER: "suspend it"}
     answers = await asyncio.gather(*(client.post(path, headers=key) for client in plain))
     assert [answer.status_code for answer in answers] == [202, 202]
     assert len((await replicas.cluster.list(kinds.COMMANDS)).items) == 1

@@ -13,9 +13,10 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from stromboli.scheduler.core.framework import reading
-from stromboli.shared import keys, runtime
+from stromboli.scheduler.core.config import config_reader
+from stromboli.shared import keys
 from stromboli.shared.api import kinds
+from stromboli.shared.runtime import runtime
 from tests.e2e.conftest import System, configured
 from tests.e2e.operators import Operator
 from tests.e2e.users import LONG_S, Document, User, job, queue
@@ -28,8 +29,10 @@ OOM = (137, "OOMKilled")
 LIMITS = {"name": "eviction-limits"}
 PREEMPTING = {
     "actions": "enqueue, allocate, preempt, backfill",
-    "tiers": [{"plugins": [*tier["plugins"], LIMITS]} for tier in reading.DEFAULT["tiers"][:1]]
-    + reading.DEFAULT["tiers"][1:],
+    "tiers": [
+        {"plugins": [*tier["plugins"], LIMITS]} for tier in config_reader.DEFAULT["tiers"][:1]
+    ]
+    + config_reader.DEFAULT["tiers"][1:],
 }
 URGENT = {
     "apiVersion": kinds.PRIORITY_CLASSES.api_version,
@@ -158,7 +161,7 @@ def seen(system: System) -> Iterator[Seen]:
     """After both kills."""
     with contextlib.ExitStack() as stack:
         configured(system.configuration, PREEMPTING)
-        stack.callback(configured, system.configuration, reading.DEFAULT)
+        stack.callback(configured, system.configuration, config_reader.DEFAULT)
         user = stack.enter_context(contextlib.closing(User(system.url)))
         seen = Seen(user)
         nodes = user.nodes()

@@ -22,12 +22,13 @@ from stromboli.local.nodes import rules, simulated
 from stromboli.monitor import service as monitor
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.scheduler import service as scheduler
-from stromboli.scheduler.core import republication
+from stromboli.scheduler.core.cache import republication
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import envelope, errors, keys, runtime, topics
+from stromboli.shared import envelope, errors, keys, topics
 from stromboli.shared.api import core, kinds
 from stromboli.shared.bus import port
 from stromboli.shared.messages import scheduling as messages
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import objects, records
 
 WITHIN_S = 60.0

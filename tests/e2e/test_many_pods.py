@@ -21,9 +21,10 @@ from stromboli.monitor import service as monitor
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.scheduler import service as scheduler
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import keys, runtime
+from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
+from stromboli.shared.runtime import runtime
 
 GANGS, PODS_PER_GANG = 100, 100
 LARGE = 5000

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from stromboli.cli import node_picture
+from stromboli.cli.render import node_layout
 from stromboli.client import blocking, calls, server
 from stromboli.local import system
 from stromboli.local.nodes import simulated
@@ -20,8 +20,9 @@ from stromboli.monitor.agent import machine, reporting
 from stromboli.monitor.agent.kubelet import Kubelet
 from stromboli.monitor.agent.settings import AgentSettings
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import cpu_lists, keys
+from stromboli.shared import keys
 from stromboli.shared.api import kinds
+from stromboli.shared.formats import cpu_lists
 from stromboli.testkit import kubelet, machines
 
 NODE = "node-00"
@@ -150,10 +151,10 @@ async def test_a_machine_as_recorded_gives_a_pod_cpus_and_gpus_of_one_numa_node(
     await node.look()
     await node.numa(cpu_lists.written(frozenset(range(64)) - cpus))
 
-    def drawn() -> node_picture.Picture:
+    def drawn() -> node_layout.Picture:
         with blocking.Client(node.system.url) as client:
             seen = client.send(calls.node_topology(NODE))
-        return node_picture.picture(seen, datetime.now(UTC))
+        return node_layout.picture(seen, datetime.now(UTC))
 
     picture = await asyncio.to_thread(drawn)
     assert [holder.name for holder in picture.holders] == ["default/train-t-0"]

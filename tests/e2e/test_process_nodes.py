@@ -13,7 +13,7 @@ import pytest
 
 from stromboli.client import server
 from stromboli.local.processes import launched
-from stromboli.shared import documents
+from stromboli.shared.formats import documents
 from tests.e2e import waiting
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="process nodes need Linux")

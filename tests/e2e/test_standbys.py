@@ -22,16 +22,17 @@ from stromboli.monitor import service as monitor
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.scheduler import service as scheduler
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import envelope, keys, leases, runtime, topics
+from stromboli.shared import envelope, keys, leader_election, topics
 from stromboli.shared.api import batch, kinds
-from stromboli.shared.leases import on_cluster
+from stromboli.shared.leader_election import on_cluster
 from stromboli.shared.messages import batch as events
 from stromboli.shared.messages import log
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import objects, records
 
 WITHIN_S = 60.0
 SERVICES: tuple[topics.Service, ...] = ("monitor", "scheduler", "controller")
-TERMS = leases.LeaseSettings(lasts_s=60, acts_s=40.0, look_every_s=0.1)
+TERMS = leader_election.LeaseSettings(lasts_s=60, acts_s=40.0, look_every_s=0.1)
 """Nobody loses a lease here because the machine is slow; all that end give theirs back."""
 ENDED = ("Completed", "Failed", "Aborted", "Terminated")
 RIVAL = {"namespace": "volcano-system", "name": "volcano"}
@@ -58,7 +59,7 @@ class Replicas:
     async def _serve(
         self,
         service: str,
-        given: leases.LeaseSettings,
+        given: leader_election.LeaseSettings,
         health: runtime.Health,
         ahead: timedelta,
     ) -> None:

@@ -5,10 +5,12 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import plugin_objects, pods, tasks
-from stromboli.shared import documents, job_plugins
-from stromboli.shared.admission import patch, review
+from stromboli.controller.core.pods import plugin_objects, pods
+from stromboli.controller.core.tasks import tasks
 from stromboli.shared.api import batch, kinds
+from stromboli.shared.formats import documents
+from stromboli.shared.jobspec import job_plugins
+from stromboli.shared.jobspec.validation import patch, review
 
 FOLDER = Path(__file__).parents[2] / "examples"
 FILES = sorted(FOLDER.glob("*.yaml"))

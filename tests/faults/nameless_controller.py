@@ -9,8 +9,9 @@ import secrets
 from collections.abc import Set
 
 from stromboli.controller import __main__ as controller
-from stromboli.controller.core import job_pods, tasks
+from stromboli.controller.core.jobs import job_pods
 from stromboli.controller.core.ordered import LeastFirst
+from stromboli.controller.core.tasks import tasks
 from stromboli.controller.settings import Settings
 from stromboli.shared import process
 

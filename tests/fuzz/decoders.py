@@ -10,28 +10,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stromboli.admission import bulk
 from stromboli.admission.core import reviews, submissions, wire
+from stromboli.admission.rest import bulk
 from stromboli.cli import manifests
 from stromboli.cli.errors import CommandError
 from stromboli.monitor.core import reports
-from stromboli.shared import (
-    cpu_lists,
-    cron,
-    documents,
-    durations,
-    envelope,
-    errors,
-    indexes,
-    job_plugins,
-    snapshot,
-    topics,
-    units,
-)
-from stromboli.shared.admission import patch, review
+from stromboli.shared import envelope, errors, snapshot, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import fencing
 from stromboli.shared.bus.kafka import reader
+from stromboli.shared.formats import cpu_lists, cron, documents, durations, indexes, units
+from stromboli.shared.jobspec import job_plugins
+from stromboli.shared.jobspec.validation import patch, review
 from stromboli.shared.messages import base
 from stromboli.testkit import admission_cases, poison
 from tests.fuzz import mutations

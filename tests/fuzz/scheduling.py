@@ -16,8 +16,9 @@ import msgspec
 
 from stromboli.monitor.core import projection
 from stromboli.scheduler import engine
-from stromboli.scheduler.core import actions, plugins, policy, state
-from stromboli.scheduler.core.framework import reading
+from stromboli.scheduler.core import actions, plugins, policy
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.config import config_reader
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port
@@ -37,7 +38,7 @@ LONGEST_S = 5.0
 """CPU seconds that a session over a few objects may take."""
 OUTSIDE = {"extender"}
 """Plugins that ask other processes."""
-USUAL: dict[str, Any] = dict(reading.DEFAULT)
+USUAL: dict[str, Any] = dict(config_reader.DEFAULT)
 EVERYTHING: dict[str, Any] = {
     "actions": ", ".join(["enqueue", *sorted(actions.NAMES - {"enqueue"})]),
     "tiers": [{"plugins": [{"name": name} for name in sorted(plugins.NAMES - OUTSIDE)]}],
@@ -48,7 +49,7 @@ class Life:
     """One process, and the log it reads."""
 
     def __init__(self, random: Random, document: dict[str, Any]) -> None:
-        configured = reading.configured(document, actions.NAMES, plugins.NAMES)
+        configured = config_reader.configured(document, actions.NAMES, plugins.NAMES)
         by = policy.Policy(configured=configured)
         self.random = random
         self.now = builders.NOON
@@ -61,14 +62,14 @@ class Life:
             cluster.KindSynced(
                 kind=kind.plural, state="synced", resource_version="1", at=builders.NOON
             )
-            for kind in state.KINDS
+            for kind in cluster_cache.KINDS
         )
         self.step([self._append(topics.SYNC, each.kind, each) for each in synced])
 
     def step(self, records: list[envelope.Record]) -> None:
         """Fold the records, decide, and take in the decisions. Raises FindingError."""
         positions = {record.topic.name: record.offset + 1 for record in records}
-        batch = port.Batch(tuple(records), port.Place(positions), caught_up=True)
+        batch = port.Batch(tuple(records), port.Position(positions), caught_up=True)
         self.now += timedelta(seconds=self.random.choice((0, 1, 61)))
         began = time.process_time()
         step = self.engine.step([batch], self.now, may_decide=True)

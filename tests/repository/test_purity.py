@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[2]
 CORES = sorted(
     (
         *(ROOT / "services").glob("*/src/stromboli/*/core/**/*.py"),
-        *(ROOT / "shared/src/stromboli/shared/admission").glob("*.py"),
+        *(ROOT / "shared/src/stromboli/shared/jobspec/validation").glob("*.py"),
         *(ROOT / "local/src/stromboli/local/processes/core").glob("*.py"),
-        ROOT / "shared/src/stromboli/shared/leases/core.py",
+        ROOT / "shared/src/stromboli/shared/leader_election/core.py",
     )
 )
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import yaml
 
-from stromboli.admission import webhooks
-from stromboli.shared import crds, policies
+from stromboli.admission.webhooks import webhooks
 from stromboli.shared.api import kinds
+from stromboli.shared.jobspec import crds, policies
 
 HEAD = "# Written by `python -m tools.charts`: edit {source} instead.\n"
 NAMES, NAMESPACE = "@scheduler-names@", "@release-namespace@"
@@ -56,7 +56,7 @@ def _policies() -> str:
     ):
         raise ValueError("a policy has braces, which the template would take for its own")
     pods = texts.pop(kinds.PODS.plural)
-    head = HEAD.format(source="shared/src/stromboli/shared/policies/rules.py")
+    head = HEAD.format(source="shared/src/stromboli/shared/jobspec/policies/rules.py")
     others = "---\n".join(texts.values())
     return f"{head}{pods}{_IF_POLICIES}---\n{others}{_END}"
 
@@ -87,7 +87,7 @@ def _webhooks() -> str:
             is_optional = entry["rules"][0]["resources"] == ["pods"]
             texts.append(f"{_IF_GROUPS}{text}{_END}" if is_optional else text)
         texts.append("---\n")
-    head = HEAD.format(source="services/admission/src/stromboli/admission/webhooks.py")
+    head = HEAD.format(source="services/admission/src/stromboli/admission/webhooks/webhooks.py")
     return head + _IF_WEBHOOKS + _CONTEXT + "".join(texts[:-1]) + _END
 
 

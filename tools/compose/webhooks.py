@@ -2,11 +2,12 @@
 
 import yaml
 
-from stromboli.admission import webhooks
+from stromboli.admission.webhooks import webhooks
 
 URL = "https://admission:8443"
 _HEAD = """\
-# Written by `python -m tools.compose`: edit the rules in stromboli.admission.webhooks instead.
+# Written by `python -m tools.compose`: edit the rules in stromboli.admission.webhooks.webhooks
+# instead.
 #
 # Admission makes the certificate, keeps it in the Secret, and writes into both configurations that
 # it may be trusted.

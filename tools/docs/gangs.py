@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from stromboli.scheduler.core import simulate
-from stromboli.scheduler.core.framework import reading
+from stromboli.scheduler.core.config import config_reader
 
 FILE = Path(__file__).parents[2] / "docs" / "pictures" / "gangs.svg"
 JOBS, PODS, NODES, PLACES = "ABCD", 6, 4, 4
@@ -52,7 +52,7 @@ def picture() -> str:
     """The whole file."""
     panels = (
         ("Pods one by one", yaml.safe_load(ONE_BY_ONE)),
-        ("As gangs", dict(reading.DEFAULT)),
+        ("As gangs", dict(config_reader.DEFAULT)),
     )
     parts = [
         line

@@ -19,7 +19,7 @@ import msgspec
 from stromboli.monitor.agent.settings import AgentSettings
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.cluster.kubernetes import KubernetesSettings
-from stromboli.shared.leases import LeaseSettings
+from stromboli.shared.leader_election import LeaseSettings
 from tools.docs import markdown
 
 ROOT = Path(__file__).parents[2]

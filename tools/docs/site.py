@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 from sphinx.application import Sphinx
 
-from stromboli.shared import crds
+from stromboli.shared.jobspec import crds
 from tools.docs import life, objects, rest, topics
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from stromboli.controller.core import lifecycle
-from stromboli.scheduler.core.framework import reading
-from stromboli.shared import crds, topics
+from stromboli.scheduler.core.config import config_reader
+from stromboli.shared import topics
 from stromboli.shared.bus.kafka import KafkaSettings
+from stromboli.shared.jobspec import crds
 from tools.docs import gangs, life, markdown, objects, rest, settings, site
 from tools.docs import topics as topics_page
 
@@ -141,7 +142,7 @@ def test_the_picture_shows_what_it_says() -> None:
     alone = Counter(pod[0] for pod in gangs.decided(yaml.safe_load(gangs.ONE_BY_ONE)))
     assert alone.total() == gangs.NODES * gangs.PLACES
     assert max(alone.values()) < gangs.PODS
-    whole = Counter(pod[0] for pod in gangs.decided(dict(reading.DEFAULT)))
+    whole = Counter(pod[0] for pod in gangs.decided(dict(config_reader.DEFAULT)))
     assert whole == {"A": gangs.PODS, "B": gangs.PODS}
 
 

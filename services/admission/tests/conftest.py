@@ -7,14 +7,15 @@ from typing import Any
 import httpx
 import pytest
 
-from stromboli.admission import rest, webhooks
-from stromboli.admission.door import Door
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission.rest import rest
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
+from stromboli.admission.webhooks import webhooks
 from stromboli.local.cluster import EmbeddedCluster, Hook
-from stromboli.shared import http, runtime
+from stromboli.shared.runtime import http, runtime
 
 
-def hook(doors: list[Door], kind: Any, way: str, operations: Any) -> Hook:
+def hook(doors: list[AdmissionService], kind: Any, way: str, operations: Any) -> Hook:
     async def call(body: bytes) -> bytes:
         return await doors[0].answer(f"/{kind.plural}/{way}", body)
 
@@ -23,16 +24,16 @@ def hook(doors: list[Door], kind: Any, way: str, operations: Any) -> Hook:
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
-    doors: list[Door] = []
+    doors: list[AdmissionService] = []
     hooks = [hook(doors, kind, way, operations) for kind, way, operations in webhooks.RULES]
     async with EmbeddedCluster(tmp_path / "cluster.db", hooks=hooks) as made:
-        doors.append(Door(DoorSettings(), made, runtime.utc_now))
+        doors.append(AdmissionService(AdmissionSettings(), made, runtime.utc_now))
         yield made
 
 
 @pytest.fixture
 async def client(cluster: EmbeddedCluster) -> AsyncIterator[httpx.AsyncClient]:
-    door = Door(DoorSettings(), cluster, runtime.utc_now)
+    door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
     health = runtime.Health("admission")
     app = rest.app([*http.health_routes([health]), *rest.routes(door, cluster)])
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types

@@ -7,12 +7,12 @@ import httpx
 import msgspec
 import pytest
 
-from stromboli.admission import rest
-from stromboli.admission.door import Door
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission.rest import rest
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import runtime
 from stromboli.shared.api import kinds
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import admission_documents
 
 CLASS = {
@@ -42,14 +42,14 @@ CASES = [
 ]
 
 
-async def checked(door: Door, cluster: Any, *objects: dict[str, Any]) -> httpx.Response:
+async def checked(door: AdmissionService, cluster: Any, *objects: dict[str, Any]) -> httpx.Response:
     app: Any = rest.app(rest.routes(door, cluster))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
         return await client.post("/v1/check", json={"objects": objects})
 
 
-async def reviewed(door: Door, document: dict[str, Any]) -> dict[str, Any]:
+async def reviewed(door: AdmissionService, document: dict[str, Any]) -> dict[str, Any]:
     kind = kinds.BY_NAME[document["apiVersion"], document["kind"]]
     request = {
         "uid": "u",
@@ -75,7 +75,7 @@ async def test_an_absent_priority_class_is_refused_as_an_absent_queue_is(
         await cluster.create(
             kinds.QUEUES, "", msgspec.json.encode(admission_documents.queue("default"))
         )
-        door = Door(DoorSettings(), cluster, runtime.utc_now)
+        door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
         answer = await checked(door, cluster, document)
         (violation,) = answer.json()["violations"]
         assert (answer.status_code, violation["path"]) == (422, path)
@@ -89,7 +89,7 @@ async def test_an_absent_priority_class_is_refused_as_an_absent_queue_is(
 
 async def test_a_class_that_every_cluster_has_is_never_absent(tmp_path: Path) -> None:
     async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
-        door = Door(DoorSettings(), cluster, runtime.utc_now)
+        door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
         document = admission_documents.job(priorityClassName="system-node-critical")
         assert (await reviewed(door, document))["allowed"]
 
@@ -109,7 +109,7 @@ async def test_a_kind_that_is_not_taken_names_the_nearest_one(
     version: str, kind: str, meant: str, tmp_path: Path
 ) -> None:
     async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
-        door = Door(DoorSettings(), cluster, runtime.utc_now)
+        door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
         document = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}}
         (violation,) = (await checked(door, cluster, document)).json()["violations"]
     assert violation["expected"] == f"did you mean {meant}?"

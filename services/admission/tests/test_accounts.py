@@ -10,12 +10,14 @@ import msgspec
 import pytest
 
 from stromboli.admission import __main__ as process
-from stromboli.admission import asking, rest, rights
+from stromboli.admission.auth import principal
+from stromboli.admission.rest import rest, rights
 from stromboli.admission.settings import Settings
-from stromboli.shared import envelope, errors, keys, runtime, topics
+from stromboli.shared import envelope, errors, keys, topics
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.messages.admission import Reviewed
 from stromboli.shared.messages.scheduling import QueueOrdered, queue_order_key
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
 from stromboli.testkit.contracts.accounts import OTHER_AUDIENCE, Scene
 from stromboli.testkit.guarded import House, opened, token_of
@@ -311,7 +313,7 @@ async def test_who_asks_what_is_being_asked_waits_for_that_answer() -> None:
         await release.wait()
         return asked
 
-    recent: asking.Recent[int] = asking.Recent(10.0, lambda: 0.0, 100)
+    recent: principal.Recent[int] = principal.Recent(10.0, lambda: 0.0, 100)
     waiting = [asyncio.ensure_future(recent.get(b"k", ask)) for _ in range(5)]
     await asyncio.sleep(0)
     release.set()
@@ -325,7 +327,7 @@ async def test_no_failure_is_kept_and_no_more_than_a_bound() -> None:
     async def ask() -> int:
         return 1
 
-    recent: asking.Recent[int] = asking.Recent(10.0, lambda: 0.0, 3)
+    recent: principal.Recent[int] = principal.Recent(10.0, lambda: 0.0, 3)
     with pytest.raises(errors.UnavailableError):
         await recent.get(b"k", fail)
     assert await recent.get(b"k", ask) == 1

@@ -16,13 +16,15 @@ import msgspec
 import pytest
 
 from services.admission.tests.test_ways_in import Ways, opened, request
-from stromboli.admission import service, webhooks
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission import service
+from stromboli.admission.settings import AdmissionSettings
+from stromboli.admission.webhooks import webhooks
 from stromboli.local.bus import EmbeddedBus
-from stromboli.shared import envelope, http, runtime, topics
+from stromboli.shared import envelope, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.messages import cluster
+from stromboli.shared.runtime import http, runtime
 from stromboli.testkit import admission_documents, records
 from stromboli.testkit.admission_cases import Case
 
@@ -86,7 +88,7 @@ async def beside(tmp_path: Path) -> AsyncIterator[Cluster]:
     health = runtime.Health("admission")
     async with EmbeddedBus(tmp_path / "log.db") as bus, opened(tmp_path) as ways:
         monitor = await bus.open_writer("monitor", "test")
-        work = service.serve(ways.door, DoorSettings(), bus, health, runtime.utc_now, "test")
+        work = service.serve(ways.door, AdmissionSettings(), bus, health, runtime.utc_now, "test")
         serving = asyncio.create_task(work)
         yield Cluster(ways, monitor, health)
         serving.cancel()

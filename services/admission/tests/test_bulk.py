@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.admission import bulk
+from stromboli.admission.rest import bulk
 from stromboli.local.cluster import EmbeddedCluster
 from stromboli.shared.api import kinds
 

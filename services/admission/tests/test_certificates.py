@@ -14,12 +14,13 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.admission import certificates as shell
-from stromboli.admission import key_pairs
 from stromboli.admission.core import certificates
+from stromboli.admission.webhooks import certificates as shell
+from stromboli.admission.webhooks import key_pairs
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import errors, http, runtime
+from stromboli.shared import errors
 from stromboli.shared.api import kinds
+from stromboli.shared.runtime import http, runtime
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMES = ("admission.strom.svc",)

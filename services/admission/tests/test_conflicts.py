@@ -9,13 +9,15 @@ import msgspec
 import pytest
 
 from services.admission.tests.test_rest import job
-from stromboli.admission import asking, door
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission.auth import principal
+from stromboli.admission.review import service
+from stromboli.admission.settings import AdmissionSettings
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import errors, runtime
+from stromboli.shared import errors
 from stromboli.shared.api import kinds
+from stromboli.shared.runtime import runtime
 
-ASKER = asking.Anyone()
+ASKER = principal.Anyone()
 
 
 class Restless(EmbeddedCluster):
@@ -40,43 +42,43 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Restless]:
         yield made
 
 
-async def changed(own: door.Door, cluster: Restless, changes: int) -> None:
+async def changed(own: service.AdmissionService, cluster: Restless, changes: int) -> None:
     """A job is made and then scaled while others write its status."""
     await own.submit([job(minAvailable=1)], ASKER)
     cluster.changes = changes
     await own.submit([job(minAvailable=2)], ASKER)
 
 
-def recorded(own: door.Door) -> list[tuple[str, str]]:
+def recorded(own: service.AdmissionService) -> list[tuple[str, str]]:
     """What was asked for with which object, of reviews on their way to the log."""
     found: list[Any] = [own.reviewed.get_nowait().message for _ in range(own.reviewed.qsize())]
     return [(message.operation, message.object) for message in found]
 
 
 @pytest.fixture
-def own(cluster: Restless) -> door.Door:
-    return door.Door(DoorSettings(), cluster, runtime.utc_now)
+def own(cluster: Restless) -> service.AdmissionService:
+    return service.AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
 
 
 async def test_a_change_is_made_although_others_wrote_meanwhile(
-    own: door.Door, cluster: Restless
+    own: service.AdmissionService, cluster: Restless
 ) -> None:
-    await changed(own, cluster, door.CONFLICTS)
+    await changed(own, cluster, service.CONFLICTS)
     stored = kinds.JOBS.decode(await cluster.get(kinds.JOBS, "default", "train"))
     assert stored.spec.min_available == 2
     assert stored.status.retry_count == 0  # what they wrote last stays
 
 
 async def test_a_change_against_endless_others_is_given_up(
-    own: door.Door, cluster: Restless
+    own: service.AdmissionService, cluster: Restless
 ) -> None:
     with pytest.raises(errors.ConflictError):
         await changed(own, cluster, 1_000)
 
 
-@pytest.mark.parametrize("changes", [0, door.CONFLICTS, 1_000])
+@pytest.mark.parametrize("changes", [0, service.CONFLICTS, 1_000])
 async def test_one_request_is_one_review_however_often_it_began_anew(
-    own: door.Door, cluster: Restless, changes: int
+    own: service.AdmissionService, cluster: Restless, changes: int
 ) -> None:
     with contextlib.suppress(errors.ConflictError):
         await changed(own, cluster, changes)
@@ -84,7 +86,7 @@ async def test_one_request_is_one_review_however_often_it_began_anew(
 
 
 async def test_what_was_written_before_the_conflict_stays_as_it_was_told(
-    own: door.Door, cluster: Restless
+    own: service.AdmissionService, cluster: Restless
 ) -> None:
     """The new job is made once, and neither its review nor its answer becomes that of a change."""
     await own.submit([job(minAvailable=1)], ASKER)

@@ -8,12 +8,13 @@ import httpx
 import msgspec
 import pytest
 
-from stromboli.admission import webhooks
-from stromboli.admission.door import Door
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
+from stromboli.admission.webhooks import webhooks
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import keys, runtime
+from stromboli.shared import keys
 from stromboli.shared.api import kinds
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import admission_documents
 
 
@@ -64,7 +65,7 @@ async def test_a_webhook_refuses_clearly_before_the_callers_deadline(
 ) -> None:
     """With a 503 that says what was slow; its own read is cancelled."""
     cluster: Any = Silent()
-    door = Door(DoorSettings(), cluster, runtime.utc_now)
+    door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
     transport = httpx.ASGITransport(app=webhooks.app(door))  # type: ignore[arg-type]  # same ASGI
     async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
         async with asyncio.timeout(5):
@@ -78,7 +79,7 @@ async def test_a_webhook_refuses_clearly_before_the_callers_deadline(
 
 async def test_a_review_that_needs_no_read_waits_for_none(tmp_path: Path) -> None:
     async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
-        door = Door(DoorSettings(), cluster, runtime.utc_now)
+        door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
         answer = await door.answer("/jobs/validate", review(admission_documents.job()), 5.0)
     assert msgspec.json.decode(answer)["response"]["allowed"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from stromboli.admission.feeds import Feeds, Selection, Told
+from stromboli.admission.review.feeds import Feeds, Selection, Told
 from stromboli.local.cluster import EmbeddedCluster
 from stromboli.shared import errors
 from stromboli.shared.api import kinds

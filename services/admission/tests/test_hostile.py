@@ -11,8 +11,8 @@ import pytest
 
 from services.admission.tests.test_ways_in import JSON, Ways, opened, request
 from stromboli.admission.core import reviews
-from stromboli.shared.admission import patch
 from stromboli.shared.api import kinds
+from stromboli.shared.jobspec.validation import patch
 from stromboli.testkit import admission_documents
 from stromboli.testkit.admission_cases import Case
 

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.admission.lanes import Lanes
+from stromboli.admission.keyed_lock import KeyedLock
 
 
 @given(
@@ -15,7 +15,7 @@ def test_a_key_is_held_by_one_at_a_time_in_order_of_coming(
     visits: list[tuple[str, int, int]],
 ) -> None:
     """However many rounds of the event loop it takes to come and to stay."""
-    lanes: Lanes[str] = Lanes()
+    lanes: KeyedLock[str] = KeyedLock()
     came: list[tuple[str, int]] = []
     entered: list[tuple[str, int]] = []
     inside: set[str] = set()

@@ -7,9 +7,9 @@ from pathlib import Path
 from services.admission.tests.test_beside_others import VOLCANO, Cluster
 from services.admission.tests.test_ways_in import opened
 from stromboli.admission import service
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission.settings import AdmissionSettings
 from stromboli.local.bus import EmbeddedBus
-from stromboli.shared import runtime
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import breaking
 
 
@@ -18,7 +18,7 @@ async def test_a_door_that_was_cut_off_takes_up_what_came_meanwhile(tmp_path: Pa
     async with EmbeddedBus(tmp_path / "log.db") as log, opened(tmp_path) as ways:
         bus = breaking.BreakingBus(log)
         seen = Cluster(ways, await log.open_writer("monitor", "test"), health)
-        work = service.serve(ways.door, DoorSettings(), bus, health, runtime.utc_now, "test")
+        work = service.serve(ways.door, AdmissionSettings(), bus, health, runtime.utc_now, "test")
         serving = asyncio.create_task(work)
         await seen.rivals()
         async with bus.cut(folds=1):
@@ -40,7 +40,7 @@ async def test_a_door_that_cannot_open_the_log_says_why_and_ends_when_asked(
     async with EmbeddedBus(tmp_path / "log.db") as log, opened(tmp_path) as ways:
         bus = breaking.BreakingBus(log)
         bus.writes_cut.set()
-        work = service.serve(ways.door, DoorSettings(), bus, health, runtime.utc_now, "test")
+        work = service.serve(ways.door, AdmissionSettings(), bus, health, runtime.utc_now, "test")
         serving = asyncio.create_task(work)
         while "log" not in health.problems:
             assert not serving.done(), serving.exception()

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from stromboli.admission import logs, rest
+from stromboli.admission.rest import logs, rest
 from stromboli.local.cluster import EmbeddedCluster
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port

@@ -9,16 +9,18 @@ from typing import Any
 import httpx
 import pytest
 
-from stromboli.admission import once, rest
-from stromboli.admission.door import Door
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission import idempotency
+from stromboli.admission.rest import rest
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
 from stromboli.local.bus import EmbeddedBus
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import errors, keys, runtime, topics
+from stromboli.shared import errors, keys, topics
 from stromboli.shared.api import kinds
+from stromboli.shared.runtime import runtime
 
 JOBS = "/v1/namespaces/default/jobs"
-KEY = {once.HEADER: "8e03978e-40d5-43e8-bc93-6894a57f9324"}
+KEY = {idempotency.HEADER: "8e03978e-40d5-43e8-bc93-6894a57f9324"}
 
 
 def job(name: str = "train", **metadata: Any) -> dict[str, Any]:
@@ -46,7 +48,7 @@ async def opened(folder: Path, cluster: EmbeddedCluster) -> AsyncIterator[httpx.
 @contextlib.asynccontextmanager
 async def begun(bus: EmbeddedBus, cluster: EmbeddedCluster) -> AsyncIterator[httpx.AsyncClient]:
     writer = await bus.open_writer("admission", "test")
-    door = Door(DoorSettings(), cluster, runtime.utc_now)
+    door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
     async with contextlib.aclosing(bus.fold([topics.ANSWERS])) as batches:
         async for batch in batches:
             for record in batch.records:
@@ -59,7 +61,9 @@ async def begun(bus: EmbeddedBus, cluster: EmbeddedCluster) -> AsyncIterator[htt
 
 
 @contextlib.asynccontextmanager
-async def talking(door: Door, cluster: EmbeddedCluster) -> AsyncIterator[httpx.AsyncClient]:
+async def talking(
+    door: AdmissionService, cluster: EmbeddedCluster
+) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(app=rest.app(rest.routes(door, cluster)))  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
         await client.post("/v1/apply", json={"objects": [QUEUE]})
@@ -98,7 +102,7 @@ async def test_what_one_of_two_replicas_answered_is_known_to_whoever_starts_late
         begun(bus, cluster) as first,
         begun(bus, cluster) as second,
     ):
-        await second.post(JOBS, json=job("other"), headers={once.HEADER: "another"})
+        await second.post(JOBS, json=job("other"), headers={idempotency.HEADER: "another"})
         made = await first.post(JOBS, json=job(), headers=KEY)
         await first.delete(f"{JOBS}/train")
     async with opened(tmp_path, cluster) as client:
@@ -115,7 +119,7 @@ async def test_another_request_with_the_same_key_is_refused(
         for path, body in ((JOBS, job("other")), ("/v1/queues", {"metadata": {"name": "q"}})):
             refused = await client.post(path, json=body, headers=KEY)
             assert refused.status_code == 422
-            assert refused.json()["violations"][0]["path"] == once.HEADER
+            assert refused.json()["violations"][0]["path"] == idempotency.HEADER
         assert (await client.get(f"{JOBS}/other")).status_code == 404
 
 
@@ -147,7 +151,7 @@ async def test_work_whose_answer_was_lost_is_found_again(
 ) -> None:
     """The job was written and the log was away, or we were killed: the repetition says 201."""
     made = job(name) if name else job("", generateName="train-")
-    door = Door(DoorSettings(), cluster, runtime.utc_now)
+    door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
     door.once.open(Forgetful())
     async with talking(door, cluster) as client:
         lost = await client.post(JOBS, json=made, headers=KEY)
@@ -158,7 +162,9 @@ async def test_work_whose_answer_was_lost_is_found_again(
         assert again.status_code == 201
         assert again.json()["metadata"]["uid"] == stored["metadata"]["uid"]
         assert keys.IDEMPOTENCY in stored["metadata"]["annotations"]
-        stranger = await client.post(JOBS, json=job("train"), headers={once.HEADER: "another"})
+        stranger = await client.post(
+            JOBS, json=job("train"), headers={idempotency.HEADER: "another"}
+        )
         assert stranger.status_code == (409 if name else 201)
 
 
@@ -173,8 +179,8 @@ async def test_a_command_is_asked_for_once(tmp_path: Path, cluster: EmbeddedClus
 
 async def test_answers_are_held_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go first."""
-    monkeypatch.setattr(once, "MEMORY_BYTES", 100)
-    kept = once.Once(runtime.utc_now)
+    monkeypatch.setattr(idempotency, "MEMORY_BYTES", 100)
+    kept = idempotency.Once(runtime.utc_now)
     kept.open(Silent())
     work: list[str] = []
 

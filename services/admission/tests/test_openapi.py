@@ -20,13 +20,14 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi import checks
 
-from stromboli.admission import openapi, rest, webhooks
-from stromboli.admission.door import Door
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission.rest import openapi, rest
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
+from stromboli.admission.webhooks import webhooks
 from stromboli.local.bus import EmbeddedBus
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import http as serving
-from stromboli.shared import runtime
+from stromboli.shared.runtime import http as serving
+from stromboli.shared.runtime import runtime
 
 ANSWER_WITHIN_S = 10
 EXAMPLES = 6
@@ -43,7 +44,7 @@ async def _serve(
     folder: Path, started: "concurrent.futures.Future[str]", stop: asyncio.Event
 ) -> None:
     async with EmbeddedBus(folder / "log.db") as bus, EmbeddedCluster(folder / "c.db") as cluster:
-        door = Door(DoorSettings(), cluster, runtime.utc_now)
+        door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
         door.once.open(await bus.open_writer("admission", "test"))
         app = rest.app(rest.routes(door, cluster))
         async with serving.serving(app, serving.listen("127.0.0.1", 0)) as port, door.feeds:
@@ -107,7 +108,7 @@ def test_what_is_too_long_in_a_request_line_is_named(url: str) -> None:
 
 
 def test_the_description_is_served_as_it_is_committed(url: str) -> None:
-    """``python -m stromboli.admission.openapi`` writes it."""
+    """``python -m stromboli.admission.rest.openapi`` writes it."""
     served = schemathesis.openapi.from_url(f"{url}/schema/openapi.json").raw_schema
     committed = schemathesis.openapi.from_path(openapi.FILE).raw_schema
     assert served == committed

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.admission import asking
-from stromboli.admission.incoming import RefusedError
+from stromboli.admission.auth import principal
+from stromboli.admission.review.incoming import RefusedError
 from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.testkit import admission_documents
@@ -140,4 +140,4 @@ async def test_without_accounts_the_user_of_the_machine_is_asked_like_any_other(
 ) -> None:
     await restrict(house, namespaces="elsewhere")
     with pytest.raises(RefusedError):
-        await house.door.submit([document(house, queue="gold")], asking.ANYONE)
+        await house.door.submit([document(house, queue="gold")], principal.ANYONE)

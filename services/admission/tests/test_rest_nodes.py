@@ -4,13 +4,14 @@ import httpx
 import msgspec
 import pytest
 
-from stromboli.admission import rest
-from stromboli.admission.door import Door
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission.rest import rest
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import envelope, errors, runtime, topics
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages import node_topology
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders, objects
 
 SEEN = node_topology.TopologyObserved(
@@ -26,7 +27,7 @@ def told(message: node_topology.TopologyObserved | None, offset: int) -> envelop
     return builders.make_record(draft, offset)
 
 
-async def get(door: Door, cluster: EmbeddedCluster, node: str = "n1") -> httpx.Response:
+async def get(door: AdmissionService, cluster: EmbeddedCluster, node: str = "n1") -> httpx.Response:
     app = rest.app(rest.routes(door, cluster))
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI, other types
     async with httpx.AsyncClient(transport=transport, base_url="http://door") as client:
@@ -34,7 +35,7 @@ async def get(door: Door, cluster: EmbeddedCluster, node: str = "n1") -> httpx.R
 
 
 async def test_what_the_agent_told_last_is_shown_with_its_age(cluster: EmbeddedCluster) -> None:
-    door = Door(DoorSettings(), cluster, runtime.utc_now)
+    door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
     door.fold(told(SEEN, 0))
     answer = await get(door, cluster)
     assert msgspec.json.decode(answer.content, type=node_topology.TopologyObserved) == SEEN
@@ -44,7 +45,7 @@ async def test_a_node_without_an_agent_is_told_from_one_that_is_not_there(
     cluster: EmbeddedCluster,
 ) -> None:
     await cluster.create(kinds.NODES, "", objects.make(kinds.NODES, "n1"))
-    door = Door(DoorSettings(), cluster, runtime.utc_now)
+    door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
     door.fold(told(SEEN, 0))
     door.fold(told(None, 1))
     there, absent = await get(door, cluster), await get(door, cluster, "n9")
@@ -55,7 +56,7 @@ async def test_a_node_without_an_agent_is_told_from_one_that_is_not_there(
 
 async def test_what_cannot_be_read_is_not_shown(cluster: EmbeddedCluster) -> None:
     await cluster.create(kinds.NODES, "", objects.make(kinds.NODES, "n1"))
-    door = Door(DoorSettings(), cluster, runtime.utc_now)
+    door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
     door.fold(told(SEEN, 0))
     with pytest.raises(errors.UndecodableError):
         door.fold(builders.garbled(topics.TOPOLOGY, "n1", 1))

@@ -7,11 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from stromboli.admission import rest
-from stromboli.admission.door import Door
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission.rest import rest
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import envelope, http, runtime, topics
+from stromboli.shared import envelope, topics
+from stromboli.shared.runtime import http, runtime
 from stromboli.testkit import builders
 
 JOBS = "/v1/namespaces/default/jobs"
@@ -21,7 +22,7 @@ WATCH = "/v1/watch/namespaces/default/jobs/train/explanation?timeoutSeconds=0.2"
 class Scene:
     """A door that many streams can be read of, one after the other."""
 
-    def __init__(self, door: Door, client: httpx.AsyncClient) -> None:
+    def __init__(self, door: AdmissionService, client: httpx.AsyncClient) -> None:
         self.door = door
         self.client = client
         self.last_id = ""
@@ -62,7 +63,7 @@ class Scene:
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     async with EmbeddedCluster(tmp_path / "cluster.db") as cluster:
-        door = Door(DoorSettings(), cluster, runtime.utc_now)
+        door = AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
         health: Any = runtime.Health("admission")
         app = rest.app([*http.health_routes([health]), *rest.routes(door, cluster)])
         transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]  # same ASGI

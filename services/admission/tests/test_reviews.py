@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from services.admission.tests.test_ways_in import SETTINGS, Ways, opened, request
-from stromboli.admission.door import Door
+from stromboli.admission.review.service import AdmissionService
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import errors, runtime
+from stromboli.shared import errors
 from stromboli.shared.api import kinds
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import admission_documents
 from stromboli.testkit.admission_cases import Case
 
@@ -68,7 +69,7 @@ async def test_a_wish_over_rest_goes_through_the_rules_and_is_recorded(ways: Way
 async def test_a_question_that_could_not_be_judged_is_recorded_as_refused(tmp_path: Path) -> None:
     """Somebody was sent away, and may ask why."""
 
-    door = Door(SETTINGS, Away(tmp_path / "away.db"), runtime.utc_now)
+    door = AdmissionService(SETTINGS, Away(tmp_path / "away.db"), runtime.utc_now)
     case = Case(name="", kind=kinds.QUEUES, document=admission_documents.queue("team"))
     body = msgspec.json.encode(request(case, case.document))
     answer = msgspec.json.decode(await door.answer("/queues/validate", body))["response"]

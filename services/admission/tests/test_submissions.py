@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.admission import submissions as shell
 from stromboli.admission.core import submissions
 from stromboli.admission.core.submissions import Refused, Submission
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission.kafka import submissions as shell
+from stromboli.admission.settings import AdmissionSettings
 from stromboli.local.bus import EmbeddedBus
-from stromboli.shared import envelope, keys, leases, runtime, topics
+from stromboli.shared import envelope, keys, leader_election, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages.admission import Reviewed, SubmissionAnswered
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import guarded, poison, records
 from stromboli.testkit.contracts.accounts import OTHER_AUDIENCE, Scene
 
@@ -176,10 +177,12 @@ async def serving(hall: Hall, *, accounts: bool = True) -> AsyncIterator[None]:
     """The desk is open while inside."""
     writer = await hall.bus.open_writer("admission", "test")
     askers = hall.house.askers if accounts else None
-    desk = shell.Desk(hall.house.door, DoorSettings(), askers, lambda: hall.at)
+    desk = shell.SubmissionConsumer(hall.house.door, AdmissionSettings(), askers, lambda: hall.at)
     async with asyncio.TaskGroup() as group:
         health = runtime.Health("admission")
-        serving = desk.serve(leases.Alone(health), hall.bus, writer, health, knows_all_answers)
+        serving = desk.serve(
+            leader_election.Alone(health), hall.bus, writer, health, knows_all_answers
+        )
         task = group.create_task(serving)
         if not hall.house.door.once._opened().done():
             hall.house.door.once.open(writer)

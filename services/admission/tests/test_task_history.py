@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.admission import rest
 from stromboli.admission.core.task_history import Histories
-from stromboli.admission.door import Door
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission.rest import rest
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import envelope, runtime, topics
+from stromboli.shared import envelope, topics
 from stromboli.shared.messages import batch
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
 from stromboli.testkit.builders import NOON
 
@@ -173,12 +174,12 @@ def test_no_more_is_kept_than_allowed_and_the_living_stay_longest(steps: Any) ->
 
 
 @pytest.fixture
-async def door(cluster: EmbeddedCluster) -> Door:
-    return Door(DoorSettings(), cluster, runtime.utc_now)
+async def door(cluster: EmbeddedCluster) -> AdmissionService:
+    return AdmissionService(AdmissionSettings(), cluster, runtime.utc_now)
 
 
 async def test_rest_says_the_present_and_on_request_the_past(
-    door: Door, cluster: EmbeddedCluster, client: httpx.AsyncClient
+    door: AdmissionService, cluster: EmbeddedCluster, client: httpx.AsyncClient
 ) -> None:
     task = {"template": {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}}
     job = {"metadata": {"name": "j1"}, "spec": {"tasks": [{"name": "w", "replicas": 1, **task}]}}

@@ -13,16 +13,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stromboli.admission import rest, webhooks
-from stromboli.admission.door import Door
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission.rest import rest
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
+from stromboli.admission.webhooks import webhooks
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import keys, runtime
+from stromboli.shared import keys
 from stromboli.shared.api import core, kinds, meta
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import admission_cases, admission_documents, admission_others, builders
 from stromboli.testkit.admission_cases import Case
 
-SETTINGS = DoorSettings()
+SETTINGS = AdmissionSettings()
 CASES = admission_cases.CASES
 JSON = {"content-type": "application/json"}
 ALL_RULES = (*webhooks.RULES, *webhooks.POD_RULES)
@@ -31,7 +33,7 @@ ALL_RULES = (*webhooks.RULES, *webhooks.POD_RULES)
 class Ways:
     """One door: its webhooks and its REST."""
 
-    def __init__(self, cluster: EmbeddedCluster, door: Door) -> None:
+    def __init__(self, cluster: EmbeddedCluster, door: AdmissionService) -> None:
         self.cluster = cluster
         self.door = door
         apps = {"webhooks": webhooks.app(door), "rest": rest.app(rest.routes(door, cluster))}
@@ -55,7 +57,7 @@ async def opened(folder: Path) -> AsyncIterator[Ways]:
                 kinds.QUEUES, "", name, status, patch_type="merge", subresource="status"
             )
         await cluster.create(kinds.HYPER_NODES, "", msgspec.json.encode(admission_others.RACK))
-        yield Ways(cluster, Door(SETTINGS, cluster, runtime.utc_now))
+        yield Ways(cluster, AdmissionService(SETTINGS, cluster, runtime.utc_now))
 
 
 @pytest.fixture
@@ -177,7 +179,7 @@ async def test_resource_groups_send_pods_where_the_operator_wants_them(tmp_path:
     )
     chosen = msgspec.structs.replace(SETTINGS, resource_groups_file=str(file))
     async with opened(tmp_path) as made:
-        door = Door(chosen, made.cluster, runtime.utc_now)
+        door = AdmissionService(chosen, made.cluster, runtime.utc_now)
         case = Case(name="", kind=kinds.PODS, document=admission_documents.pod("default-scheduler"))
 
         async def patched() -> dict[str, Any]:

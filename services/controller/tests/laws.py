@@ -5,9 +5,12 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import lifecycle, manifest, restarts, tasks, view
-from stromboli.shared import indexes, keys
+from stromboli.controller.core import lifecycle, manifest, restarts
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.tasks import tasks
+from stromboli.shared import keys
 from stromboli.shared.api import batch, core, scheduling
+from stromboli.shared.formats import indexes
 from stromboli.shared.messages import batch as messages
 
 
@@ -157,7 +160,7 @@ class Past:
             assert int(index) in over or now.retries.get(index, 0) >= times
 
 
-def check_place(picture: view.View, past: Past, pod: core.Pod) -> None:
+def check_place(picture: cache.Cache, past: Past, pod: core.Pod) -> None:
     """A pod that is made for a task has a place in its job's spec, as the controller knows it,
     its job does not stop, what it waits for has held, and its gang knows of it."""
     name = pod.metadata.annotation(keys.TASK_SPEC)
@@ -189,7 +192,7 @@ def _check_window(past: Past, job: batch.Job, index: int) -> None:
     assert len(alive) < job.spec.tasks[0].replicas, [it.metadata.name for it in alive]
 
 
-def check_gang(picture: view.View, past: Past, group: scheduling.PodGroup) -> None:
+def check_gang(picture: cache.Cache, past: Past, group: scheduling.PodGroup) -> None:
     """A gang asks for no more than the pods that may be made: those of tasks that it knows, whose
     wait has been over in its job's version."""
     owner = group.metadata.controller

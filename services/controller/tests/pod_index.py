@@ -1,13 +1,15 @@
 """What is kept of a job's pods change by change, held against a walk over all of them."""
 
-from stromboli.controller.core import happenings, job_pods, tasks, view
-from stromboli.controller.core.group_members import GroupMembers, standing_of
+from stromboli.controller.core.jobs import job_pods, policy_events
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.store.pod_group_members import GroupMembers, standing_of
+from stromboli.controller.core.tasks import tasks
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import MOST_PODS, Job
 from stromboli.testkit import builders
 
 
-def check(picture: view.View, item: view.Item) -> None:
+def check(picture: cache.Cache, item: cache.ReconcileKey) -> None:
     """For a job's step. Raises AssertionError where both differ."""
     key, job = item.key, picture.job(item.key) if item.kind == "job" else None
     if job is None or not picture.is_ours(job):
@@ -19,7 +21,7 @@ def check(picture: view.View, item: view.Item) -> None:
         assert uid in unsettled or _is_published(picture, key, uid, pod is None), uid
     counted = GroupMembers()
     for pod in picture.objects(kinds.PODS):
-        group = view.group_of(pod)
+        group = cache.group_of(pod)
         if group is not None:
             standing = standing_of(pod, is_going=picture.is_going(pod))
             counted.put(pod.metadata.key, group, standing)
@@ -28,7 +30,7 @@ def check(picture: view.View, item: view.Item) -> None:
         assert counted.standings(group) == picture.group_members.standings(group)
 
 
-def _shown(picture: view.View, seen: job_pods.JobPods, job: Job) -> list[object]:
+def _shown(picture: cache.Cache, seen: job_pods.JobPods, job: Job) -> list[object]:
     names = [task.name for task in tasks.specs(job)]
     return [
         seen.pods,
@@ -40,10 +42,10 @@ def _shown(picture: view.View, seen: job_pods.JobPods, job: Job) -> list[object]
         [seen.missing(name, MOST_PODS) for name in names],
         list(seen.happenings(with_pending=True)),
         [(seen.has_succeeded(name), seen.restarts(name)) for name in names],
-        list(happenings.of(picture, job, seen, None, builders.NOON)),
+        list(policy_events.of(picture, job, seen, None, builders.NOON)),
     ]
 
 
-def _is_published(picture: view.View, key: str, uid: str, is_gone: bool) -> bool:
+def _is_published(picture: cache.Cache, key: str, uid: str, is_gone: bool) -> bool:
     told = picture.published.jobs.get(key)
     return told is not None and (uid in told.tasks) != is_gone

@@ -15,14 +15,15 @@ from stromboli.controller import service
 from stromboli.controller.settings import ControllerSettings
 from stromboli.local.bus import EmbeddedBus
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.local.disorder import DisorderedBus, DisorderedCluster
-from stromboli.shared import envelope, runtime, topics
+from stromboli.local.fault_injection import DisorderedBus, DisorderedCluster
+from stromboli.shared import envelope, topics
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import batch as batch_messages
 from stromboli.shared.messages import cluster as cluster_messages
 from stromboli.shared.messages import scheduling as messages
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
 
 T = TypeVar("T", bound=msgspec.Struct)

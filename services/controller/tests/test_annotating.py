@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from services.controller.tests import patches
-from stromboli.controller.core import commands, manifest, pod_groups
+from stromboli.controller.core import commands, manifest
+from stromboli.controller.core.pod_groups import pod_groups
 from stromboli.shared import keys
 from stromboli.shared.api import kinds, meta
 from stromboli.testkit.builders import make_pod, make_pod_group

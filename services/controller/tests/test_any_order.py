@@ -20,16 +20,29 @@ from hypothesis.stateful import (
 )
 
 from services.controller.tests.world import KilledError, TopicKey, World
-from stromboli.controller.core import causes, commands, lifecycle, pods, tasks
+from stromboli.controller.core import commands, lifecycle, termination_causes
+from stromboli.controller.core.pods import pods
+from stromboli.controller.core.tasks import tasks
 from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.messages import batch as messages
 from stromboli.testkit.builders import make_command, make_job, make_task
 
 NAMES = st.sampled_from(["a", "b"])
-EVENTS = ("PodFailed", "PodEvicted", "TaskCompleted", "TaskFailed", "*", *sorted(causes.CAUSES))
+EVENTS = (
+    "PodFailed",
+    "PodEvicted",
+    "TaskCompleted",
+    "TaskFailed",
+    "*",
+    *sorted(termination_causes.CAUSES),
+)
 OOM = 137
-PREEMPTION = {"type": causes.DISRUPTED, "status": "True", "reason": causes.PREEMPTION}
+PREEMPTION = {
+    "type": termination_causes.DISRUPTED,
+    "status": "True",
+    "reason": termination_causes.PREEMPTION,
+}
 SOON = st.sampled_from([None, "20s"])
 LIMITS = {
     "active_deadline_seconds": st.sampled_from([None, None, 30, 100]),

@@ -8,7 +8,9 @@ import pytest
 
 from services.controller.tests import test_stray_pods
 from services.controller.tests.world import KINDS, World
-from stromboli.controller.core import commands, failures, items, policies, view
+from stromboli.controller.core import commands, failures, reconcilers
+from stromboli.controller.core.jobs import policies
+from stromboli.controller.core.store import cache
 from stromboli.shared import keys
 from stromboli.shared.api import batch
 from stromboli.testkit import builders
@@ -59,8 +61,10 @@ def world() -> World:
     return made
 
 
-@pytest.mark.parametrize("item", [view.Item("cron", "default/c"), view.Item("job", "default/j1")])
-def test_what_we_have_no_rule_for_stops_its_own_object_alone(item: view.Item) -> None:
+@pytest.mark.parametrize(
+    "item", [cache.ReconcileKey("cron", "default/c"), cache.ReconcileKey("job", "default/j1")]
+)
+def test_what_we_have_no_rule_for_stops_its_own_object_alone(item: cache.ReconcileKey) -> None:
     """A clock without a zone cannot be reckoned with."""
     here = World()
     here.submit(builders.make_cron("c", "@every 1h"))
@@ -72,12 +76,12 @@ def test_what_we_have_no_rule_for_stops_its_own_object_alone(item: view.Item) ->
         here.run(phase=phase)
     here.settle()
     with pytest.raises(TypeError) as found:
-        items.plan(here.picture, item, here.now.replace(tzinfo=None))
+        reconcilers.plan(here.picture, item, here.now.replace(tzinfo=None))
     said, *note = failures.isolated(here.picture, item, found.value, here.now)
     assert isinstance(said, commands.RecordEvent)
     assert said.name == item.key.partition("/")[2]
     assert note, "the reason is recorded on the object"
-    assert items.plan(here.picture, item, here.now) is not None
+    assert reconcilers.plan(here.picture, item, here.now) is not None
 
 
 def test_a_back_off_that_doubles_for_ever_ends_at_its_longest() -> None:

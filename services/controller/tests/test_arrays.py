@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from services.controller.tests.scenes import J, enqueued, fail, go_on, reap_all, running, submitted
 from services.controller.tests.world import World
-from stromboli.controller.core import arrays
-from stromboli.shared import indexes, keys
+from stromboli.controller.core.tasks import arrays
+from stromboli.shared import keys
 from stromboli.shared.api import batch
+from stromboli.shared.formats import indexes
 from stromboli.testkit.builders import make_command, make_job, make_pod, make_task
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from stromboli.controller import asking
+from stromboli.controller import probe_client
 from stromboli.controller.core import commands
 
 SEEN = web.AppKey("seen", list[str])
@@ -40,21 +40,21 @@ def ask(port: int, path: str = "", header: tuple[str, str] = ("", "")) -> comman
 
 async def test_a_port_that_takes_a_connection_passes(pod: tuple[int, list[str]]) -> None:
     port, seen = pod
-    assert await asking.ask(ask(port))
+    assert await probe_client.ask(ask(port))
     assert not seen
 
 
 async def test_a_path_passes_with_the_header_it_wants(pod: tuple[int, list[str]]) -> None:
     port, seen = pod
-    assert await asking.ask(ask(port, "/ready?deep=1", ("X-Flow", "yes")))
-    assert not await asking.ask(ask(port, "ready"))
+    assert await probe_client.ask(ask(port, "/ready?deep=1", ("X-Flow", "yes")))
+    assert not await probe_client.ask(ask(port, "ready"))
     assert seen == ["/ready?deep=1", "/ready"]
 
 
 async def test_a_redirection_passes_and_is_not_followed(pod: tuple[int, list[str]]) -> None:
     """It might lead anywhere, and the pod did answer."""
     port, seen = pod
-    assert await asking.ask(ask(port, "/elsewhere"))
+    assert await probe_client.ask(ask(port, "/elsewhere"))
     assert seen == ["/elsewhere"]
 
 
@@ -64,4 +64,4 @@ async def test_a_redirection_passes_and_is_not_followed(pod: tuple[int, list[str
     ids=["closed", "no port", "no port for http", "closed for http", "a broken header"],
 )
 async def test_whatever_cannot_be_asked_has_not_passed(asked: commands.Ask) -> None:
-    assert not await asking.ask(asked)
+    assert not await probe_client.ask(asked)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.controller.core import causes
+from stromboli.controller.core import termination_causes
 from stromboli.shared import keys
 from stromboli.shared.api import core
 from stromboli.testkit.builders import make_pod
@@ -56,12 +56,12 @@ def pod(status: dict[str, Any], **annotations: str) -> core.Pod:
 def test_the_cause_stands_in_what_kubernetes_says_of_the_pod(
     status: dict[str, Any], cause: str
 ) -> None:
-    assert causes.of(pod(status)) == cause
+    assert termination_causes.of(pod(status)) == cause
 
 
 def test_a_pod_whose_eviction_was_told_beforehand_was_preempted_however_it_ended() -> None:
     evicted = pod(containers(ended(137, "OOMKilled")), **{keys.EVICTED_AT: "noon"})
-    assert causes.of(evicted) == "Preempted"
+    assert termination_causes.of(evicted) == "Preempted"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_pod_whose_eviction_was_told_beforehand_was_preempted_however_it_ended
 def test_the_history_tells_the_cause_else_how_a_pod_failed(
     status: dict[str, Any], told: str
 ) -> None:
-    assert causes.told(pod(status)) == told
+    assert termination_causes.told(pod(status)) == told
 
 
 @pytest.mark.parametrize(
@@ -98,4 +98,7 @@ def test_a_pods_exit_code_is_that_of_a_container_that_failed_and_policies_mean_t
     status: dict[str, Any], code: int | None, of_first: int | None
 ) -> None:
     ended_so = pod(status)
-    assert (causes.exit_code(ended_so), causes.first_exit_code(ended_so)) == (code, of_first)
+    assert (
+        termination_causes.exit_code(ended_so),
+        termination_causes.first_exit_code(ended_so),
+    ) == (code, of_first)

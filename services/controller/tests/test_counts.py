@@ -5,7 +5,7 @@ import msgspec
 from services.controller.tests.scenes import J, evict, finish, reap_all, submitted
 from services.controller.tests.world import World
 from stromboli.controller.core import commands
-from stromboli.controller.core.view import Item
+from stromboli.controller.core.store.cache import ReconcileKey
 from stromboli.shared.api import batch
 from stromboli.testkit.builders import make_command, make_job, make_task
 
@@ -24,7 +24,7 @@ def held_back(job: batch.Job) -> World:
 def released(world: World) -> batch.JobStatus:
     """What the status is once counts are written again."""
     world.counts_wait = False
-    world.dirty[Item("job", J)] = None
+    world.dirty[ReconcileKey("job", J)] = None
     world.settle()
     return world.job().status
 
@@ -86,7 +86,7 @@ def test_a_phase_or_a_condition_of_a_pod_group_does_not_wait() -> None:
     status = world.group().status
     assert (status.phase, [it.type for it in status.conditions]) == ("Running", ["Scheduled"])
     world.counts_wait = False
-    world.dirty[Item("podgroup", world.group_key())] = None
+    world.dirty[ReconcileKey("podgroup", world.group_key())] = None
     world.settle()
     assert world.group().status.running == 2
 

@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 
 from services.controller.tests.scenes import rivals_seen
 from services.controller.tests.world import KilledError, World
-from stromboli.controller.core import commands, made_jobs, view
+from stromboli.controller.core import commands
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.workloads import child_jobs
 from stromboli.shared import keys, topics
 from stromboli.shared.api import flow, kinds
 from stromboli.shared.messages import cluster as messages
 from stromboli.testkit.builders import NOON, make_cron, make_job
 
 C = "default/c"
-ITEM = view.Item("cron", C)
+ITEM = cache.ReconcileKey("cron", C)
 HOUR = 3600
 
 
@@ -103,7 +105,7 @@ def test_the_time_of_a_job_stands_in_its_name(schedule: str) -> None:
     world = started(schedule)
     go_on(world, 3 * 90)
     (name,) = world.names(kinds.JOBS)
-    found = made_jobs.scheduled_at(world.get(kinds.CRON_JOBS, C), world.job(f"default/{name}"))
+    found = child_jobs.scheduled_at(world.get(kinds.CRON_JOBS, C), world.job(f"default/{name}"))
     assert found == status(world).last_schedule_time
 
 
@@ -364,7 +366,7 @@ def test_a_job_that_lives_no_time_stays_until_its_cron_knows_its_end() -> None:
     world.change_pod(f"default/{name}-worker-0", "Succeeded", "n1")
     world.see()
     for _ in range(5):
-        world.step(view.Item("job", f"default/{name}"))
+        world.step(cache.ReconcileKey("job", f"default/{name}"))
         world.see()
     assert world.phase(f"default/{name}") == "Completed"
     world.settle()

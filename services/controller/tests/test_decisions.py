@@ -5,7 +5,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from stromboli.controller.core import decisions, history, view
+from stromboli.controller.core.decisions import decisions
+from stromboli.controller.core.store import cache, event_history
 from stromboli.shared import errors, keys, topics
 from stromboli.shared.api import batch, core
 from stromboli.shared.messages import scheduling
@@ -22,8 +23,8 @@ DECISION = "scheduler/3/7"
 JOB = make_job(status=batch.JobStatus(state=batch.JobState(phase="Pending")))
 
 
-def picture(*objects: core.Pod | batch.Job) -> view.View:
-    folded = view.View(["volcano"], history.Published())
+def picture(*objects: core.Pod | batch.Job) -> cache.Cache:
+    folded = cache.Cache(["volcano"], event_history.Published())
     for each in objects:
         folded.apply(make_record(observed(each)))
     return folded

@@ -10,11 +10,12 @@ import pytest
 from services.controller.tests import stage as stages
 from services.controller.tests.stage import Stage
 from stromboli.controller import service
-from stromboli.controller.core import decisions, history, view
+from stromboli.controller.core.decisions import decisions
+from stromboli.controller.core.store import cache, event_history
 from stromboli.controller.settings import ControllerSettings
-from stromboli.shared import runtime
 from stromboli.shared.api import kinds
 from stromboli.shared.messages import scheduling
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import breaking
 from stromboli.testkit.builders import make_job, make_node, make_task
 
@@ -81,7 +82,7 @@ async def test_what_came_while_the_picture_could_not_be_read_is_done_afterwards(
 
 async def test_who_stands_by_without_reading_what_was_told_is_not_ready(stage: Stage) -> None:
     health, bus = runtime.Health("controller"), breaking.BreakingBus(stage.bus)
-    told = service.Told(bus, health, view.View(["volcano"], history.Published()))
+    told = service.Told(bus, health, cache.Cache(["volcano"], event_history.Published()))
     standing = asyncio.create_task(told.read(to_the_end=False))
     async with bus.cut(folds=1):
         await troubled(health, "history")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from services.controller.tests.scenes import J, running
-from stromboli.controller.core.view import Item
+from stromboli.controller.core.store.cache import ReconcileKey
 from stromboli.shared import topics
 from stromboli.shared.api import batch as api
 from stromboli.shared.api import kinds
@@ -54,7 +54,7 @@ def test_a_pod_that_a_restart_ended_went_for_that_though_nobody_saw_it_going(
     world = running(make_job(tasks=[make_task(replicas=2)], policies=policies))
     world.change_pod(f"{J}-worker-0", "Failed", exit_code=1)
     world.see()
-    world.step(Item("job", J))
+    world.step(ReconcileKey("job", J))
     for name in world.pod_names():
         world.reap(f"default/{name}")
     if is_killed:
@@ -71,7 +71,7 @@ def test_a_pod_that_went_by_itself_while_others_restart_is_still_an_eviction() -
     world = running(make_job(tasks=[make_task(replicas=2)], policies=policies))
     world.change_pod(f"{J}-worker-0", "Failed", exit_code=1)
     world.see()
-    world.step(Item("job", J))
+    world.step(ReconcileKey("job", J))
     for name in world.pod_names():
         world.reap(f"default/{name}")
     world.settle()
@@ -88,15 +88,15 @@ def test_late_news_of_a_pod_that_was_found_gone_does_not_hide_the_one_made_in_it
     (old,) = world.pods()
     world.change_pod(old.metadata.key, "Failed", exit_code=1)
     world.see()
-    world.step(Item("job", J))
+    world.step(ReconcileKey("job", J))
     world.delete(kinds.PODS, old.metadata.key)
     world.reap(old.metadata.key)
     while not world.pods():
-        world.step(Item("job", J))
-    world.step(Item("job", J))  # the new one is told
+        world.step(ReconcileKey("job", J))
+    world.step(ReconcileKey("job", J))  # the new one is told
     for _ in range(2):
         world.see_one(topics.PODS.name)
-        world.step(Item("job", J))
+        world.step(ReconcileKey("job", J))
     world.settle()
     assert (world.phase(), gone(world.told)) == ("Pending", [])
 

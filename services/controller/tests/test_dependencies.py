@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from services.controller.tests.scenes import J, enqueued, evict, fail, go_on, reap_all, submitted
 from services.controller.tests.world import World
-from stromboli.controller.core import dependencies
+from stromboli.controller.core.tasks import dependencies
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit.builders import make_command, make_job, make_task
 

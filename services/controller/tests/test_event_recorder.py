@@ -14,7 +14,7 @@ from services.controller.tests import stage as stages
 from services.controller.tests.world import World
 from stromboli.controller.core import commands
 from stromboli.controller.event_recorder import EventRecorder
-from stromboli.controller.slots import Slots
+from stromboli.controller.request_limiter import RequestLimiter
 from stromboli.local.cluster import EmbeddedCluster
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit.builders import NOON, make_job, make_task
@@ -43,7 +43,7 @@ async def recording(
     cluster: EmbeddedCluster, scheduled_per_s: float = 1000
 ) -> AsyncIterator[EventRecorder]:
     """A recorder that has written all that it was given when the block ends."""
-    recorder = EventRecorder(cluster, Slots(4), scheduled_per_s)
+    recorder = EventRecorder(cluster, RequestLimiter(4), scheduled_per_s)
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         tasks.create_task(recorder.run())
         yield recorder

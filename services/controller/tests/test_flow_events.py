@@ -1,7 +1,9 @@
 """What a JobFlow says of the jobs that it makes, and of those that it cannot make."""
 
 from services.controller.tests import test_flows
-from stromboli.controller.core import commands, failures, made_jobs, view
+from stromboli.controller.core import commands, failures
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.workloads import child_jobs
 from stromboli.shared.api import kinds
 from stromboli.testkit.builders import make_flow
 
@@ -11,7 +13,7 @@ def test_a_job_counts_as_created_once_it_is_there() -> None:
     world = test_flows.world_with("a")
     world.submit(make_flow("f", {"a": []}))
     world.see()
-    plan = world.plan(view.Item("flow", test_flows.F))
+    plan = world.plan(cache.ReconcileKey("flow", test_flows.F))
     planned = [it for stage in plan for it in stage]
     assert any(isinstance(it, commands.Create) for it in planned)
     assert not any(isinstance(it, commands.RecordEvent) for it in planned)
@@ -29,16 +31,16 @@ def test_what_the_cluster_refuses_is_told_on_the_flow() -> None:
     world = test_flows.started({"a": []})
     create = next(it for it in world.done if isinstance(it, commands.Create) and it.name == "f-a")
     said = failures.event(
-        world.picture, view.Item("flow", test_flows.F), create, "too long", world.now
+        world.picture, cache.ReconcileKey("flow", test_flows.F), create, "too long", world.now
     )
     assert said is not None
     assert (said.kind, said.name, said.reason) == (kinds.JOB_FLOWS, "f", "FailedCreate")
     assert said.message == "create Job f-a: too long"
-    write = made_jobs.write_status(
+    write = child_jobs.write_status(
         kinds.JOB_FLOWS, test_flows.found(world), test_flows.found(world).status
     )
     refused = failures.event(
-        world.picture, view.Item("flow", test_flows.F), write, "no right", world.now
+        world.picture, cache.ReconcileKey("flow", test_flows.F), write, "no right", world.now
     )
     assert refused is not None
     assert refused.reason == "StatusError"

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from services.controller.tests.world import World
-from stromboli.controller.core import commands, flows, merging, view
+from stromboli.controller.core import commands
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.workloads import flows, template_patch
 from stromboli.shared import keys, topics
 from stromboli.shared.api import flow, kinds
 from stromboli.shared.api.flow import Flow, FlowDependsOn, FlowPatch, Probe
@@ -280,7 +282,7 @@ def test_a_job_that_lives_no_time_stays_until_its_flow_knows_its_end() -> None:
     world.change_pod("default/f-a-worker-0", "Succeeded")
     world.see()
     for _ in range(5):
-        world.step(view.Item("job", "default/f-a"))
+        world.step(cache.ReconcileKey("job", "default/f-a"))
         world.see()
     assert world.phase("default/f-a") == "Completed"
     world.settle()
@@ -352,7 +354,7 @@ def test_a_job_starts_when_the_pods_of_its_target_take_connections() -> None:
     world.settle()
     assert asked(world)[4:] == ["10.0.0.1"]
     assert world.names(kinds.JOBS) == ["f-a", "f-b"]
-    assert world.due(view.Item("flow", F)) is None
+    assert world.due(cache.ReconcileKey("flow", F)) is None
 
 
 def test_a_job_starts_when_a_path_answers_with_the_header_asked_for() -> None:
@@ -432,7 +434,7 @@ def test_an_answer_of_a_pod_that_is_gone_is_forgotten() -> None:
     world.settle()
     world.reap(ask.pod)
     world.settle()
-    assert world.picture.note_answer(ask, view.Answer(passed=True, at=world.now)) == ()
+    assert world.picture.note_answer(ask, cache.Answer(passed=True, at=world.now)) == ()
     assert world.picture.answer(ask.pod_uid, ask.question) is None
 
 
@@ -471,5 +473,5 @@ def test_a_patch_merges_objects_by_field_and_named_lists_by_name(
     value: object, patch: object, wanted: object
 ) -> None:
     before = copy.deepcopy((value, patch))
-    assert merging.merged(value, patch) == wanted
+    assert template_patch.merged(value, patch) == wanted
     assert (value, patch) == before

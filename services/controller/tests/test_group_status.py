@@ -12,8 +12,8 @@ from services.controller.tests.waiting_gangs import (
     waiting,
 )
 from services.controller.tests.world import World
-from stromboli.controller.core import missing_groups
-from stromboli.controller.core.view import Item
+from stromboli.controller.core.pod_groups import missing_groups
+from stromboli.controller.core.store.cache import ReconcileKey
 from stromboli.shared.api import core, kinds
 from stromboli.testkit.builders import make_job, make_pod, make_pod_group, make_task
 
@@ -182,7 +182,7 @@ def test_a_pod_whose_pod_group_is_not_there_says_so_after_a_while() -> None:
     world.submit(make_pod("driver", "absent", created=world.now))
     world.submit(make_pod("theirs", "absent", scheduler="other", created=world.now))
     world.settle()
-    item = Item("podgroup", "default/absent")
+    item = ReconcileKey("podgroup", "default/absent")
     assert (world.reasons(), world.due(item)) == ([], world.now + missing_groups.TOLD_AFTER)
     world.wait(30)
     world.restart()

@@ -14,7 +14,7 @@ from services.controller.tests.waiting_gangs import (
 )
 from services.controller.tests.world import World
 from stromboli.controller.core import commands
-from stromboli.controller.core.view import Item
+from stromboli.controller.core.store.cache import ReconcileKey
 from stromboli.shared import topics
 from stromboli.shared.api import kinds
 from stromboli.testkit.builders import NOON, make_job, make_pod, make_pod_group, make_task
@@ -22,8 +22,8 @@ from stromboli.testkit.builders import NOON, make_job, make_pod, make_pod_group,
 G1 = "default/g1"
 
 
-def item(world: World) -> Item:
-    return Item("podgroup", world.group_key())
+def item(world: World) -> ReconcileKey:
+    return ReconcileKey("podgroup", world.group_key())
 
 
 def told(world: World, reason: str) -> int:

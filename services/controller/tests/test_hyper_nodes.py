@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from services.controller.tests.world import KilledError, World
 from stromboli.controller import network_file
-from stromboli.controller.core import discovery, sources, view
+from stromboli.controller.core.store import cache, topology_sources
+from stromboli.controller.core.topology import hyper_node_discovery
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import core, kinds, topology
 from stromboli.shared.messages import cluster
@@ -146,7 +147,7 @@ def test_what_a_node_reports_of_itself_writes_nothing() -> None:
 
 def synced(made: World) -> None:
     """The monitor has seen all nodes and HyperNodes."""
-    for kind in discovery.NEEDED:
+    for kind in hyper_node_discovery.NEEDED:
         message = cluster.KindSynced(
             kind=kind.plural, state="synced", resource_version="1", at=made.now
         )
@@ -154,14 +155,14 @@ def synced(made: World) -> None:
         made.show(draft)
 
 
-def discovering(labels: Mapping[str, Mapping[str, str]], source: sources.Source) -> World:
+def discovering(labels: Mapping[str, Mapping[str, str]], source: topology_sources.Source) -> World:
     made = World()
     for name, own in labels.items():
         made.submit(builders.make_node(name, labels=own))
     synced(made)
     made.see()
     made.picture.discovery = {"label": source}
-    made.dirty[view.Item("discovery", "label")] = None
+    made.dirty[cache.ReconcileKey("discovery", "label")] = None
     made.settle()
     return made
 
@@ -187,7 +188,7 @@ def test_labels_make_hypernodes_from_the_lowest_up() -> None:
             "n4": {"rack": "r2"},
             "n5": {"zone": "east"},
         },
-        sources.Labels(ZONES),
+        topology_sources.Labels(ZONES),
     )
     found = drawn(made)
     assert sorted(found) == [
@@ -197,7 +198,7 @@ def test_labels_make_hypernodes_from_the_lowest_up() -> None:
     ]
     tiers = [made.get(kinds.HYPER_NODES, name) for name in made.names(kinds.HYPER_NODES)]
     assert {(it.spec.tier, it.spec.tier_name) for it in tiers} == {(1, "rack"), (2, "zone")}
-    assert all(it.metadata.label(discovery.SOURCE) == "label" for it in tiers)
+    assert all(it.metadata.label(hyper_node_discovery.SOURCE) == "label" for it in tiers)
     assert found["hypernode-net-tier1-r-1"] == ["n1", "n2"]
     # n4 lies in a rack of no zone, which is another one than that of n3.
     assert len(tiers) == 4
@@ -205,7 +206,7 @@ def test_labels_make_hypernodes_from_the_lowest_up() -> None:
 
 def test_a_node_that_moves_moves_between_hypernodes_and_an_empty_one_goes() -> None:
     made = discovering(
-        {"n1": {"rack": "a"}, "n2": {"rack": "b"}}, sources.Labels({"net": ("rack",)})
+        {"n1": {"rack": "a"}, "n2": {"rack": "b"}}, topology_sources.Labels({"net": ("rack",)})
     )
     body = made.objects["nodes", "n2"]
     made.put(kinds.NODES, {**body, "metadata": {**body["metadata"], "labels": {"rack": "a"}}})
@@ -214,7 +215,7 @@ def test_a_node_that_moves_moves_between_hypernodes_and_an_empty_one_goes() -> N
 
 
 def test_hypernodes_of_others_stay() -> None:
-    made = discovering({"n1": {"rack": "a"}}, sources.Labels({"net": ("rack",)}))
+    made = discovering({"n1": {"rack": "a"}}, topology_sources.Labels({"net": ("rack",)}))
     made.submit(rack("mine", "n1"))
     name = next(iter(made.names(kinds.HYPER_NODES)))
     made.delete(kinds.HYPER_NODES, name)
@@ -228,10 +229,10 @@ def test_hypernodes_of_others_stay() -> None:
 def test_nothing_is_made_or_removed_on_half_a_picture() -> None:
     made = World()
     made.submit(builders.make_node("n1", labels={"rack": "a"}))
-    made.picture.discovery = {"label": sources.Labels({"net": ("rack",)})}
+    made.picture.discovery = {"label": topology_sources.Labels({"net": ("rack",)})}
     made.settle()
     assert made.names(kinds.HYPER_NODES) == []
-    assert made.due(view.Item("discovery", "label")) is not None
+    assert made.due(cache.ReconcileKey("discovery", "label")) is not None
     synced(made)
     made.wait(2)
     made.settle()
@@ -240,10 +241,10 @@ def test_nothing_is_made_or_removed_on_half_a_picture() -> None:
 
 def test_a_node_that_cannot_be_read_is_taken_out_of_nothing() -> None:
     made = discovering(
-        {"n1": {"rack": "a"}, "n2": {"rack": "b"}}, sources.Labels({"net": ("rack",)})
+        {"n1": {"rack": "a"}, "n2": {"rack": "b"}}, topology_sources.Labels({"net": ("rack",)})
     )
     made.picture.apply(builders.garbled(topics.NODES, "n2", 10**6))
-    made.dirty[view.Item("discovery", "label")] = None
+    made.dirty[cache.ReconcileKey("discovery", "label")] = None
     made.settle()
     assert sorted(drawn(made).values()) == [["n1"], ["n2"]]
 
@@ -260,7 +261,7 @@ def test_whatever_happens_to_labels_and_controllers_hypernodes_are_those_of_the_
     changes: list[tuple[int, str, str]], killed_after: int
 ) -> None:
     """Also if the controller is killed between two writes."""
-    made = discovering({}, sources.Labels(ZONES))
+    made = discovering({}, topology_sources.Labels(ZONES))
     for number, rack_label, zone in changes:
         labels = {key: value for key, value in (("rack", rack_label), ("zone", zone)) if value}
         made.objects.pop(("nodes", f"n{number}"), None)
@@ -270,12 +271,12 @@ def test_whatever_happens_to_labels_and_controllers_hypernodes_are_those_of_the_
             made.settle()
         except KilledError:
             made.restart()
-            made.picture.discovery = {"label": sources.Labels(ZONES)}
+            made.picture.discovery = {"label": topology_sources.Labels(ZONES)}
         made.commands_left = None
         made.settle()
     names = {key: body["metadata"].get("labels", {}) for (_, key), body in made.objects.items()}
     nodes = {key: names[key] for plural, key in made.objects if plural == "nodes"}
-    wanted = {it.name: it.spec() for it in sources.Labels(ZONES).wanted(nodes)}
+    wanted = {it.name: it.spec() for it in topology_sources.Labels(ZONES).wanted(nodes)}
     stands = made.names(kinds.HYPER_NODES)
     assert {name: made.get(kinds.HYPER_NODES, name).spec for name in stands} == wanted
 
@@ -284,7 +285,7 @@ def test_whatever_happens_to_labels_and_controllers_hypernodes_are_those_of_the_
 
 
 def test_a_file_of_switches_makes_hypernodes() -> None:
-    found = sources.switches(
+    found = topology_sources.switches(
         """
         # the room on the left
         SwitchName=leaf1 Nodes=n[1-3,07],m1 LinkSpeed=100
@@ -319,7 +320,7 @@ def test_a_file_of_switches_that_makes_no_sense_is_refused_as_a_whole(
     text: str, reason: str
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(reason)):
-        sources.switches(text)
+        topology_sources.switches(text)
 
 
 LABELLED = """
@@ -340,7 +341,7 @@ def test_the_references_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "volcano-controller.conf"
     path.write_text(LABELLED)
     file = network_file.File(str(path))
-    assert file.look() == {"label": sources.Labels(ZONES)}
+    assert file.look() == {"label": topology_sources.Labels(ZONES)}
     assert file.look() is None
 
 
@@ -351,13 +352,13 @@ def test_a_file_that_the_file_names_is_followed(tmp_path: Path) -> None:
         "networkTopologyDiscovery: [{source: file, enabled: true, config: {path: topology.conf}}]"
     )
     file = network_file.File(str(path))
-    assert file.look() == {"file": sources.Switches({"a": ("Node", ("n1",))})}
+    assert file.look() == {"file": topology_sources.Switches({"a": ("Node", ("n1",))})}
     (tmp_path / "topology.conf").write_text("SwitchName=a Nodes=")
     with pytest.raises(network_file.FileError, match=r"topology.conf: line 1"):
         file.look()
     assert file.look() is None  # said once
     (tmp_path / "topology.conf").write_text("SwitchName=a Nodes=n2")
-    assert file.look() == {"file": sources.Switches({"a": ("Node", ("n2",))})}
+    assert file.look() == {"file": topology_sources.Switches({"a": ("Node", ("n2",))})}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from services.controller.tests import stage as stages
-from stromboli.controller.core import books, history, view
+from stromboli.controller.core.store import cache, event_history, queue_accounting
 from stromboli.shared import errors, keys, snapshot
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
@@ -90,17 +90,19 @@ async def test_an_event_that_fails_by_a_bug_keeps_back_no_other(tmp_path: Path) 
             await stage.group(GOOD)
 
 
-class FaultyBooks(books.Books):
+class FaultyBooks(queue_accounting.QueueAccounting):
     """A bug that pods with this name trigger, in their indexing."""
 
-    def follow(self, change: snapshot.Change, group: str | None) -> Iterator[books.Touched]:
+    def follow(
+        self, change: snapshot.Change, group: str | None
+    ) -> Iterator[queue_accounting.Touched]:
         if change.key == "default/bad" and not isinstance(change.after, snapshot.Unknown):
             raise ZeroDivisionError
         yield from super().follow(change, group)
 
 
 def test_an_object_that_cannot_be_indexed_is_unknown_and_others_are_folded() -> None:
-    picture = view.View(("volcano",), history.Published())
+    picture = cache.Cache(("volcano",), event_history.Published())
     picture.books = FaultyBooks(5)
     folded = picture.apply(make_record(observed(make_pod("bad"))))
     assert "ZeroDivisionError" in folded.undecodable
@@ -109,15 +111,17 @@ def test_an_object_that_cannot_be_indexed_is_unknown_and_others_are_folded() -> 
     assert picture.pod("default/good") is not None
 
 
-class Inconsistent(books.Books):
+class Inconsistent(queue_accounting.QueueAccounting):
     """A rule across objects that does not hold."""
 
-    def follow(self, change: snapshot.Change, group: str | None) -> Iterator[books.Touched]:
+    def follow(
+        self, change: snapshot.Change, group: str | None
+    ) -> Iterator[queue_accounting.Touched]:
         raise errors.InvariantError(change.key)
 
 
 def test_a_broken_invariant_across_objects_is_not_isolated() -> None:
-    picture = view.View(("volcano",), history.Published())
+    picture = cache.Cache(("volcano",), event_history.Published())
     picture.books = Inconsistent(5)
     with pytest.raises(errors.InvariantError):
         picture.apply(make_record(observed(make_pod("good"))))

@@ -3,8 +3,9 @@
 import pytest
 
 from services.controller.tests.world import World
-from stromboli.shared import job_order, keys
+from stromboli.shared import keys
 from stromboli.shared.api import batch
+from stromboli.shared.jobspec import job_order
 from stromboli.testkit.builders import make_job, make_task
 
 

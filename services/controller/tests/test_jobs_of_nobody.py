@@ -4,7 +4,8 @@ import pytest
 
 from services.controller.tests.scenes import J, rivals_seen
 from services.controller.tests.world import World
-from stromboli.controller.core import history, items, view
+from stromboli.controller.core import reconcilers
+from stromboli.controller.core.store import cache, event_history
 from stromboli.shared.api import batch
 from stromboli.shared.messages import cluster
 from stromboli.testkit.builders import NOON, make_job, make_record, observed
@@ -35,6 +36,6 @@ def test_a_job_that_names_nobody_is_left_to_another_system_and_then_told_that_no
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated"])
 def test_a_job_of_nobody_that_has_ended_is_told_nothing(phase: str) -> None:
     status = batch.JobStatus(state=batch.JobState(phase=phase))
-    picture = view.View(["volcano"], history.Published())
+    picture = cache.Cache(["volcano"], event_history.Published())
     picture.apply(make_record(observed(make_job(scheduler="", status=status))))
-    assert items.plan(picture, view.Item("job", J), NOON) == ()
+    assert reconcilers.plan(picture, cache.ReconcileKey("job", J), NOON) == ()

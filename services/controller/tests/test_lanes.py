@@ -6,45 +6,45 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import uvloop
 
-from stromboli.controller.core.view import Item
-from stromboli.controller.lanes import FAILED_FIRST_S, Lanes
+from stromboli.controller.core.store.cache import ReconcileKey
+from stromboli.controller.work_queue import FAILED_FIRST_S, WorkQueue
 from stromboli.shared import errors
 
-A, B, C = (Item("job", name) for name in "abc")
+A, B, C = (ReconcileKey("job", name) for name in "abc")
 
 
 class Work:
     """Steps that wait to be let go, and what is known about them."""
 
     def __init__(self) -> None:
-        self.begun: asyncio.Queue[tuple[Item, str]] = asyncio.Queue()
-        self.gates: dict[Item, asyncio.Event] = {it: asyncio.Event() for it in (A, B, C)}
-        self.failing: dict[Item, Exception] = {}
-        self.isolated: list[tuple[Item, Exception]] = []
+        self.begun: asyncio.Queue[tuple[ReconcileKey, str]] = asyncio.Queue()
+        self.gates: dict[ReconcileKey, asyncio.Event] = {it: asyncio.Event() for it in (A, B, C)}
+        self.failing: dict[ReconcileKey, Exception] = {}
+        self.isolated: list[tuple[ReconcileKey, Exception]] = []
 
-    async def step(self, item: Item, cause: str) -> None:
+    async def step(self, item: ReconcileKey, cause: str) -> None:
         self.begun.put_nowait((item, cause))
         await self.gates[item].wait()
         error = self.failing.pop(item, None)
         if error is not None:
             raise error
 
-    async def isolate(self, item: Item, error: Exception) -> None:
+    async def isolate(self, item: ReconcileKey, error: Exception) -> None:
         self.isolated.append((item, error))
 
 
-async def unexpected(item: Item, error: Exception) -> None:
+async def unexpected(item: ReconcileKey, error: Exception) -> None:
     raise AssertionError(item) from error
 
 
 @pytest.fixture
-async def running() -> AsyncIterator[Callable[..., tuple[Lanes, Work]]]:
+async def running() -> AsyncIterator[Callable[..., tuple[WorkQueue, Work]]]:
     tasks: list[asyncio.Task[None]] = []
-    made: list[tuple[Lanes, Work]] = []
+    made: list[tuple[WorkQueue, Work]] = []
 
-    def start(limit: int = 9) -> tuple[Lanes, Work]:
+    def start(limit: int = 9) -> tuple[WorkQueue, Work]:
         work = Work()
-        lanes = Lanes(work.step, work.isolate, limit)
+        lanes = WorkQueue(work.step, work.isolate, limit)
         lanes.open(is_open=True)
         tasks.append(asyncio.create_task(lanes.run()))
         made.append((lanes, work))
@@ -58,7 +58,7 @@ async def running() -> AsyncIterator[Callable[..., tuple[Lanes, Work]]]:
     await asyncio.gather(*tasks)
 
 
-Start = Callable[..., tuple[Lanes, Work]]
+Start = Callable[..., tuple[WorkQueue, Work]]
 
 
 async def test_an_item_has_one_step_at_a_time_and_one_more_when_touched(running: Start) -> None:
@@ -109,7 +109,7 @@ async def test_closed_lanes_begin_nothing_until_they_open(running: Start) -> Non
 
 async def test_stopped_lanes_finish_what_is_begun() -> None:
     work = Work()
-    lanes = Lanes(work.step, work.isolate, 9)
+    lanes = WorkQueue(work.step, work.isolate, 9)
     lanes.open(is_open=True)
     run = asyncio.create_task(lanes.run())
     lanes.touch(A)
@@ -154,10 +154,10 @@ async def test_an_item_that_failed_by_a_bug_is_retried_after_a_pause_whatever_to
 
 
 async def test_a_broken_invariant_across_objects_ends_the_run() -> None:
-    async def broken(item: Item, cause: str) -> None:
+    async def broken(item: ReconcileKey, cause: str) -> None:
         raise errors.InvariantError
 
-    lanes = Lanes(broken, unexpected, 9)
+    lanes = WorkQueue(broken, unexpected, 9)
     lanes.open(is_open=True)
     lanes.touch(A)
     with pytest.raises(ExceptionGroup) as raised:
@@ -169,10 +169,10 @@ async def test_what_comes_in_crowds_is_looked_at_together_and_what_comes_alone_a
     space_s, begun = 0.05, []
     loop = asyncio.get_running_loop()
 
-    async def step(item: Item, cause: str) -> None:
+    async def step(item: ReconcileKey, cause: str) -> None:
         begun.append((loop.time(), cause))
 
-    lanes = Lanes(step, unexpected, 9)
+    lanes = WorkQueue(step, unexpected, 9)
     lanes.open(is_open=True)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(lanes.run())
@@ -194,10 +194,10 @@ async def test_what_comes_in_crowds_is_looked_at_together_and_what_comes_alone_a
 async def test_an_urgent_touch_does_not_wait_for_the_space() -> None:
     causes: list[str] = []
 
-    async def step(item: Item, cause: str) -> None:
+    async def step(item: ReconcileKey, cause: str) -> None:
         causes.append(cause)
 
-    lanes = Lanes(step, unexpected, 9)
+    lanes = WorkQueue(step, unexpected, 9)
     lanes.open(is_open=True)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(lanes.run())
@@ -220,11 +220,11 @@ def test_a_touch_may_come_sooner_than_one_that_comes_at_once() -> None:
     async def touched() -> None:
         done = asyncio.Event()
 
-        async def step(item: Item, cause: str) -> None:
+        async def step(item: ReconcileKey, cause: str) -> None:
             causes.append(cause)
             done.set()
 
-        lanes = Lanes(step, unexpected, 1)
+        lanes = WorkQueue(step, unexpected, 1)
         lanes.open(is_open=True)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(lanes.run())

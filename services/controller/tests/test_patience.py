@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from stromboli.controller.patience import Turn
+from stromboli.controller.inflight_permits import InFlightPermit
 
 PLACES = 2
 
@@ -21,7 +21,7 @@ async def in_hand() -> AsyncIterator[asyncio.Semaphore]:
     assert places.locked(), "there is a place too many"
 
 
-async def waits(turn: Turn, until: asyncio.Event) -> None:
+async def waits(turn: InFlightPermit, until: asyncio.Event) -> None:
     async with turn.given_up():
         await until.wait()
 
@@ -33,13 +33,13 @@ async def settled() -> None:
 
 async def crossing(
     in_hand: asyncio.Semaphore,
-) -> tuple[Turn, asyncio.Event, list[asyncio.Task[None]], list[Turn]]:
+) -> tuple[InFlightPermit, asyncio.Event, list[asyncio.Task[None]], list[InFlightPermit]]:
     """A turn of which one part has done waiting while others have all places, and another waits
     until the event; with both parts, and the others."""
-    turn, over, later = await Turn.begun(in_hand), asyncio.Event(), asyncio.Event()
+    turn, over, later = await InFlightPermit.begun(in_hand), asyncio.Event(), asyncio.Event()
     first = asyncio.create_task(waits(turn, over))
     await settled()
-    others = [await Turn.begun(in_hand) for _ in range(PLACES)]
+    others = [await InFlightPermit.begun(in_hand) for _ in range(PLACES)]
     over.set()
     await settled()
     second = asyncio.create_task(waits(turn, later))
@@ -48,10 +48,10 @@ async def crossing(
 
 
 async def test_others_have_the_place_while_a_decision_waits(in_hand: asyncio.Semaphore) -> None:
-    turn, over = await Turn.begun(in_hand), asyncio.Event()
+    turn, over = await InFlightPermit.begun(in_hand), asyncio.Event()
     waiting = [asyncio.create_task(waits(turn, over)) for _ in range(3)]
     await settled()
-    others = [await Turn.begun(in_hand) for _ in range(PLACES)]
+    others = [await InFlightPermit.begun(in_hand) for _ in range(PLACES)]
     over.set()
     await settled()
     assert not waiting[-1].done(), "its place is taken"
@@ -65,10 +65,10 @@ async def test_one_that_is_cancelled_while_its_place_is_taken_gives_none_back(
     in_hand: asyncio.Semaphore,
 ) -> None:
     """As when the log goes while all places are taken: none may come of it, outage by outage."""
-    turn, over = await Turn.begun(in_hand), asyncio.Event()
+    turn, over = await InFlightPermit.begun(in_hand), asyncio.Event()
     waiting = asyncio.create_task(waits(turn, over))
     await settled()
-    others = [await Turn.begun(in_hand) for _ in range(PLACES)]
+    others = [await InFlightPermit.begun(in_hand) for _ in range(PLACES)]
     over.set()
     await settled()
     waiting.cancel()
@@ -95,7 +95,7 @@ async def test_who_comes_back_while_another_part_waits_leaves_the_place_to_other
     turn, later, (first, second), (one, other) = await crossing(in_hand)
     one.end()
     await asyncio.wait([first])
-    third = await Turn.begun(in_hand)
+    third = await InFlightPermit.begun(in_hand)
     for each in (third, other):
         each.end()
     later.set()

@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from services.controller.tests.world import World
-from stromboli.controller.core import plugin_objects, pods, tasks
-from stromboli.shared import job_plugins, keys
+from stromboli.controller.core.pods import plugin_objects, pods
+from stromboli.controller.core.tasks import tasks
+from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
-from stromboli.shared.job_plugins import arguments
+from stromboli.shared.jobspec import job_plugins
+from stromboli.shared.jobspec.job_plugins import arguments
 from stromboli.testkit.builders import make_job, make_task
 
 Body = dict[str, Any]

@@ -5,9 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.controller.core import history, pod_groups, pods, tasks, view
-from stromboli.shared import keys, quota
+from stromboli.controller.core.pod_groups import pod_groups
+from stromboli.controller.core.pods import pods
+from stromboli.controller.core.store import cache, event_history
+from stromboli.controller.core.tasks import tasks
+from stromboli.shared import keys
 from stromboli.shared.api import batch, core, kinds
+from stromboli.shared.jobspec import quota
 from stromboli.testkit import builders
 from stromboli.testkit.builders import make_container, make_job, make_priority_class, make_task
 
@@ -19,7 +23,7 @@ def pod(job: batch.Job, position: int = 0) -> dict[str, Any]:
 
 
 def group(job: batch.Job, *classes: core.PriorityClass) -> dict[str, Any]:
-    picture = view.View(["volcano"], history.Published())
+    picture = cache.Cache(["volcano"], event_history.Published())
     for each in classes:
         picture.apply(builders.make_record(builders.observed(each)))
     body: dict[str, Any] = msgspec.json.decode(pod_groups.create(picture, job).body)

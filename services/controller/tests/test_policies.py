@@ -17,7 +17,7 @@ from services.controller.tests.scenes import (
     running,
 )
 from services.controller.tests.world import World
-from stromboli.controller.core import policies
+from stromboli.controller.core.jobs import policies
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit.builders import NOON, make_command, make_job, make_task
 

@@ -8,10 +8,10 @@ import pytest
 
 from services.controller.tests import stage as stages
 from services.controller.tests.world import World
-from stromboli.controller.core import history, view
+from stromboli.controller.core.store import cache, event_history
 from stromboli.shared import keys, topics
-from stromboli.shared.admission import queues as rules
 from stromboli.shared.api import kinds, scheduling
+from stromboli.shared.jobspec.validation import queues as rules
 from stromboli.testkit import admission_cases
 from stromboli.testkit.builders import garbled, make_queue, make_record, observed
 
@@ -137,7 +137,7 @@ def test_shares_are_judged_anew_whoever_of_the_family_changes() -> None:
 def test_a_parent_that_cannot_be_read_is_not_taken_for_absent() -> None:
     world = family(("org", ""), ("team", "org"))
     team = make_record(observed(world.queue("team")))
-    world.picture = view.View(("volcano",), history.Published())
+    world.picture = cache.Cache(("volcano",), event_history.Published())
     for record in (garbled(topics.QUEUES, "org"), team):
         world.dirty |= dict.fromkeys(world.picture.apply(record).items)
     world.settle()
@@ -159,7 +159,7 @@ def test_what_somebody_else_writes_there_does_not_stay() -> None:
 
 def test_a_change_asks_for_a_look_at_those_that_it_concerns_and_no_others() -> None:
     """Among thousands of queues below one."""
-    picture, many = view.View(("volcano",), history.Published()), 2000
+    picture, many = cache.Cache(("volcano",), event_history.Published()), 2000
     versions = iter(range(2, 10 * many))
 
     def put(queue: scheduling.Queue) -> set[tuple[str, str]]:

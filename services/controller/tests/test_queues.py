@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from services.controller.tests.scenes import running, submitted
 from services.controller.tests.world import KilledError, World
-from stromboli.controller.core import queue_counts, queue_states
+from stromboli.controller.core.queues import queue_counts, queue_states
 from stromboli.shared import keys, topics
 from stromboli.shared.api import kinds
 from stromboli.testkit.builders import (

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from stromboli.controller.core import pods, second_look
+from stromboli.controller.core.pods import pods, revalidation
 from stromboli.shared.api import batch, kinds
 from stromboli.testkit import admission_cases
 from stromboli.testkit.admission_cases import Case
@@ -24,7 +24,7 @@ def test_a_job_is_refused_again_for_what_is_wrong_in_itself(case: Case) -> None:
     """Its queue, its plugins and what HyperNodes there are are asked for elsewhere."""
     elsewhere = case.refused == "spec.queue" or case.refused.startswith("spec.plugins")
     elsewhere |= case.refused.endswith("networkTopology") and not case.in_cel
-    paths = {violation.path for violation in second_look.refusals(read(case))}
+    paths = {violation.path for violation in revalidation.refusals(read(case))}
     assert paths == ({case.refused} - {""} if not elsewhere else set())
 
 
@@ -38,4 +38,4 @@ def test_no_pod_is_made_for_a_job_that_is_wrong() -> None:
 def test_what_has_begun_is_let_be() -> None:
     wrong = next(case for case in CASES if case.refused == "spec.minAvailable")
     begun = batch.JobStatus(state=batch.JobState(phase="Running"))
-    assert list(second_look.refusals(read(wrong, begun))) == []
+    assert list(revalidation.refusals(read(wrong, begun))) == []

@@ -9,9 +9,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from services.controller.tests import stage
 from stromboli.controller import secret_data
-from stromboli.controller.core import commands, plugin_objects
-from stromboli.shared import job_plugins
+from stromboli.controller.core import commands
+from stromboli.controller.core.pods import plugin_objects
 from stromboli.shared.api import kinds
+from stromboli.shared.jobspec import job_plugins
 from stromboli.testkit.builders import make_job, make_task
 
 

@@ -10,10 +10,11 @@ import pytest
 
 from services.controller.tests import stage as stages
 from services.controller.tests.stage import Stage
-from stromboli.shared import envelope, keys, runtime, topics
+from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.api.batch import LifecyclePolicy
 from stromboli.shared.messages import batch, log, scheduling
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import breaking
 from stromboli.testkit.builders import (
     gone,

@@ -7,29 +7,31 @@ import pytest
 
 from services.controller.tests.scenes import enqueued, running
 from services.controller.tests.world import World
-from stromboli.controller.core import history, side_tools, view
-from stromboli.shared import keys, tools
+from stromboli.controller.core.pods import debug_tool_pods
+from stromboli.controller.core.store import cache, event_history
+from stromboli.shared import keys
 from stromboli.shared.api import batch, kinds
+from stromboli.shared.jobspec import debug_tools
 from stromboli.testkit.builders import make_command, make_job, make_task
 
 POD = "default/j1-tool-jupyter"
 
 
-def asking(*wishes: tools.Wish, replicas: int = 2) -> batch.Job:
+def asking(*wishes: debug_tools.DebugToolRequest, replicas: int = 2) -> batch.Job:
     volume = batch.VolumeSpec(mount_path="/data", volume_claim_name="shared")
     job = make_job(tasks=[make_task(replicas=replicas)], volumes=(volume,))
     return wanting(job, *wishes)
 
 
-def wanting(job: batch.Job, *wishes: tools.Wish) -> batch.Job:
-    annotations = {**(job.metadata.annotations or {}), keys.TOOLS: tools.written(wishes)}
+def wanting(job: batch.Job, *wishes: debug_tools.DebugToolRequest) -> batch.Job:
+    annotations = {**(job.metadata.annotations or {}), keys.TOOLS: debug_tools.written(wishes)}
     metadata = msgspec.structs.replace(job.metadata, annotations=annotations)
     return msgspec.structs.replace(job, metadata=metadata)
 
 
-def annotate(world: World, *wishes: tools.Wish) -> None:
+def annotate(world: World, *wishes: debug_tools.DebugToolRequest) -> None:
     body = world.objects["jobs", "default/j1"]
-    body["metadata"].setdefault("annotations", {})[keys.TOOLS] = tools.written(wishes)
+    body["metadata"].setdefault("annotations", {})[keys.TOOLS] = debug_tools.written(wishes)
     world.put(kinds.JOBS, body)
     world.settle()
 
@@ -47,7 +49,7 @@ def world() -> World:
     made = running(asking())
     on_node(made, "j1-worker-0", "n1")
     on_node(made, "j1-worker-1", "n2")
-    annotate(made, tools.Wish(tool="jupyter"))
+    annotate(made, debug_tools.DebugToolRequest(tool="jupyter"))
     return made
 
 
@@ -74,7 +76,7 @@ def test_its_service_and_its_token_are_the_jobs_and_stand_in_the_status(world: W
     assert service["spec"]["selector"] == {keys.TOOL: "jupyter", keys.TOOL_OF: "j1"}
     assert world.job().status.controlled_resources["tool-jupyter"] == "jupyter"
     names = {it["name"] for it in world.objects["pods", POD]["spec"]["containers"][0]["env"]}
-    assert names == {tools.TOKEN, "JUPYTER_TOKEN"}
+    assert names == {debug_tools.TOKEN, "JUPYTER_TOKEN"}
 
 
 def test_a_tools_pod_is_none_of_the_jobs(world: World) -> None:
@@ -86,7 +88,7 @@ def test_a_tools_pod_is_none_of_the_jobs(world: World) -> None:
 
 
 def test_no_tool_before_the_job_runs_somewhere() -> None:
-    world = enqueued(asking(tools.Wish(tool="jupyter")))
+    world = enqueued(asking(debug_tools.DebugToolRequest(tool="jupyter")))
     assert objects(world) == {"services", "secrets"}
 
 
@@ -129,7 +131,7 @@ def test_a_tool_follows_the_job_to_another_node(world: World) -> None:
 
 
 def test_another_image_makes_another_pod(world: World) -> None:
-    annotate(world, tools.Wish(tool="jupyter", image="ours:1"))
+    annotate(world, debug_tools.DebugToolRequest(tool="jupyter", image="ours:1"))
     world.reap(POD)
     world.settle()
     assert world.objects["pods", POD]["spec"]["containers"][0]["image"] == "ours:1"
@@ -147,17 +149,20 @@ def test_a_strangers_pod_of_that_name_is_left_alone(world: World) -> None:
         "status": {"phase": "Running"},
     }
     world.put(kinds.PODS, stranger)
-    annotate(world, tools.Wish(tool="jupyter"))
+    annotate(world, debug_tools.DebugToolRequest(tool="jupyter"))
     assert "nodeName" not in world.objects["pods", POD]["spec"]
     assert "deletionTimestamp" not in world.objects["pods", POD]["metadata"]
 
 
 def test_an_ingress_only_with_a_domain_and_for_tools_that_ask_for_the_token() -> None:
-    wishes = (tools.Wish(tool="jupyter"), tools.Wish(tool="tensorboard"))
+    wishes = (
+        debug_tools.DebugToolRequest(tool="jupyter"),
+        debug_tools.DebugToolRequest(tool="tensorboard"),
+    )
     world = enqueued(asking(*wishes))
     assert not any(plural == "ingresses" for plural, _ in world.objects)
-    picture = view.View(["volcano"], history.Published(), tools_domain="tools.example.org")
-    made = side_tools.creations(picture, world.job())
+    picture = cache.Cache(["volcano"], event_history.Published(), tools_domain="tools.example.org")
+    made = debug_tool_pods.creations(picture, world.job())
     (ingress,) = (it for it in made if it.kind is kinds.INGRESSES)
     assert ingress.name == "j1-tool-jupyter"
     assert b'"host":"jupyter-j1-default.tools.example.org"' in ingress.body
@@ -165,8 +170,8 @@ def test_an_ingress_only_with_a_domain_and_for_tools_that_ask_for_the_token() ->
 
 def test_a_host_never_has_too_long_a_label() -> None:
     job = asking()
-    named = side_tools.host(job, "x" * 60, "code-server", "d")
+    named = debug_tool_pods.host(job, "x" * 60, "code-server", "d")
     label = named.removesuffix(".d")
     assert len(label) <= 63
-    assert side_tools.host(job, "x" * 59 + "y", "code-server", "d") != named
+    assert debug_tool_pods.host(job, "x" * 59 + "y", "code-server", "d") != named
     assert not label.endswith("-")

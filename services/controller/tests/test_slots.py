@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.controller import slots
-from stromboli.controller.slots import Slots
+from stromboli.controller import request_limiter
+from stromboli.controller.request_limiter import RequestLimiter
 
 
 async def settled() -> None:
@@ -21,7 +21,7 @@ class Writers:
     """Requests that end when they are told to."""
 
     def __init__(self, limit: int) -> None:
-        self.slots = Slots(limit)
+        self.slots = RequestLimiter(limit)
         self.served: list[str] = []
         self.order: list[int] = []
         """Which request of all, as they are served."""
@@ -77,7 +77,7 @@ async def test_what_a_group_asks_for_later_still_goes_before_what_others_began_l
 async def test_a_small_group_does_not_wait_for_a_large_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slots, "LEVEL", 4)
+    monkeypatch.setattr(request_limiter, "LEVEL", 4)
     writers = Writers(1)
     await writers.ask(*["large"] * 20)
     for _ in range(5):
@@ -92,7 +92,7 @@ async def test_a_small_group_does_not_wait_for_a_large_one(
 async def test_a_large_group_goes_on_while_small_ones_keep_coming(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slots, "LEVEL", 4)
+    monkeypatch.setattr(request_limiter, "LEVEL", 4)
     writers = Writers(1)
     await writers.ask(*["large"] * 60)
     for number in range(100):
@@ -115,7 +115,7 @@ def test_a_request_waits_four_turns_at_most_for_each_that_came_before_it(
         for group in arrivals:
             if group:
                 before = len(writers.tasks) - len(writers.order)
-                longest[len(writers.tasks)] = turns + slots.FAIR_TURN * (before + 1)
+                longest[len(writers.tasks)] = turns + request_limiter.FAIR_TURN * (before + 1)
                 await writers.ask(group)
             if group != "a":
                 await writers.finish_one()
@@ -129,7 +129,7 @@ def test_a_request_waits_four_turns_at_most_for_each_that_came_before_it(
 
 
 async def test_of_large_groups_each_gets_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "LEVEL", 4)
+    monkeypatch.setattr(request_limiter, "LEVEL", 4)
     writers = Writers(2)
     await writers.ask(*["a"] * 100, *["b"] * 100)
     for _ in range(100):
@@ -141,7 +141,7 @@ async def test_of_large_groups_each_gets_its_share(monkeypatch: pytest.MonkeyPat
 
 async def test_no_more_groups_are_remembered_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """A group that is forgotten while it waits is served all the same."""
-    monkeypatch.setattr(slots, "MOST_REMEMBERED", 3)
+    monkeypatch.setattr(request_limiter, "MOST_REMEMBERED", 3)
     writers = Writers(1)
     names = [f"g{number}" for number in range(10)]
     await writers.ask(*names)
@@ -151,7 +151,7 @@ async def test_no_more_groups_are_remembered_than_said(monkeypatch: pytest.Monke
 
 
 async def test_a_cancelled_wait_costs_no_slot() -> None:
-    held = Slots(1)
+    held = RequestLimiter(1)
     async with held.hold("a"):
         waiting = asyncio.create_task(held.hold("b").__aenter__())
         await asyncio.sleep(0)

@@ -10,12 +10,14 @@ import pytest
 
 from services.controller.tests import stage as stages
 from services.controller.tests.stage import Stage
-from stromboli.controller.core import commands, history, view
+from stromboli.controller.command_executor import CommandExecutor
+from stromboli.controller.core import commands
+from stromboli.controller.core.store import cache, event_history
 from stromboli.controller.event_recorder import EventRecorder
-from stromboli.controller.hands import Hands
-from stromboli.controller.slots import Slots
-from stromboli.shared import errors, runtime
+from stromboli.controller.request_limiter import RequestLimiter
+from stromboli.shared import errors
 from stromboli.shared.api import batch, kinds
+from stromboli.shared.runtime import runtime
 from stromboli.testkit.builders import make_job
 
 J = "default/j1"
@@ -37,11 +39,11 @@ async def written_after(
     await stage.cluster.patch(
         kinds.JOBS, "default", "j1", body, patch_type="merge", subresource=subresource
     )
-    picture = view.View(["volcano"], history.Published())
+    picture = cache.Cache(["volcano"], event_history.Published())
     writer = await stage.bus.open_writer("controller", "test")
-    slots = Slots(8)
+    slots = RequestLimiter(8)
     events = EventRecorder(stage.cluster, slots, 0)
-    hands = Hands(
+    hands = CommandExecutor(
         picture, stage.cluster, writer, slots, lambda _, __: None, runtime.utc_now, events
     )
     status = msgspec.structs.replace(

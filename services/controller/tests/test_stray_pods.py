@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from services.controller.tests.world import KilledError, World
-from stromboli.controller.core import commands, strays
+from stromboli.controller.core import commands
+from stromboli.controller.core.store import unmanaged_pod_index
 from stromboli.shared import keys, topics
 from stromboli.shared.api import core, kinds, meta, scheduling
 from stromboli.testkit import builders
@@ -440,7 +441,7 @@ class Strays(RuleBasedStateMachine):
     def settle(self) -> None:
         self.world.settle()
         pods: list[core.Pod] = self.world.pods()
-        wanted = {strays.group_name(it) for it in pods}
+        wanted = {unmanaged_pod_index.group_name(it) for it in pods}
         groups = {it.metadata.name for it in self.world.groups()}
         assert groups <= wanted, "none without a pod"
         for pod in pods:

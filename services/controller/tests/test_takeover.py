@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from services.controller.tests import stage as stages
-from stromboli.controller.core import strays
+from stromboli.controller.core.store import unmanaged_pod_index
 from stromboli.shared import keys, topics
 from stromboli.shared.api import kinds
 from stromboli.testkit import behind, builders
@@ -20,7 +20,7 @@ async def test_what_is_not_read_yet_is_not_absent(tmp_path: Path) -> None:
         async def last_words() -> None:
             await stage.submit(builders.make_pod("alone"))
             pod = await stage.until(kinds.PODS, "default/alone", lambda _: True)
-            name = strays.PREFIX + pod.metadata.uid
+            name = unmanaged_pod_index.PREFIX + pod.metadata.uid
             made = {keys.MADE_FOR_PODS: "true"}
             await stage.submit(builders.make_pod_group(name, annotations=made))
             told: set[str] = set()

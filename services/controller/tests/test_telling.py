@@ -18,7 +18,7 @@ from services.controller.tests.scenes import (
 )
 from services.controller.tests.world import KilledError, RefusedError, World
 from stromboli.controller.core import commands, manifest
-from stromboli.controller.core.view import Item
+from stromboli.controller.core.store.cache import ReconcileKey
 from stromboli.shared.api import batch, kinds
 from stromboli.shared.messages import batch as messages
 from stromboli.testkit.builders import NOON, make_command, make_job, make_task
@@ -228,9 +228,9 @@ def test_a_pod_of_which_something_may_have_been_told_is_told_to_be_gone() -> Non
     world.settle()
     world.enqueue(world.group_key())
     world.see()
-    world.step(Item("job", J))
+    world.step(ReconcileKey("job", J))
     world.is_cut = True
-    world.step(Item("job", J))
+    world.step(ReconcileKey("job", J))
     world.reap(f"{J}-worker-0")
     world.is_cut = False
     world.settle()

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from services.controller.tests import stage as stages
-from stromboli.shared import runtime
 from stromboli.shared.api import kinds
+from stromboli.shared.runtime import runtime
 from stromboli.testkit.builders import make_explained, make_job, make_node, make_task
 
 

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stromboli.controller.core import commands, history, queues, view
-from stromboli.controller.core.view import Item
+from stromboli.controller.core import commands
+from stromboli.controller.core.queues import queues
+from stromboli.controller.core.store import cache, event_history
+from stromboli.controller.core.store.cache import ReconcileKey
 from stromboli.shared import topics
 from stromboli.shared.api import kinds, meta
 from stromboli.testkit.builders import (
@@ -22,8 +24,8 @@ from stromboli.testkit.builders import (
 )
 
 
-def empty() -> view.View:
-    return view.View(["volcano"], history.Published())
+def empty() -> cache.Cache:
+    return cache.Cache(["volcano"], event_history.Published())
 
 
 JOB = make_job()
@@ -32,19 +34,25 @@ POD = make_pod("j1-worker-0", "g1", owner=JOB)
 
 def test_a_pod_touches_its_job_and_its_group() -> None:
     folded = empty().apply(make_record(observed(POD)))
-    assert set(folded.items) == {Item("job", "default/j1"), Item("podgroup", "default/g1")}
+    assert set(folded.items) == {
+        ReconcileKey("job", "default/j1"),
+        ReconcileKey("podgroup", "default/g1"),
+    }
 
 
 def test_a_strangers_pod_touches_the_jobs_whose_names_it_may_hold() -> None:
     picture = empty()
     picture.apply(make_record(observed(JOB)))
     folded = picture.apply(make_record(observed(make_pod("j1-worker-0", scheduler="theirs"))))
-    assert folded.items == (Item("job", "default/j1"),)
+    assert folded.items == (ReconcileKey("job", "default/j1"),)
 
 
 def test_a_command_touches_its_job() -> None:
     folded = empty().apply(make_record(observed(make_command("c1", "AbortJob", JOB))))
-    assert set(folded.items) == {Item("command", "default/c1"), Item("job", "default/j1")}
+    assert set(folded.items) == {
+        ReconcileKey("command", "default/c1"),
+        ReconcileKey("job", "default/j1"),
+    }
 
 
 @pytest.mark.parametrize("topic", [topics.JOBS, topics.PODS, topics.EXPLANATIONS])

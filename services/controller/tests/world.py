@@ -15,14 +15,9 @@ import msgspec
 
 from services.controller.tests import laws, pod_index
 from services.controller.tests.patches import json_patch, merged
-from stromboli.controller.core import (
-    commands,
-    history,
-    items,
-    manifest,
-    queues,
-    view,
-)
+from stromboli.controller.core import commands, manifest, reconcilers
+from stromboli.controller.core.queues import queues
+from stromboli.controller.core.store import cache, event_history
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
 from stromboli.shared.messages import batch as messages
@@ -55,8 +50,8 @@ class World:
         self.unseen: dict[str, deque[envelope.Record]] = {}
         self._last: dict[TopicKey, envelope.Record] = {}
         self._numbers = itertools.count(1)
-        self.dirty: dict[view.Item, None] = {}
-        self.picture = view.View(SCHEDULERS, history.Published())
+        self.dirty: dict[cache.ReconcileKey, None] = {}
+        self.picture = cache.Cache(SCHEDULERS, event_history.Published())
         self.commands_left: int | None = None
         self.answering: set[tuple[str, commands.Question]] = set()
         self.past = laws.Past()
@@ -77,7 +72,7 @@ class World:
         ``without``: a topic on which the monitor has fallen far behind. ``old``: records that it
         has not got beyond; the newer ones are seen later.
         """
-        self.picture = view.View(SCHEDULERS, history.Published())
+        self.picture = cache.Cache(SCHEDULERS, event_history.Published())
         for _, message in self.told:
             self.picture.inherit(message)
         self.commands_left = None
@@ -122,12 +117,12 @@ class World:
     def _apply(self, record: envelope.Record) -> None:
         self.dirty |= dict.fromkeys(self.picture.apply(record).items)
 
-    def plan(self, item: view.Item) -> commands.Plan:
+    def plan(self, item: cache.ReconcileKey) -> commands.Plan:
         pod_index.check(self.picture, item)
-        found = items.plan(self.picture, item, self.now)
+        found = reconcilers.plan(self.picture, item, self.now)
         return commands.without_counts(found) if self.counts_wait else found
 
-    def step(self, item: view.Item) -> bool:
+    def step(self, item: cache.ReconcileKey) -> bool:
         """One step of an item; whether there was anything to do."""
         self.dirty.pop(item, None)
         plan = self.plan(item)
@@ -195,7 +190,7 @@ class World:
                 self.dirty |= dict.fromkeys(found)
             case commands.Ask():
                 passed = (command.host, command.question) in self.answering
-                answer = view.Answer(passed, self.now)
+                answer = cache.Answer(passed, self.now)
                 self.dirty |= dict.fromkeys(self.picture.note_answer(command, answer))
 
     def _look(self, command: commands.Look | commands.CatchUp) -> Body | None:
@@ -413,9 +408,9 @@ class World:
             if at is not None and (at <= self.now or seconds < 0):
                 self.dirty[item] = None
 
-    def due(self, item: view.Item) -> datetime | None:
+    def due(self, item: cache.ReconcileKey) -> datetime | None:
         """When an item has to be looked at without a change."""
-        return items.due(self.picture, item, self.now)
+        return reconcilers.due(self.picture, item, self.now)
 
     # What is
 

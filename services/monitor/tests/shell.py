@@ -9,9 +9,10 @@ import msgspec
 
 from stromboli.monitor import service
 from stromboli.monitor.settings import MonitorSettings
-from stromboli.shared import envelope, runtime, topics
+from stromboli.shared import envelope, topics
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders, records
 
 SETTINGS = MonitorSettings(beat_s=0.02)

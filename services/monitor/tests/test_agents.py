@@ -15,12 +15,13 @@ from stromboli.monitor.agent import __main__ as agent
 from stromboli.monitor.agent import reporting
 from stromboli.monitor.agent.settings import AgentSettings
 from stromboli.monitor.settings import MonitorSettings
-from stromboli.shared import envelope, errors, http, runtime, topics
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import accounts
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import base, node_topology
+from stromboli.shared.runtime import http, runtime
 from stromboli.testkit import builders, kubelet, machines, objects, records
 
 SETTINGS = MonitorSettings(beat_s=0.02, agents_account="kube-system/agents", agents_silence_s=0.0)

@@ -8,12 +8,13 @@ import pytest
 from stromboli.monitor import agents
 from stromboli.monitor.core import reports
 from stromboli.monitor.settings import MonitorSettings
-from stromboli.shared import envelope, runtime
+from stromboli.shared import envelope
 from stromboli.shared.cluster.kubernetes import (
     KubernetesAccounts,
     KubernetesCluster,
     KubernetesSettings,
 )
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import objects, tenants
 from stromboli.testkit.parts import real
 from stromboli.testkit.parts.api import Api

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.monitor.tests import readings
 from stromboli.monitor.core.hardware import devices, gpus, tree, whole
-from stromboli.shared import cpu_lists
+from stromboli.shared.formats import cpu_lists
 from stromboli.shared.messages import base, node_topology
 from stromboli.testkit import machines
 

@@ -4,12 +4,13 @@ from datetime import datetime, timedelta
 
 from services.monitor.tests import shell
 from stromboli.monitor import history as kept
-from stromboli.scheduler.core import history
-from stromboli.shared import envelope, runtime, topics
+from stromboli.scheduler.core.replay import snapshot_history
+from stromboli.shared import envelope, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import cluster as messages
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders, objects
 
 JOBS = topics.JOBS.name
@@ -21,7 +22,7 @@ def plain(record: envelope.Record) -> tuple[object, ...]:
     return record.offset, record.key, record.type, record.value, record.id, *of_object
 
 
-async def past(bus: bus_port.Bus, jobs: int) -> history.History:
+async def past(bus: bus_port.Bus, jobs: int) -> snapshot_history.History:
     """The history, once it has so many records of jobs."""
 
     def is_there(found: list[envelope.Record]) -> bool:
@@ -32,7 +33,7 @@ async def past(bus: bus_port.Bus, jobs: int) -> history.History:
         ]
         return any(each.get(JOBS, 0) >= jobs for each in positions[-1:])
 
-    return history.read(await shell.until(bus, topics.CHANGES, is_there))
+    return snapshot_history.read(await shell.until(bus, topics.CHANGES, is_there))
 
 
 async def test_the_history_has_every_record_as_it_stood(
@@ -89,11 +90,11 @@ async def test_an_image_a_day_makes_what_came_before_it_dispensable(
     mark = envelope.decode(changes[-1])
     assert isinstance(mark, messages.ChangesKept)
     assert mark.imaged_at == clock.now
-    late = history.read(each for each in changes if each.offset >= mark.image_from)
-    whole = history.read(changes)
+    late = snapshot_history.read(each for each in changes if each.offset >= mark.image_from)
+    whole = snapshot_history.read(changes)
     assert [plain(each) for each in late.records] == [plain(each) for each in whole.records]
     assert late.whole_from == mark.positions
-    cut = history.read(each for each in changes if each.offset > mark.image_from)
+    cut = snapshot_history.read(each for each in changes if each.offset > mark.image_from)
     assert cut.records == (), "half an image is none"
 
 

@@ -4,11 +4,12 @@ import asyncio
 
 from services.monitor.tests import shell
 from stromboli.monitor import service
-from stromboli.scheduler.core import history
-from stromboli.shared import envelope, runtime, topics
+from stromboli.scheduler.core.replay import snapshot_history
+from stromboli.shared import envelope, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import breaking, builders, objects
 
 
@@ -38,7 +39,9 @@ async def test_a_monitor_that_was_cut_off_goes_on_and_its_history_has_no_gap(
 
 def offsets(changes: list[envelope.Record]) -> list[int]:
     """Of the jobs' records that the history has."""
-    return [each.offset for each in history.read(changes).records if each.topic == topics.JOBS]
+    return [
+        each.offset for each in snapshot_history.read(changes).records if each.topic == topics.JOBS
+    ]
 
 
 async def test_a_monitor_that_cannot_write_ends_when_asked_and_the_next_one_says_it(

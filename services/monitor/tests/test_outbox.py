@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.monitor import outbox
-from stromboli.shared import envelope, errors, runtime, topics
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
 from stromboli.shared.messages import cluster as messages
 from stromboli.shared.messages import node_topology
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

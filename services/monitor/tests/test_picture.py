@@ -3,7 +3,7 @@
 import pytest
 
 from services.monitor.tests import world
-from stromboli.monitor.core.picture import Picture
+from stromboli.monitor.core.reflector_state import ReflectorState
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.messages import base, cluster
@@ -163,7 +163,7 @@ def test_another_projection_lists_again(nodes: world.Cluster, log: world.Log) ->
     synced = cluster.KindSynced(
         kind="nodes", state="synced", resource_version="7", at=world.NOW, projection="older"
     )
-    picture = Picture(world.KIND)
+    picture = ReflectorState(world.KIND)
     picture.fold_sync(synced, 0)
     picture.open(0)
     assert picture.state == "must_list"

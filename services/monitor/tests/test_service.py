@@ -7,12 +7,13 @@ from pathlib import Path
 
 from services.monitor.tests import shell
 from stromboli.local.cluster import EmbeddedCluster
-from stromboli.shared import envelope, errors, keys, runtime, snapshot, topics
+from stromboli.shared import envelope, errors, keys, snapshot, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import cluster as messages
 from stromboli.shared.messages import log
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders, objects, records
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from stromboli.monitor.core import picture
+from stromboli.monitor.core import reflector_state
 from stromboli.shared import envelope, snapshot, topics
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.bus import fencing
@@ -120,7 +120,7 @@ class Monitor:
     def __init__(self, cluster_: Cluster, log_: Log) -> None:
         self.cluster, self.log = cluster_, log_
         self.epoch = log_.open()
-        self.picture = picture.Picture(KIND)
+        self.picture = reflector_state.ReflectorState(KIND)
         self.pending: list[envelope.Draft] = []
         self.said: list[envelope.Draft] = []
         self._fence = fencing.Fence()

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stromboli.scheduler.core import policy, session, state
+from stromboli.scheduler.core import policy, schedule
+from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import meta
 from stromboli.shared.messages import scheduling as messages
@@ -18,7 +19,7 @@ class Cell:
 
     def __init__(self, records: Sequence[envelope.Record] = ()) -> None:
         self.log = topic_log.TopicLog()
-        self.picture = state.State(POLICY.scheduler_names)
+        self.picture = cluster_cache.ClusterCache(POLICY.scheduler_names)
         self.parked: list[str] = []
         for record in records:
             self.apply(record)
@@ -32,9 +33,9 @@ class Cell:
     def see(self, *objects: meta.Object) -> None:
         self.apply(*self.log.see(*objects))
 
-    def session(self) -> session.Session:
+    def session(self) -> schedule.Session:
         """Decide, and take in the decisions as the log gives them back."""
-        decided = session.decide(self.picture, builders.NOON, POLICY)
+        decided = schedule.decide(self.picture, builders.NOON, POLICY)
         drafts: list[tuple[str, msgspec.Struct]] = [
             (known.pod_group, known) for known in decided.decisions
         ]
@@ -90,9 +91,9 @@ def answer(decision: envelope.Record, result: messages.Result, *pods: str) -> en
     return draft(topics.OUTCOMES, decision.id, message)
 
 
-def fold(records: Sequence[envelope.Record]) -> state.State:
+def fold(records: Sequence[envelope.Record]) -> cluster_cache.ClusterCache:
     """The picture that these records make."""
-    picture = state.State(POLICY.scheduler_names)
+    picture = cluster_cache.ClusterCache(POLICY.scheduler_names)
     for record in records:
         picture.apply(record)
     return picture

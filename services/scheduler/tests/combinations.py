@@ -7,7 +7,7 @@ import msgspec
 
 from services.scheduler.tests.sessions import plugin
 from stromboli.scheduler.core import actions, plugins
-from stromboli.scheduler.core.framework import configuration, reading
+from stromboli.scheduler.core.config import config_reader, configuration
 
 FIRST = [plugin("priority"), plugin("gang"), plugin("conformance")]
 MILD = [
@@ -31,7 +31,7 @@ def _configured(run: str, *tiers: list[dict[str, Any]], **of: Any) -> configurat
             {"name": name, "arguments": arguments} for name, arguments in of.items()
         ],
     }
-    return reading.configured(document, actions.NAMES, plugins.NAMES)
+    return config_reader.configured(document, actions.NAMES, plugins.NAMES)
 
 
 FLAT: Mapping[str, configuration.Configuration] = {

@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import msgspec
 
 from stromboli.scheduler import service
-from stromboli.scheduler.core import plugins, state
+from stromboli.scheduler.core import plugins
+from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import envelope, keys, runtime, topics
+from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import core, meta
 from stromboli.shared.bus import port
 from stromboli.shared.messages import cluster, log
 from stromboli.shared.messages import scheduling as messages
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
 
 DEADLINE_S = 20.0
@@ -63,7 +65,7 @@ class Outside:
 
     async def _say_synced(self) -> None:
         drafts = []
-        for kind in state.KINDS:
+        for kind in cluster_cache.KINDS:
             message = cluster.KindSynced(
                 kind=kind.plural, state="synced", resource_version="1", at=builders.NOON
             )

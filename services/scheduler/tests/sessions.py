@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 
 from stromboli.scheduler.core import actions, plugins, simulate
-from stromboli.scheduler.core.framework import cluster, configuration, opening, reading, session
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.config import config_reader, configuration
+from stromboli.scheduler.core.framework import opening, session
 from stromboli.shared.api import core, meta, scheduling
 from stromboli.shared.messages import node_topology
 from stromboli.testkit import builders
@@ -26,19 +28,19 @@ def plugin(name: str, arguments: Mapping[str, Any] | None = None, **flags: bool)
 
 def configured(*tiers: Tier, run: str = "allocate") -> configuration.Configuration:
     document = {"actions": run, "tiers": [{"plugins": list(tier)} for tier in tiers]}
-    return reading.configured(document, actions.NAMES, plugins.NAMES)
+    return config_reader.configured(document, actions.NAMES, plugins.NAMES)
 
 
 def given(
     objects: Sequence[msgspec.Struct],
     now: datetime = builders.NOON,
     memory: Mapping[str, str] | None = None,
-) -> cluster.Cluster:
+) -> cluster_objects.Cluster:
     found: dict[str, list[msgspec.Struct]] = {}
     for each in objects:
         found.setdefault(FIELDS[type(each)], []).append(each)
     fields = {name: tuple(members) for name, members in found.items()}
-    return msgspec.convert({"now": now, "memory": memory or {}, **fields}, cluster.Cluster)
+    return msgspec.convert({"now": now, "memory": memory or {}, **fields}, cluster_objects.Cluster)
 
 
 def opened(
@@ -51,7 +53,7 @@ def opened(
     return open_given(configured(tier), given(objects, now, memory))
 
 
-def open_given(how: configuration.Configuration, what: cluster.Cluster) -> session.Session:
+def open_given(how: configuration.Configuration, what: cluster_objects.Cluster) -> session.Session:
     """The same with everything said."""
     return opening.open_session(how, what, plugins.find)
 

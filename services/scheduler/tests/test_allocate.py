@@ -5,7 +5,8 @@ import pytest
 
 from services.scheduler.tests import sessions, usual
 from stromboli.scheduler.core import simulate
-from stromboli.scheduler.core.framework import closing, model
+from stromboli.scheduler.core.framework import closing
+from stromboli.scheduler.core.model import entities
 from stromboli.shared.api import core
 from stromboli.testkit import builders
 
@@ -44,7 +45,7 @@ def test_a_gang_is_promised_what_is_being_released() -> None:
     )
     assert usual.binds(decided) == {}
     statuses = [task.status for task in decided.jobs["default/a"].tasks.values()]
-    assert sorted(statuses) == [model.Status.ALLOCATED, model.Status.PIPELINED]
+    assert sorted(statuses) == [entities.Status.ALLOCATED, entities.Status.PIPELINED]
     assert simulate.outcome("", decided).pipelined["default/a"] != {}
 
 

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.tests.cell import Cell, answer, draft, fold
-from stromboli.scheduler.core import (
+from stromboli.scheduler.core.cache import (
     assume_cache,
     assumption_states,
     assumptions,
     observations,
     republication,
 )
-from stromboli.scheduler.core.assumption_states import Event, IllegalTransitionError, State
+from stromboli.scheduler.core.cache.assumption_states import Event, IllegalTransitionError, State
 from stromboli.shared import envelope, keys, snapshot, topics
 from stromboli.shared.api import core
 from stromboli.shared.messages import scheduling as messages

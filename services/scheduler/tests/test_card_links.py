@@ -55,7 +55,7 @@ def test_what_is_kept_of_a_node_is_what_objects_say_and_not_what_sessions_did() 
         within = opening.open_on(world, how, given, plugins.find)
         simulate.act(within)
         found = given_to(within)
-        within.take_back()
+        within.rollback()
         return found
 
     assert placed() == placed() == {"g-0": "A,NVIDIA,8000,0:"}

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stromboli.scheduler.core import shapes
-from stromboli.scheduler.core.framework import classes
+from stromboli.scheduler.core.model import requirements, task_classes
 from stromboli.shared.api import core, kinds
 from stromboli.testkit import builders, served
 
@@ -249,7 +248,7 @@ def changed(document: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def are_one(left: dict[str, Any], right: dict[str, Any]) -> bool:
-    interned = classes.Classes(shapes.Resources())
+    interned = task_classes.Classes(requirements.Resources())
     pods = [kinds.PODS.decode(msgspec.json.encode(each)) for each in (left, right)]
     for pod in pods:
         interned.select(pod)
@@ -296,7 +295,7 @@ def structs(of: Any, is_many: bool = False) -> Iterator[tuple[type[msgspec.Struc
 
 def test_pods_of_a_gang_are_one_class_as_served() -> None:
     """Though each has a token volume with a name of its own."""
-    interned = classes.Classes(shapes.Resources())
+    interned = task_classes.Classes(requirements.Resources())
     pods = [served.served(builders.make_pod(f"job-w-{at}", "job")) for at in range(20)]
     assert len({pod.spec.volumes[-1].name for pod in pods}) == 20
     assert len({id(found) for found in [interned.of(pod) for pod in pods]}) == 1
@@ -321,20 +320,20 @@ def test_the_order_of_maps_and_lists_that_have_none_splits_no_class() -> None:
 
 def test_classes_live_no_longer_than_their_pods() -> None:
     """Users who ask for something else each time cost nothing once their pods are gone."""
-    interned = classes.Classes(shapes.Resources())
+    interned = task_classes.Classes(requirements.Resources())
     kept = interned.of(builders.make_pod("kept", cpu="7"))
-    for at in range(3 * shapes.SPECS_KEPT):
+    for at in range(3 * requirements.SPECS_KEPT):
         interned.of(builders.make_pod("gone", cpu=f"{at}m"))
     gc.collect()
     assert len(interned) == 1
     assert interned.of(builders.make_pod("again", cpu="7")) is kept
-    assert interned.shapes <= shapes.SPECS_KEPT + 1
+    assert interned.shapes <= requirements.SPECS_KEPT + 1
 
 
 def test_a_shape_that_is_forgotten_and_asked_for_again_is_still_the_same() -> None:
     """Equal pods that come late are placed in one run with those that came early."""
-    interned = classes.Classes(shapes.Resources())
+    interned = task_classes.Classes(requirements.Resources())
     first = interned.of(builders.make_pod("first", cpu="7"))
-    for at in range(shapes.SPECS_KEPT + 1):
+    for at in range(requirements.SPECS_KEPT + 1):
         interned.of(builders.make_pod("others", cpu=f"{at}m"))
     assert interned.of(builders.make_pod("second", cpu="7000m")) is first

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stromboli.scheduler import configured
+from stromboli.scheduler import configuration_file
 from stromboli.scheduler.core import plugins
 
 REGISTRY = plugins.Registry()
@@ -35,13 +35,13 @@ metrics:
 
 
 def refused(text: str) -> list[str]:
-    with pytest.raises(configured.FileError) as caught:
-        configured.parse(text, "c.yaml", REGISTRY)
+    with pytest.raises(configuration_file.FileError) as caught:
+        configuration_file.parse(text, "c.yaml", REGISTRY)
     return caught.value.lines
 
 
 def warned(text: str) -> tuple[str, ...]:
-    return configured.parse(text, "c.yaml", REGISTRY).warnings
+    return configuration_file.parse(text, "c.yaml", REGISTRY).warnings
 
 
 def of_plugin(*lines: str) -> str:
@@ -52,7 +52,7 @@ def of_plugin(*lines: str) -> str:
 
 
 def test_a_file_in_volcanos_format_is_taken_as_it_is() -> None:
-    loaded = configured.parse(FULL, "c.yaml", REGISTRY)
+    loaded = configuration_file.parse(FULL, "c.yaml", REGISTRY)
     how = loaded.configuration
     assert loaded.warnings == ()
     assert how.actions == ("enqueue", "allocate", "preempt", "reclaim", "backfill")
@@ -68,7 +68,7 @@ def test_a_file_in_volcanos_format_is_taken_as_it_is() -> None:
 
 
 def test_without_a_file_the_fields_own_default_holds() -> None:
-    loaded = configured.default(REGISTRY)
+    loaded = configuration_file.default(REGISTRY)
     assert loaded.configuration.actions == ("enqueue", "allocate", "backfill")
     assert loaded.warnings == ()
 
@@ -211,7 +211,7 @@ def test_a_file_is_read_again_only_when_it_says_something_else(tmp_path: Path) -
     second.write_text("actions: enqueue")
     mounted = tmp_path / "c.yaml"
     mounted.symlink_to(first)
-    file = configured.File(mounted, REGISTRY)
+    file = configuration_file.File(mounted, REGISTRY)
     found = file.look()
     assert found is not None
     assert found.configuration.actions == ("allocate",)
@@ -224,10 +224,10 @@ def test_a_file_is_read_again_only_when_it_says_something_else(tmp_path: Path) -
 
 
 def test_a_file_that_cannot_be_used_is_told_once(tmp_path: Path) -> None:
-    file = configured.File(tmp_path / "c.yaml", REGISTRY)
+    file = configuration_file.File(tmp_path / "c.yaml", REGISTRY)
     for content, why in ((None, "No such file"), (b"actions: x", "'x' is not"), (b"\xff", "UTF-8")):
         if content is not None:
             file.path.write_bytes(content)
-        with pytest.raises(configured.FileError, match=why):
+        with pytest.raises(configuration_file.FileError, match=why):
             file.look()
         assert file.look() is None

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from services.scheduler.tests import sessions, usual
 from services.scheduler.tests.cell import Cell, draft
 from stromboli.scheduler.core import policy, simulate
-from stromboli.scheduler.core import session as session_core
-from stromboli.scheduler.core.framework import configuration, model, session, views
-from stromboli.scheduler.core.plugins import deviceshare
+from stromboli.scheduler.core import schedule as session_core
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.plugins.deviceshare import deviceshare
 from stromboli.shared import topics
 from stromboli.shared.api import core, meta
 from stromboli.testkit import builders
@@ -466,7 +468,7 @@ def test_runs_are_placed_as_tasks_one_by_one_are() -> None:
     counts = [list(usual.binds(decided).values()).count(name) for name in ("n1", "n2", "n3")]
     assert counts == [4, 2, 3]
     statuses = simulate.outcome("", decided).task_status_counts["default/g"]
-    assert statuses == {model.Status.BINDING: 9, model.Status.PENDING: 1}
+    assert statuses == {entities.Status.BINDING: 9, entities.Status.PENDING: 1}
 
 
 def test_an_answer_does_not_outlive_whose_the_cards_were() -> None:
@@ -487,9 +489,9 @@ def test_an_answer_does_not_outlive_whose_the_cards_were() -> None:
     assert fits(within, tasks["c"])
 
 
-def fits(within: session.Session, task: model.Task) -> bool:
+def fits(within: session.Session, task: entities.Task) -> bool:
     """Whether every predicate passes the only node."""
-    view = views.View(within.nodes, task)
+    view = node_views.NodeView(within.nodes, task)
     return all(
         bool(check.passed.all())
         for tests in within.functions("predicate", "enablePredicate")

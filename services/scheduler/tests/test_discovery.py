@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.scheduler.tests import sessions, usual
-from stromboli.scheduler import configured, discovery
+from stromboli.scheduler import configuration_file, discovery
 from stromboli.scheduler.core import simulate
 from stromboli.testkit import builders
 
@@ -41,7 +41,7 @@ def test_the_documents_plugin_runs_as_it_stands_there(folder: Path) -> None:
     (folder / "own_nodes.py").write_text(block("python"))
     install(folder, "own-nodes", block("toml").splitlines()[1].replace('"', ""))
     registry = discovery.registry()
-    loaded = configured.parse(block("yaml"), "c.yaml", registry)
+    loaded = configuration_file.parse(block("yaml"), "c.yaml", registry)
     assert loaded.warnings == ()
     given = sessions.given(
         [
@@ -60,7 +60,7 @@ def test_an_argument_that_the_plugin_never_asks_for_is_told(folder: Path) -> Non
     (folder / "own_nodes.py").write_text(block("python"))
     install(folder, "own-nodes", "own-nodes = own_nodes:Plugin")
     text = block("yaml").replace("{label:", "{lable:")
-    (warning,) = configured.parse(text, "c.yaml", discovery.registry()).warnings
+    (warning,) = configuration_file.parse(text, "c.yaml", discovery.registry()).warnings
     assert warning.startswith("c.yaml:7: ")
     assert warning.endswith("did you mean label?")
 
@@ -84,9 +84,9 @@ def test_a_plugin_that_cannot_be_imported_is_its_configurations_mistake(folder: 
     """Others are not held up by it."""
     install(folder, "own-nodes", "own-nodes = own_nodes:Plugin")
     registry = discovery.registry()
-    with pytest.raises(configured.FileError) as caught:
-        configured.parse(block("yaml"), "c.yaml", registry)
+    with pytest.raises(configuration_file.FileError) as caught:
+        configuration_file.parse(block("yaml"), "c.yaml", registry)
     (line,) = caught.value.lines
     assert line.startswith("c.yaml:6: tiers[0].plugins[2]: it cannot be used: own_nodes:Plugin of ")
     assert "ModuleNotFoundError" in line
-    assert configured.default(registry).warnings == ()
+    assert configuration_file.default(registry).warnings == ()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from services.scheduler.tests.networks import hyper_node, member, rack, selected, spine
-from stromboli.scheduler.core.framework import domains
+from stromboli.scheduler.core.model import topology_domains
 from stromboli.shared.api import core, topology
 
 NODES = ("n1", "n2", "n3", "n4")
@@ -16,12 +16,14 @@ def tree(
     *hyper_nodes: topology.HyperNode,
     nodes: Sequence[str] = NODES,
     labels: Mapping[str, Mapping[str, str]] | None = None,
-) -> domains.Tree:
+) -> topology_domains.Tree:
     rows = {name: row for row, name in enumerate(nodes)}
-    return domains.tree(hyper_nodes, rows, [(labels or {}).get(name, {}) for name in nodes])
+    return topology_domains.tree(
+        hyper_nodes, rows, [(labels or {}).get(name, {}) for name in nodes]
+    )
 
 
-def held(found: domains.Tree, nodes: Sequence[str] = NODES) -> dict[str, list[str]]:
+def held(found: topology_domains.Tree, nodes: Sequence[str] = NODES) -> dict[str, list[str]]:
     """Domain -> its nodes."""
     return {
         name: [node for node, inside in zip(nodes, found.mask(index), strict=True) if inside]
@@ -33,13 +35,13 @@ def test_a_domain_holds_the_nodes_of_all_below_it() -> None:
     """And the root holds every node, those in no rack too."""
     found = tree(rack("r1", "n1"), rack("r2", "n2", "n3"), spine("s", "r1", "r2"))
     assert held(found) == {
-        domains.ROOT: ["n1", "n2", "n3", "n4"],
+        topology_domains.ROOT: ["n1", "n2", "n3", "n4"],
         "s": ["n1", "n2", "n3"],
         "r1": ["n1"],
         "r2": ["n2", "n3"],
     }
     assert dict(zip(found.names, found.tiers.tolist(), strict=True)) == {
-        domains.ROOT: 3,
+        topology_domains.ROOT: 3,
         "s": 2,
         "r1": 1,
         "r2": 1,
@@ -52,7 +54,7 @@ def test_without_hyper_nodes_there_is_the_root_alone() -> None:
     found = tree()
     assert found.is_flat
     assert found.tiers.tolist() == [1]
-    assert held(found) == {domains.ROOT: list(NODES)}
+    assert held(found) == {topology_domains.ROOT: list(NODES)}
 
 
 def test_members_by_pattern_and_by_label() -> None:
@@ -68,7 +70,12 @@ def test_members_by_pattern_and_by_label() -> None:
         hyper_node("e", 1, [selected(label_match=core.LabelSelector())]),
         labels={"n3": {"rack": "x"}},
     )
-    assert held(found) == {domains.ROOT: list(NODES), "e": [], "l": ["n3"], "p": ["n1", "n2"]}
+    assert held(found) == {
+        topology_domains.ROOT: list(NODES),
+        "e": [],
+        "l": ["n3"],
+        "p": ["n1", "n2"],
+    }
 
 
 def test_a_node_of_two_racks_is_in_neither_but_in_what_holds_both() -> None:
@@ -93,7 +100,7 @@ def test_a_node_that_a_rack_and_its_spine_name_is_in_the_rack() -> None:
 def test_a_hyper_node_with_two_parents_is_in_what_holds_both() -> None:
     """Here that is the root."""
     found = tree(rack("r1", "n1"), spine("s1", "r1"), spine("s2", "r1"))
-    assert held(found) == {domains.ROOT: list(NODES), "r1": ["n1"], "s1": [], "s2": []}
+    assert held(found) == {topology_domains.ROOT: list(NODES), "r1": ["n1"], "s1": [], "s2": []}
     assert found.complaints == [
         "HyperNode r1 is a member of s1 and of s2: it counts for none of them"
     ]
@@ -160,7 +167,7 @@ def test_sums_and_common_domains() -> None:
     index = {name: number for number, name in enumerate(found.names)}
     sums = found.sums(np.array([[1, 2, 4, 8]]))[0]
     assert {name: int(sums[number]) for name, number in index.items()} == {
-        domains.ROOT: 15,
+        topology_domains.ROOT: 15,
         "s": 7,
         "r1": 3,
         "r2": 4,
@@ -168,4 +175,4 @@ def test_sums_and_common_domains() -> None:
     assert found.common([index["r1"], index["r2"]]) == index["s"]
     assert found.common([index["r1"]]) == index["r1"]
     assert found.common([index["s"], index["r2"]]) == index["s"]
-    assert found.common([index["r1"], domains.ROOT_INDEX]) == domains.ROOT_INDEX
+    assert found.common([index["r1"], topology_domains.ROOT_INDEX]) == topology_domains.ROOT_INDEX

@@ -14,10 +14,13 @@ import pytest
 from services.scheduler.tests import sessions, test_deviceshare, usual
 from services.scheduler.tests.test_engine import batch, synced_engine
 from stromboli.scheduler import engine
-from stromboli.scheduler.core import actions, cluster_clock, session, simulate, state, told
+from stromboli.scheduler.core import actions, cluster_clock, schedule, simulate
 from stromboli.scheduler.core import policy as policies
-from stromboli.scheduler.core.framework import cluster, configuration, isolation, outside
-from stromboli.scheduler.core.plugins import extender
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import external_calls, plugin_isolation, session_inputs
+from stromboli.scheduler.core.plugins.extender import extender
 from stromboli.shared import keys
 from stromboli.shared.api import core, meta
 from stromboli.shared.messages import scheduling as messages
@@ -37,7 +40,7 @@ class Rule(msgspec.Struct, frozen=True):
     tiers: Sequence[sessions.Tier]
     run: str
     memory: Mapping[str, str] = {}
-    usage: Mapping[str, cluster.NodeUsage] = {}
+    usage: Mapping[str, cluster_objects.NodeUsage] = {}
 
     def decided(self, at: datetime) -> tuple[list[object], datetime | None]:
         """What a session at this time decides, and when it asks for the next one."""
@@ -121,8 +124,8 @@ def busy() -> tuple[Mapping[str, str], tuple[meta.Object, ...]]:
 
 
 SHUFFLED = {
-    "n1": cluster.NodeUsage(cpu={"5m": 80.0}, memory={"5m": 10.0}),
-    "n2": cluster.NodeUsage(cpu={"5m": 10.0}, memory={"5m": 10.0}),
+    "n1": cluster_objects.NodeUsage(cpu={"5m": 80.0}, memory={"5m": 10.0}),
+    "n2": cluster_objects.NodeUsage(cpu={"5m": 10.0}, memory={"5m": 10.0}),
 }
 STRATEGY = {
     "name": "lowNodeUtilization",
@@ -248,15 +251,17 @@ def test_a_strict_queue_with_fair_share_looks_at_its_order_as_use_decays() -> No
 def test_an_extender_that_refuses_is_asked_again() -> None:
     """Nothing tells of a change of its mind."""
 
-    def refuse(questions: Sequence[outside.Question]) -> list[outside.Answer]:
-        return [outside.Answer('{"status": "not today", "code": 1}')] * len(questions)
+    def refuse(questions: Sequence[external_calls.Question]) -> list[external_calls.Answer]:
+        return [external_calls.Answer('{"status": "not today", "code": 1}')] * len(questions)
 
     arguments = {"extender.urlPrefix": "http://e", "extender.predicateVerb": "predicate"}
     tier = [sessions.plugin("extender", arguments), *usual.TIER]
     objects = [ONE, QUEUE, *usual.gang("g", 1, cpu="1")]
     picture = seen(*objects)
     by = policies.Policy(configured=sessions.configured(tier))
-    decided = session.decide(picture, builders.NOON, by, given=told.Told(ask=refuse))
+    decided = schedule.decide(
+        picture, builders.NOON, by, given=session_inputs.SessionInputs(ask=refuse)
+    )
     assert decided.wake_at == builders.NOON + extender.RETRY
 
 
@@ -268,28 +273,30 @@ def test_measurements_are_used_until_they_are_too_old_and_no_longer() -> None:
             metrics=configuration.Metrics(address="http://prometheus"),
         )
     )
-    full = cluster.NodeUsage(cpu={"10m": 99.0}, memory={"10m": 99.0})
-    given = told.Told(measured=cluster.Measured(builders.NOON, {"n1": full}))
+    full = cluster_objects.NodeUsage(cpu={"10m": 99.0}, memory={"10m": 99.0})
+    given = session_inputs.SessionInputs(
+        measured=cluster_objects.Measured(builders.NOON, {"n1": full})
+    )
     picture = seen(ONE, QUEUE, *usual.gang("g", 1, cpu="1"))
-    first = session.decide(picture, builders.NOON, by, given=given)
-    until = builders.NOON + session.MEASURED_FOR
+    first = schedule.decide(picture, builders.NOON, by, given=given)
+    until = builders.NOON + schedule.MEASURED_FOR
     assert (first.decisions, first.wake_at) == ((), until)
-    assert session.decide(picture, until, by, given=given).decisions
+    assert schedule.decide(picture, until, by, given=given).decisions
 
 
 def test_a_plugin_that_failed_is_tried_again_when_its_time_is_over() -> None:
     picture = seen(ONE, QUEUE, *usual.gang("g", 1, cpu="1"))
-    troubles = isolation.Troubles()
-    until = builders.NOON + isolation.HELD_FOR
-    troubles.out["predicates"] = isolation.Trouble("predicates", "it failed", until, None)
+    troubles = plugin_isolation.Troubles()
+    until = builders.NOON + plugin_isolation.HELD_FOR
+    troubles.out["predicates"] = plugin_isolation.Trouble("predicates", "it failed", until, None)
     by = policies.Policy()
-    first = session.decide(picture, builders.NOON, by, troubles=troubles)
+    first = schedule.decide(picture, builders.NOON, by, troubles=troubles)
     assert (first.decisions, first.wake_at) == ((), until)
-    assert session.decide(picture, until, by, troubles=troubles).decisions
+    assert schedule.decide(picture, until, by, troubles=troubles).decisions
 
 
-def seen(*objects: meta.Object) -> state.State:
-    picture = state.State(policies.Policy().scheduler_names)
+def seen(*objects: meta.Object) -> cluster_cache.ClusterCache:
+    picture = cluster_cache.ClusterCache(policies.Policy().scheduler_names)
     for record in topic_log.TopicLog().see(*objects):
         picture.apply(record)
     return picture
@@ -386,14 +393,14 @@ def test_an_offset_follows_the_largest_of_the_last_samples() -> None:
 
 
 KNOWN = {
-    "plugins/deviceshare.py": "stamps what it gives",
-    "plugins/eviction_limits.py": "keeps when it evicted; asks for the ends of its windows",
-    "plugins/extender.py": "asks again after RETRY",
+    "plugins/deviceshare/deviceshare.py": "stamps what it gives",
+    "plugins/eviction_guards/eviction_limits.py": "asks for the ends of its windows",
+    "plugins/extender/extender.py": "asks again after RETRY",
     "plugins/maintenance.py": "asks for the ends of windows; their beginnings only forbid",
-    "plugins/queue_policy.py": "keeps since when it waits; asks as use decays",
+    "plugins/queue_policy/queue_policy.py": "keeps since when it waits; asks as use decays",
     "plugins/rescheduling.py": "keeps when it ran last; asks for the next interval",
-    "plugins/reservation.py": "asks for the starts of plans; what would outlast one only waits",
-    "plugins/tdm.py": "asks for the next change of its zones",
+    "plugins/reservation/reservation.py": "asks for the starts of plans; longer work only waits",
+    "plugins/tdm/tdm.py": "asks for the next change of its zones",
     "plugins/usage.py": "estimates for young pods are scores: they forbid nothing",
     "framework/run_times.py": "ends of tasks; plans made of them ask for their starts",
     "framework/session.py": "reached itself",

@@ -7,7 +7,8 @@ import pytest
 
 from services.scheduler.tests.cell import POLICY, draft
 from stromboli.scheduler import engine
-from stromboli.scheduler.core import session, state
+from stromboli.scheduler.core import schedule
+from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import meta
 from stromboli.shared.bus import port
@@ -17,7 +18,7 @@ from stromboli.shared.messages.log import OPENED_KEY, Opened
 from stromboli.testkit import builders, topic_log
 
 EPOCH = 5
-LATER = builders.NOON + session.PATIENCE
+LATER = builders.NOON + schedule.PATIENCE
 
 
 def synced_engine(
@@ -32,7 +33,7 @@ def synced_engine(
     """
     made = engine.Engine(POLICY, 0, epoch, timedelta(seconds=60))
     records = log.see(builders.make_queue(), *objects)
-    for kind in state.KINDS:
+    for kind in cluster_cache.KINDS:
         message = cluster.KindSynced(
             kind=kind.plural, state="synced", resource_version="1", at=host
         )
@@ -45,7 +46,7 @@ def batch(*records: envelope.Record, unheard: tuple[envelope.Record, ...] = ()) 
     positions = {record.topic.name: record.offset + 1 for record in records}
     return port.Batch(
         records,
-        port.Place(positions),
+        port.Position(positions),
         caught_up=True,
         unheard=unheard,
         at_end={topics.SYNC.name: 0.0},
@@ -102,7 +103,7 @@ def test_a_standby_decides_nothing_until_its_own_beginning_is_folded() -> None:
     assert not any(standby.facts.values())
     made.lead(EPOCH, EPOCH, {})
     assert made.step([], builders.NOON, may_decide=True).publication is None
-    reached = port.Batch((), port.Place({topics.DECISIONS.name: EPOCH + 1}), caught_up=True)
+    reached = port.Batch((), port.Position({topics.DECISIONS.name: EPOCH + 1}), caught_up=True)
     assert made.step([reached], builders.NOON, may_decide=True).publication is not None
 
 
@@ -118,7 +119,9 @@ def test_a_standby_decides_nothing_until_all_is_folded_that_the_one_before_decid
     )
     before = log.append(draft(topics.DECISIONS, "default/g1", decided))
     made.lead(EPOCH, EPOCH, {topics.PODS.name: 2})
-    opened = port.Batch((before,), port.Place({topics.DECISIONS.name: EPOCH + 1}), caught_up=True)
+    opened = port.Batch(
+        (before,), port.Position({topics.DECISIONS.name: EPOCH + 1}), caught_up=True
+    )
     assert made.step([opened], builders.NOON, may_decide=True).publication is None
     rest = batch(*log.see(builders.make_pod("p1", "g1", cpu="8")))
     publication = made.step([rest], builders.NOON, may_decide=True).publication
@@ -157,7 +160,7 @@ def test_a_gang_whose_pods_do_not_come_is_explained_after_a_while() -> None:
     made = synced_engine(log, builders.make_node(), builders.make_pod_group("g1", 2))
     first = made.step([], builders.NOON, may_decide=True)
     assert said(first) == {}
-    assert first.look_again_s == session.PATIENCE.total_seconds()
+    assert first.look_again_s == schedule.PATIENCE.total_seconds()
     later = made.step([], LATER, may_decide=True)
     assert sorted(said(later)) == ["default/g1", "queue//default//0"]
 

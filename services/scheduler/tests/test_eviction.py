@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from stromboli.scheduler.core import actions, plugins, simulate
-from stromboli.scheduler.core.framework import cluster, reading
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.config import config_reader
 from stromboli.shared.api import core, scheduling
 from stromboli.testkit import builders
 
@@ -35,10 +36,10 @@ def decide(
             for each in action.split(", ")
         ],
     }
-    configured = reading.configured(document, actions.NAMES, plugins.NAMES)
+    configured = config_reader.configured(document, actions.NAMES, plugins.NAMES)
     session = simulate.run(
         configured,
-        cluster.Cluster(
+        cluster_objects.Cluster(
             now=builders.NOON + timedelta(hours=1),
             nodes=tuple(nodes),
             pods=tuple(pods),
@@ -241,8 +242,8 @@ def test_rescheduling_moves_pods_off_busy_nodes_while_quiet_ones_have_room() -> 
         "names": ("rescheduling",),
         "options": options,
         "usage": {
-            "n1": cluster.NodeUsage(cpu={"10m": 80.0}, memory={"10m": 10.0}),
-            "n2": cluster.NodeUsage(cpu={"10m": 10.0}, memory={"10m": 10.0}),
+            "n1": cluster_objects.NodeUsage(cpu={"10m": 80.0}, memory={"10m": 10.0}),
+            "n2": cluster_objects.NodeUsage(cpu={"10m": 10.0}, memory={"10m": 10.0}),
         },
     }
     last = {"rescheduling": builders.NOON.isoformat()}
@@ -254,7 +255,7 @@ def test_rescheduling_moves_pods_off_busy_nodes_while_quiet_ones_have_room() -> 
 def test_usage_refuses_busy_nodes_and_prefers_quiet_ones() -> None:
     nodes = [builders.make_node(name, cpu="10") for name in ("n1", "n2", "n3")]
     usage = {
-        name: cluster.NodeUsage(cpu={"10m": percent}, memory={"10m": percent})
+        name: cluster_objects.NodeUsage(cpu={"10m": percent}, memory={"10m": percent})
         for name, percent in (("n1", 90.0), ("n2", 60.0), ("n3", 20.0))
     }
     outcome = decide("allocate", nodes, [high()], [waits()], names=("gang", "usage"), usage=usage)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from services.scheduler.tests import sessions
 from stromboli.scheduler.core import simulate
 from stromboli.scheduler.core.framework import session
-from stromboli.scheduler.core.plugins import eviction_limits
+from stromboli.scheduler.core.plugins.eviction_guards import eviction_limits
 from stromboli.shared import keys
 from stromboli.shared.api import core, meta
 from stromboli.testkit import builders, depth

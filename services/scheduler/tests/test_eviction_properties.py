@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stromboli.scheduler.core import actions, plugins, simulate
-from stromboli.scheduler.core.framework import cluster, reading
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.config import config_reader
 from stromboli.shared.api import core
 from stromboli.testkit import builders, depth
 
@@ -38,7 +39,7 @@ def simulated(
     if "reclaim" in action:
         names.append("proportion")
     tiers = [{"plugins": [{"name": name} for name in names]}]
-    configured = reading.configured(
+    configured = config_reader.configured(
         {"actions": action, "tiers": tiers}, actions.NAMES, plugins.NAMES
     )
     pods: list[core.Pod] = [
@@ -53,7 +54,7 @@ def simulated(
         builders.make_pod_group("old", 0, queue=queue, phase="Running", priority_class="low"),
         builders.make_pod_group("new", least, priority_class="high"),
     )
-    given_objects = cluster.Cluster(
+    given_objects = cluster_objects.Cluster(
         now=builders.NOON + timedelta(hours=1),
         nodes=tuple(builders.make_node(f"n{at}", cpu=CAPACITY) for at in range(nodes)),
         pods=tuple(pods),

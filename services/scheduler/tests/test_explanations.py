@@ -2,7 +2,8 @@
 
 from datetime import timedelta
 
-from stromboli.scheduler.core import policy, session, state
+from stromboli.scheduler.core import policy, schedule
+from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import meta
 from stromboli.shared.messages import scheduling as messages
@@ -21,15 +22,15 @@ class Told:
 
     def __init__(self) -> None:
         self.log = topic_log.TopicLog()
-        self.picture = state.State(POLICY.scheduler_names)
+        self.picture = cluster_cache.ClusterCache(POLICY.scheduler_names)
 
     def see(self, *objects: meta.Object) -> None:
         for record in self.log.see(*objects):
             self.picture.apply(record)
 
-    def decide(self, after: timedelta = timedelta(minutes=1)) -> session.Session:
+    def decide(self, after: timedelta = timedelta(minutes=1)) -> schedule.Session:
         """A session whose explanations come to stand on their topic."""
-        decided = session.decide(self.picture, builders.NOON + after, POLICY)
+        decided = schedule.decide(self.picture, builders.NOON + after, POLICY)
         for key, message in decided.explanations.items():
             self.picture.record_explanation(key, message)
         for order in decided.orders:
@@ -90,7 +91,7 @@ def test_a_gang_whose_pods_are_being_made_needs_no_explanation() -> None:
     told = Told()
     told.see(builders.make_queue(), builders.make_node(), builders.make_pod_group("g1", 4))
     decided = told.decide(after=timedelta(seconds=1))
-    assert decided.wake_at == builders.NOON + session.PATIENCE
+    assert decided.wake_at == builders.NOON + schedule.PATIENCE
     assert decided.explanations == {}
     assert decided.orders == ()
 

@@ -8,7 +8,8 @@ import pytest
 
 from services.scheduler.tests import sessions, usual
 from stromboli.scheduler.core import plugins, simulate
-from stromboli.scheduler.core.framework import cluster, isolation, opening, outside, session
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.framework import external_calls, opening, plugin_isolation, session
 from stromboli.shared.api import meta
 from stromboli.testkit import builders
 
@@ -26,17 +27,17 @@ class Extender:
         self._script = script
         self.asked: list[tuple[str, Any]] = []
 
-    def __call__(self, questions: Sequence[outside.Question]) -> list[outside.Answer]:
+    def __call__(self, questions: Sequence[external_calls.Question]) -> list[external_calls.Answer]:
         return [self._answer(question) for question in questions]
 
-    def _answer(self, question: outside.Question) -> outside.Answer:
+    def _answer(self, question: external_calls.Question) -> external_calls.Answer:
         verb, body = question.url.rpartition("/")[2], msgspec.json.decode(question.body)
         self.asked.append((verb, body))
         try:
             told = self._script[verb](body)
         except OSError as error:
-            return outside.Answer(error=str(error))
-        return outside.Answer(msgspec.json.encode(told).decode())
+            return external_calls.Answer(error=str(error))
+        return external_calls.Answer(msgspec.json.encode(told).decode())
 
     def count(self, verb: str) -> int:
         return sum(asked == verb for asked, _ in self.asked)
@@ -47,7 +48,7 @@ def silent(body: Any) -> Any:
 
 
 def held(
-    asks: outside.Ask | None,
+    asks: external_calls.Ask | None,
     verbs: Sequence[str],
     *objects: meta.Object,
     run: str = "enqueue, allocate",
@@ -62,16 +63,16 @@ def held(
     configured = sessions.configured([sessions.plugin("extender", given), *usual.TIER], run=run)
     seen = sessions.given([QUEUE, *NODES, *objects])
     made, _ = opening.made_world(configured, seen)
-    moment = cluster.Cluster(now=seen.now)
-    return isolation.held(
+    moment = cluster_objects.Cluster(now=seen.now)
+    return plugin_isolation.held(
         configured,
         lambda how, find: opening.open_on(
-            made, how, moment, find, conversation=outside.Conversation(asks)
+            made, how, moment, find, conversation=external_calls.ExternalCalls(asks)
         ),
         simulate.act,
         plugins.find,
         seen.now,
-        isolation.Troubles(),
+        plugin_isolation.Troubles(),
     )
 
 
@@ -257,11 +258,13 @@ def test_what_was_answered_decides_the_same_again() -> None:
     extender = Extender({"predicate": only("n3"), "prioritize": lambda body: {"nodeScore": {}}})
     verbs = ["predicate", "prioritize"]
     first = held(extender, verbs, *usual.gang("g", 3))
-    record = msgspec.json.decode(msgspec.json.encode(first.outside.record), type=list[outside.Run])
-    again = held(outside.recorded(record), verbs, *usual.gang("g", 3))
+    record = msgspec.json.decode(
+        msgspec.json.encode(first.outside.record), type=list[external_calls.Run]
+    )
+    again = held(external_calls.recorded(record), verbs, *usual.gang("g", 3))
     assert again.decisions == first.decisions
-    with pytest.raises(outside.AnswersDifferError, match="was not asked then"):
-        held(outside.recorded(record[:1]), verbs, *usual.gang("g", 3))
+    with pytest.raises(external_calls.AnswersDifferError, match="was not asked then"):
+        held(external_calls.recorded(record[:1]), verbs, *usual.gang("g", 3))
 
 
 @pytest.mark.parametrize(

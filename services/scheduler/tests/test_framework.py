@@ -8,14 +8,10 @@ import pytest
 
 from services.scheduler.tests import sessions, usual
 from stromboli.scheduler.core import actions, plugins
-from stromboli.scheduler.core.framework import (
-    configuration,
-    extensions,
-    model,
-    points,
-    reading,
-    session,
-)
+from stromboli.scheduler.core.config import config_reader, configuration
+from stromboli.scheduler.core.framework import extensions, session
+from stromboli.scheduler.core.model import entities
+from stromboli.scheduler.core.placement import extension_points
 from stromboli.testkit import builders
 
 
@@ -26,7 +22,7 @@ def asked(*tiers: Sequence[str]) -> extensions.Extensions:
     )
 
 
-def always(vote: int) -> points.JobVote:
+def always(vote: int) -> extension_points.JobVote:
     return lambda job: vote
 
 
@@ -64,10 +60,12 @@ def chosen(*tiers: Sequence[Sequence[str] | None]) -> list[str]:
     tasks = list(within.jobs["default/x"].tasks.values())
     points_of = asked(*[[f"p{at}" for at in range(len(tier))] for tier in tiers])
 
-    def choose(names: Sequence[str] | None) -> points.VictimChoice:
+    def choose(names: Sequence[str] | None) -> extension_points.VictimChoice:
         if names is None:
-            return lambda preemptor, candidates: points.Victims([], points.ABSTAIN)
-        return lambda preemptor, candidates: points.Victims(
+            return lambda preemptor, candidates: extension_points.Victims(
+                [], extension_points.ABSTAIN
+            )
+        return lambda preemptor, candidates: extension_points.Victims(
             [task for task in candidates if task.name in names]
         )
 
@@ -116,11 +114,11 @@ def test_a_discarded_statement_leaves_no_trace_but_the_tasks_memory() -> None:
     trial.evict(victim, "preempt")
     trial.pipeline(first, "n1", eviction_occurred=True)
     trial.allocate(second, "n1")
-    assert (victim.status, first.status) == (model.Status.RELEASING, model.Status.PIPELINED)
+    assert (victim.status, first.status) == (entities.Status.RELEASING, entities.Status.PIPELINED)
     assert sums(within) != before
     trial.discard()
     assert sums(within) == before
-    assert (first.last_status, first.node) == (model.Status.PIPELINED, "")
+    assert (first.last_status, first.node) == (entities.Status.PIPELINED, "")
     assert within.decisions == session.Decisions()
 
 
@@ -183,8 +181,8 @@ def test_what_is_unknown_or_wrong_in_a_configuration_is_named(
     document: dict[str, Any], place: str
 ) -> None:
     """The error says where and what."""
-    with pytest.raises(reading.ConfigurationError) as caught:
-        reading.configured(document, actions.NAMES, plugins.NAMES)
+    with pytest.raises(config_reader.ConfigurationError) as caught:
+        config_reader.configured(document, actions.NAMES, plugins.NAMES)
     assert caught.value.place.startswith(place)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.tests.machines import CUBE_MESH
-from stromboli.scheduler.core import gpu_links
+from stromboli.scheduler.core.numa import gpu_interconnect
 from stromboli.testkit import depth
 
 EXAMPLES = 200
@@ -30,22 +30,22 @@ def two_sockets(size: int, near: str = "NODE") -> list[list[str]]:
     ]
 
 
-def cube_mesh() -> gpu_links.Scores:
-    return gpu_links.scores(two_sockets(8), table(CUBE_MESH, 8))
+def cube_mesh() -> gpu_interconnect.Scores:
+    return gpu_interconnect.scores(two_sockets(8), table(CUBE_MESH, 8))
 
 
-def switched(links: int = 18) -> gpu_links.Scores:
+def switched(links: int = 18) -> gpu_interconnect.Scores:
     """Eight GPUs on NVSwitch, four to a socket."""
-    return gpu_links.scores(two_sockets(8, "PXB"), table({}, 8), [links] * 8)
+    return gpu_interconnect.scores(two_sockets(8, "PXB"), table({}, 8), [links] * 8)
 
 
 def test_pairs_of_a_cube_mesh_have_two_links() -> None:
-    assert gpu_links.best(cube_mesh(), range(8), 2) == (0, 3)
+    assert gpu_interconnect.best(cube_mesh(), range(8), 2) == (0, 3)
 
 
 def test_four_of_a_cube_mesh_are_a_quad() -> None:
-    assert gpu_links.best(cube_mesh(), range(8), 4) == (0, 1, 2, 3)
-    assert gpu_links.best(cube_mesh(), [1, 2, 4, 5, 6, 7], 4) == (4, 5, 6, 7)
+    assert gpu_interconnect.best(cube_mesh(), range(8), 4) == (0, 1, 2, 3)
+    assert gpu_interconnect.best(cube_mesh(), [1, 2, 4, 5, 6, 7], 4) == (4, 5, 6, 7)
 
 
 @pytest.mark.parametrize("links", [0, 18])
@@ -53,42 +53,44 @@ def test_behind_a_switch_the_sockets_decide(links: int) -> None:
     """All links are equal there, the way besides is not; a half that is broken serves small sets,
     so that the other stays whole for four."""
     pairs, free = switched(links), [0, 1, 2, 4, 5, 6, 7]
-    assert gpu_links.best(pairs, free, 4) == (4, 5, 6, 7)
-    assert gpu_links.best(pairs, free, 3) == (0, 1, 2)
-    assert gpu_links.best(pairs, free, 2) == (0, 1)
-    assert gpu_links.best(pairs, free, 1) == (0,)
+    assert gpu_interconnect.best(pairs, free, 4) == (4, 5, 6, 7)
+    assert gpu_interconnect.best(pairs, free, 3) == (0, 1, 2)
+    assert gpu_interconnect.best(pairs, free, 2) == (0, 1)
+    assert gpu_interconnect.best(pairs, free, 1) == (0,)
 
 
 def test_one_gpu_is_the_one_that_the_others_miss_least() -> None:
     """GPU 3 has no link to anybody."""
-    pairs = gpu_links.scores(two_sockets(4), table({(0, 1): 4, (0, 2): 4, (1, 2): 4}, 4))
-    assert gpu_links.best(pairs, range(4), 1) == (3,)
+    pairs = gpu_interconnect.scores(two_sockets(4), table({(0, 1): 4, (0, 2): 4, (1, 2): 4}, 4))
+    assert gpu_interconnect.best(pairs, range(4), 1) == (3,)
 
 
 def test_links_that_only_one_end_sees_do_not_count() -> None:
     links = table({}, 2)
     links[0][1] = 4
-    assert gpu_links.scores(two_sockets(2, "PIX"), links)[0, 1] == gpu_links.WAYS["SYS"]
+    assert (
+        gpu_interconnect.scores(two_sockets(2, "PIX"), links)[0, 1] == gpu_interconnect.WAYS["SYS"]
+    )
 
 
 def test_a_gpu_with_fewer_links_to_the_switch_has_fewer_to_others() -> None:
-    pairs = gpu_links.scores(two_sockets(4), table({}, 4), [18, 18, 18, 6])
-    assert gpu_links.best(pairs, range(4), 3) == (0, 1, 2)
+    pairs = gpu_interconnect.scores(two_sockets(4), table({}, 4), [18, 18, 18, 6])
+    assert gpu_interconnect.best(pairs, range(4), 3) == (0, 1, 2)
     assert pairs[0, 3] == 10 + 600
 
 
 def test_equal_sets_take_the_fewest_numa_nodes_and_then_the_lowest_numbers() -> None:
     """Unknown NUMA nodes say nothing."""
-    flat = gpu_links.scores([["PHB"] * 4] * 4, table({}, 4))
-    assert gpu_links.best(flat, range(4), 2) == (0, 1)
-    assert gpu_links.best(flat, range(4), 2, cells=[0, 1, 1, 0]) == (0, 3)
-    assert gpu_links.best(flat, range(4), 2, cells=[-1] * 4) == (0, 1)
+    flat = gpu_interconnect.scores([["PHB"] * 4] * 4, table({}, 4))
+    assert gpu_interconnect.best(flat, range(4), 2) == (0, 1)
+    assert gpu_interconnect.best(flat, range(4), 2, cells=[0, 1, 1, 0]) == (0, 3)
+    assert gpu_interconnect.best(flat, range(4), 2, cells=[-1] * 4) == (0, 1)
 
 
 def test_too_few_is_none_and_none_is_nothing() -> None:
     pairs = switched()
-    assert gpu_links.best(pairs, [1, 2], 3) is None
-    assert gpu_links.best(pairs, [1, 2], 0) == ()
+    assert gpu_interconnect.best(pairs, [1, 2], 3) is None
+    assert gpu_interconnect.best(pairs, [1, 2], 0) == ()
 
 
 @pytest.mark.parametrize(
@@ -106,33 +108,34 @@ def test_what_makes_no_sense_is_refused(
     said: str,
 ) -> None:
     with pytest.raises(ValueError, match=said):
-        gpu_links.scores(ways, links, to_switch)
+        gpu_interconnect.scores(ways, links, to_switch)
 
 
 @st.composite
-def machines(draw: st.DrawFn, largest: int = 8) -> tuple[gpu_links.Scores, list[int], int]:
+def machines(draw: st.DrawFn, largest: int = 8) -> tuple[gpu_interconnect.Scores, list[int], int]:
     """Any links between up to so many GPUs, those that are free, and how many are wanted."""
     size = draw(st.integers(1, largest))
     ways = [
-        [draw(st.sampled_from(sorted(gpu_links.WAYS))) for _ in range(size)] for _ in range(size)
+        [draw(st.sampled_from(sorted(gpu_interconnect.WAYS))) for _ in range(size)]
+        for _ in range(size)
     ]
     links = [[draw(st.integers(0, 4)) for _ in range(size)] for _ in range(size)]
     free = sorted(draw(st.sets(st.integers(0, size - 1))))
-    return gpu_links.scores(ways, links), free, draw(st.integers(0, len(free)))
+    return gpu_interconnect.scores(ways, links), free, draw(st.integers(0, len(free)))
 
 
-def linked(pairs: gpu_links.Scores, some: Sequence[int]) -> int:
+def linked(pairs: gpu_interconnect.Scores, some: Sequence[int]) -> int:
     return sum(int(pairs[one, other]) for one, other in combinations(some, 2))
 
 
 @depth.examples(EXAMPLES)
 @given(machines())
 def test_no_set_is_better_linked_nor_leaves_a_better_rest(
-    machine: tuple[gpu_links.Scores, list[int], int],
+    machine: tuple[gpu_interconnect.Scores, list[int], int],
 ) -> None:
     """Of all sets the best linked; of those the one with the best rest; of those the first."""
     pairs, free, count = machine
-    chosen = gpu_links.best(pairs, free, count)
+    chosen = gpu_interconnect.best(pairs, free, count)
 
     def rank(some: Sequence[int]) -> tuple[int, int, tuple[int, ...]]:
         rest = [gpu for gpu in free if gpu not in some]
@@ -148,7 +151,7 @@ def test_beyond_the_exact_search_cliques_are_still_found() -> None:
     )
     np.fill_diagonal(clique, 0)
     free = [gpu for gpu in range(20) if gpu != 5]
-    assert gpu_links.best(clique, free, 4) == (0, 1, 2, 3)
-    eight = gpu_links.best(clique, free, 8)
+    assert gpu_interconnect.best(clique, free, 4) == (0, 1, 2, 3)
+    eight = gpu_interconnect.best(clique, free, 8)
     assert eight is not None
     assert linked(clique, eight) == 12 * 60 + 16 * 10

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from stromboli.scheduler.core import policy, state
+from stromboli.scheduler.core import policy
+from stromboli.scheduler.core.cache import cluster_cache
 from stromboli.shared import envelope
 from stromboli.shared.api import core, meta
 from stromboli.testkit import builders, topic_log
@@ -87,9 +88,11 @@ def test_folding_twice_as_many_objects_costs_twice_as_much(records: Records) -> 
     costs = []
     for number in (SMALL, SMALL, 2 * SMALL):  # the first time is for what is done once
         found = records(topic_log.TopicLog(), number)
-        picture = state.State(policy.Policy().scheduler_names)
+        picture = cluster_cache.ClusterCache(policy.Policy().scheduler_names)
 
-        def fold(picture: state.State = picture, found: list[envelope.Record] = found) -> None:
+        def fold(
+            picture: cluster_cache.ClusterCache = picture, found: list[envelope.Record] = found
+        ) -> None:
             for record in found:
                 picture.apply(record)
 

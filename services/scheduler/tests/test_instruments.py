@@ -13,8 +13,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from services.scheduler.tests import sessions, usual
 from services.scheduler.tests.cell import draft
 from stromboli.scheduler import engine, instruments
-from stromboli.scheduler.core import policy, state
-from stromboli.scheduler.core.framework import points
+from stromboli.scheduler.core import policy
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import topics
 from stromboli.shared.api import meta
 from stromboli.shared.bus import port
@@ -81,7 +82,7 @@ def run(metrics: Metrics, *objects: meta.Object) -> engine.Engine:
     )
     log = topic_log.TopicLog()
     records = log.see(*objects)
-    for kind in state.KINDS:
+    for kind in cluster_cache.KINDS:
         message = cluster.KindSynced(
             kind=kind.plural, state="synced", resource_version="1", at=builders.NOON
         )
@@ -91,7 +92,7 @@ def run(metrics: Metrics, *objects: meta.Object) -> engine.Engine:
         [
             port.Batch(
                 tuple(records),
-                port.Place(positions),
+                port.Position(positions),
                 caught_up=True,
                 at_end={topics.SYNC.name: 0.0},
             )
@@ -147,7 +148,7 @@ def test_queues_and_jobs_have_the_labels_that_dashboards_know(metrics: Metrics) 
 def test_a_series_goes_with_its_queue_and_comes_again(metrics: Metrics) -> None:
     def tell(*queues: str) -> list[str]:
         metrics.instruments.tell(
-            points.Gauge("queue_weight", 1, (("queue_name", name),)) for name in queues
+            extension_points.Gauge("queue_weight", 1, (("queue_name", name),)) for name in queues
         )
         return sorted(line for line in metrics.lines if "queue_weight" in line)
 

@@ -8,13 +8,9 @@ import pytest
 
 from services.scheduler.tests import sessions, usual
 from stromboli.scheduler.core import actions, plugins, simulate
-from stromboli.scheduler.core.framework import (
-    configuration,
-    isolation,
-    model,
-    reading,
-    session,
-)
+from stromboli.scheduler.core.config import config_reader, configuration
+from stromboli.scheduler.core.framework import plugin_isolation, session
+from stromboli.scheduler.core.model import entities
 from stromboli.shared.api import meta
 from stromboli.testkit import builders
 
@@ -45,7 +41,7 @@ def held(
     register: Callable[[session.Session], None],
     *objects: meta.Object,
     run: str = "enqueue, allocate, backfill, preempt",
-    troubles: isolation.Troubles | None = None,
+    troubles: plugin_isolation.Troubles | None = None,
     seconds: int = 0,
 ) -> session.Session:
     """A session with the usual plugins and one that is called odd."""
@@ -54,7 +50,7 @@ def held(
         "actions": run,
         "tiers": [{"plugins": [*usual.TIER, {"name": "odd"}]}],
     }
-    configured = reading.configured(document, actions.NAMES, registry.names)
+    configured = config_reader.configured(document, actions.NAMES, registry.names)
     now = builders.NOON + timedelta(seconds=seconds)
     given = sessions.given([builders.make_queue(), *NODES, *objects], now)
     return simulate.run(configured, given, registry.find, troubles)
@@ -90,7 +86,7 @@ def test_a_job_on_which_a_predicate_fails_is_held_back_and_others_are_placed() -
     """One odd pod stops neither the cluster nor the plugin, and is not placed unchecked."""
 
     def register(within: session.Session) -> None:
-        def check(task: model.Task, *_: Any) -> Any:
+        def check(task: entities.Task, *_: Any) -> Any:
             return failing() if task.job == "default/odd" else []
 
         within.add_predicate(check)
@@ -108,7 +104,9 @@ def test_a_predicate_that_fails_on_many_jobs_is_out_and_nothing_is_placed() -> N
     def register(within: session.Session) -> None:
         within.add_predicate(failing)
 
-    gangs = [each for at in range(isolation.JOBS_HELD + 2) for each in usual.gang(f"g{at}", 1)]
+    gangs = [
+        each for at in range(plugin_isolation.JOBS_HELD + 2) for each in usual.gang(f"g{at}", 1)
+    ]
     closed = held(register, *gangs)
     assert closed.decisions.binds == {}
     assert closed.failures == {"odd": "RuntimeError: odd"}
@@ -186,7 +184,7 @@ def test_a_plugin_that_does_not_open_holds_everything() -> None:
 
 
 def test_a_plugin_that_has_opened_before_is_missed_only_where_it_was() -> None:
-    troubles = isolation.Troubles()
+    troubles = plugin_isolation.Troubles()
     held(lambda within: within.add_job_order(lambda left, right: 0), troubles=troubles)
     closed = held(failing, *usual.gang("g", 2), troubles=troubles)
     assert len(closed.decisions.binds) == 2
@@ -195,7 +193,7 @@ def test_a_plugin_that_has_opened_before_is_missed_only_where_it_was() -> None:
 
 def test_a_failed_plugin_is_tried_again_after_a_while() -> None:
     """Until then no session is spent on it."""
-    troubles = isolation.Troubles()
+    troubles = plugin_isolation.Troubles()
     calls = []
 
     def register(within: session.Session) -> None:
@@ -215,13 +213,13 @@ def test_an_error_of_the_session_itself_is_nobodys_but_ours() -> None:
         failing()
 
     with pytest.raises(RuntimeError, match="odd"):
-        isolation.held(
+        plugin_isolation.held(
             sessions.configured(usual.TIER),
             lambda how, find: sessions.open_given(how, sessions.given([])),
             act,
             plugins.find,
             builders.NOON,
-            isolation.Troubles(),
+            plugin_isolation.Troubles(),
         )
 
 
@@ -232,7 +230,7 @@ def test_blame_goes_to_the_plugin_whose_function_was_called() -> None:
         def __init__(self, text: str) -> None:
             self._text = text
 
-        def order(self, left: model.Job, right: model.Job) -> int:
+        def order(self, left: entities.Job, right: entities.Job) -> int:
             raise ValueError(self._text)
 
     first, second = Shared("first"), Shared("second")
@@ -243,6 +241,6 @@ def test_blame_goes_to_the_plugin_whose_function_was_called() -> None:
     job = within.jobs["default/g"]
     with pytest.raises(ValueError, match="second") as caught:
         second.order(job, job)
-    found = isolation.blame(caught.value, within)
+    found = plugin_isolation.blame(caught.value, within)
     assert found is not None
     assert (found.plugin, found.job) == ("gang", "default/g")

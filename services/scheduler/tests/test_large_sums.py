@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.tests import sessions, usual
-from stromboli.scheduler.core import policy, session, shapes, simulate, state
-from stromboli.scheduler.core.framework import holdings, nodes, world
+from stromboli.scheduler.core import policy, schedule, simulate
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.cluster import cluster_model
+from stromboli.scheduler.core.model import nodes, queue_usage, requirements
 from stromboli.shared.api import core, meta
 from stromboli.testkit import builders, topic_log
 
@@ -103,7 +105,7 @@ def test_jobs_that_were_promised_endlessly_much_let_no_other_in(
     st.lists(
         st.tuples(
             st.sampled_from(["a", "b"]),
-            st.integers(0, shapes.AMOUNT_LIMIT - 1) | st.just(shapes.AMOUNT_LIMIT - 1),
+            st.integers(0, requirements.AMOUNT_LIMIT - 1) | st.just(requirements.AMOUNT_LIMIT - 1),
             st.integers(1, 200),
             st.booleans(),
         ),
@@ -114,7 +116,7 @@ def test_the_books_of_a_queue_are_exact_however_much_is_asked_for(
     kinds: list[tuple[str, int, int, bool]],
 ) -> None:
     """And empty once all pods are gone."""
-    of = world.World()
+    of = cluster_model.ClusterModel()
     of.put_queue(builders.make_queue())
     of.put_node(builders.make_node())
     pods, held, asked = [], 0, 0
@@ -138,12 +140,12 @@ def test_the_books_of_a_queue_are_exact_however_much_is_asked_for(
     of.settle()
     books = of.books.queues["default"]
     assert {type(each) for each in books.table.ravel().tolist()} == {int}
-    assert books.request.tolist()[shapes.MEMORY] == asked
-    assert books.allocated.tolist()[shapes.MEMORY] == held
+    assert books.request.tolist()[requirements.MEMORY] == asked
+    assert books.allocated.tolist()[requirements.MEMORY] == held
     for pod in pods:
         of.remove_pod(pod.metadata.key)
     of.settle()
-    books = of.books.queues.get("default", holdings.Holdings(3))
+    books = of.books.queues.get("default", queue_usage.Holdings(3))
     assert not any(map(any, (books.request.tolist(), books.allocated.tolist())))
 
 
@@ -180,7 +182,7 @@ def test_a_gang_may_need_a_hundred_tebibytes_of_disks() -> None:
 
 @pytest.mark.parametrize("said", ["100Ti", "1Pi", "4Pi"])
 def test_a_node_with_more_than_counts_has_as_much_as_counts(said: str) -> None:
-    most = (shapes.AMOUNT_LIMIT - 1) // (1000 * 2**40)
+    most = (requirements.AMOUNT_LIMIT - 1) // (1000 * 2**40)
     pods = {
         f"g-{at}": builders.make_pod(f"g-{at}", "g", extra={"ephemeral-storage": f"{size}Ti"})
         for at, size in enumerate([most - 1, 1, 1])
@@ -199,7 +201,7 @@ def test_a_node_with_more_than_counts_has_as_much_as_counts(said: str) -> None:
 
 def test_a_pod_whose_containers_ask_for_too_much_together_is_no_task_and_says_so() -> None:
     containers = [builders.make_container("1", ENDLESS)] * MANY
-    of = world.World()
+    of = cluster_model.ClusterModel()
     of.put_queue(builders.make_queue())
     of.put_pod_group(builders.make_pod_group("g", 1))
     of.put_pod(builders.make_pod("p", "g", containers=containers))
@@ -250,7 +252,7 @@ def test_what_a_node_has_left_follows_from_the_pods_on_it_alone(
     changes: list[tuple[int, str]],
 ) -> None:
     """Whatever came and went before, and however much that was; blank: the pod is gone."""
-    of, now = world.World(), dict[str, core.Pod]()
+    of, now = cluster_model.ClusterModel(), dict[str, core.Pod]()
     of.put_node(builders.make_node(memory=ENDLESS))
     of.settle()
     for number, memory in changes:
@@ -262,15 +264,15 @@ def test_what_a_node_has_left_follows_from_the_pods_on_it_alone(
             else:
                 of.remove_pod(pod.metadata.key)
                 now.pop(pod.metadata.key, None)
-    fresh = world.World()
+    fresh = cluster_model.ClusterModel()
     fresh.put_node(builders.make_node(memory=ENDLESS))
     fresh.settle()
     for pod in now.values():
         fresh.put_pod(pod)
     assert tables(of.nodes) == tables(fresh.nodes)
     assert of.complaints() == fresh.complaints()
-    used = sum(task.request[shapes.MEMORY].item() for task in of.tasks.values())
-    left = int(of.nodes.idle[shapes.MEMORY, 0])
+    used = sum(task.request[requirements.MEMORY].item() for task in of.tasks.values())
+    left = int(of.nodes.idle[requirements.MEMORY, 0])
     assert left == ENDLESS_BYTES - used or (left <= 0 and used > ENDLESS_BYTES)
 
 
@@ -279,7 +281,7 @@ def tables(of: nodes.Nodes) -> list[list[list[int]]]:
 
 
 def test_a_node_is_usable_again_once_the_crowd_has_gone() -> None:
-    of = world.World()
+    of = cluster_model.ClusterModel()
     of.put_node(builders.make_node())
     of.settle()
     before = tables(of.nodes)
@@ -341,12 +343,12 @@ def test_no_plugin_fails_over_large_sums(tiers: Sequence[sessions.Tier], run: st
         builders.make_pod_group("door", 1, phase="Pending", min_resources=least),
         *sessions.gang("more", "full", 1),
     )
-    picture = state.State(policy.Policy().scheduler_names)
+    picture = cluster_cache.ClusterCache(policy.Policy().scheduler_names)
     for record in log.records:
         picture.apply(record)
     by = policy.Policy(configured=sessions.configured(*tiers, run=run))
     now = builders.NOON + timedelta(minutes=5)
-    decided = session.decide(picture, now, by, with_gauges=True)
+    decided = schedule.decide(picture, now, by, with_gauges=True)
     assert not decided.failures
     assert decided.explanations.keys() >= {"default/asks", "default/more", "default/door"}
     for told in decided.explanations.values():

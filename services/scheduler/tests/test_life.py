@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from services.scheduler.tests.cell import POLICY, Cell, draft, fold
-from stromboli.scheduler.core import parking, replay, session, state
-from stromboli.scheduler.core.framework import amounts
+from stromboli.scheduler.core import schedule
+from stromboli.scheduler.core.cache import cluster_cache, unschedulable
+from stromboli.scheduler.core.model import resource_vectors
+from stromboli.scheduler.core.replay import session_replay
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import core, scheduling
 from stromboli.shared.messages import scheduling as messages
@@ -111,7 +113,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(twice=st.booleans())
     def session(self, twice: bool) -> None:
-        expected = session.decide(fold(self.cell.log.records), builders.NOON, POLICY)
+        expected = schedule.decide(fold(self.cell.log.records), builders.NOON, POLICY)
         decided = self.cell.session()
         event(f"gangs parked: {min(len(self.cell.picture.parking.jobs), 2)}")
         assert by_content(decided) == by_content(expected)
@@ -208,7 +210,7 @@ class Life(RuleBasedStateMachine):
         decided = decided_on(lived)
         assert decided_on(mixed) == decided
         assert decided_on(restarted) == decided
-        again = list(replay.run(records, [POLICY.configured], POLICY))
+        again = list(session_replay.run(records, [POLICY.configured], POLICY))
         assert [each for each in again if not each.is_same] == []
 
     # Means
@@ -305,13 +307,13 @@ def remembered(records: list[envelope.Record]) -> list[envelope.Record]:
     ]
 
 
-def seen_in(picture: state.State) -> dict[str, object]:
+def seen_in(picture: cluster_cache.ClusterCache) -> dict[str, object]:
     """Everything of a picture that a decision depends on, in terms that do not depend on order."""
     made = picture.world
     made.settle()
     nodes, names = made.nodes, made.resources.names
 
-    def named(values: amounts.Vector | amounts.Sum) -> dict[str, int]:
+    def named(values: resource_vectors.Vector | resource_vectors.Sum) -> dict[str, int]:
         return {name: int(value) for name, value in zip(names, values, strict=True) if value}
 
     return {
@@ -333,13 +335,13 @@ def seen_in(picture: state.State) -> dict[str, object]:
     }
 
 
-def decided_on(picture: state.State) -> tuple[object, ...]:
+def decided_on(picture: cluster_cache.ClusterCache) -> tuple[object, ...]:
     """When everybody is looked at anew."""
-    decided = session.decide(picture, builders.NOON + parking.FULL_LOOK, POLICY)
+    decided = schedule.decide(picture, builders.NOON + unschedulable.FULL_LOOK, POLICY)
     return (by_content(decided), decided.explanations, decided.orders)
 
 
-def by_content(decided: session.Session) -> list[messages.StatementDecided]:
+def by_content(decided: schedule.Session) -> list[messages.StatementDecided]:
     return [msgspec.structs.replace(known, session=0) for known in decided.decisions]
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from services.scheduler.tests import usual
 from services.scheduler.tests.cell import Cell
-from stromboli.scheduler.core import cluster_clock, shapes
-from stromboli.scheduler.core.framework import classes, durations
+from stromboli.scheduler.core import cluster_clock
+from stromboli.scheduler.core.config import durations
+from stromboli.scheduler.core.model import requirements, task_classes
 from stromboli.shared.api import meta, topology
 from stromboli.testkit import builders
 
@@ -45,7 +46,7 @@ def test_an_object_of_any_age_stops_no_session(created: datetime) -> None:
 def test_a_quantity_of_more_than_64_bits_is_named() -> None:
     pod = builders.make_pod(cpu=10**30)
     with pytest.raises(ValueError, match="requests cpu: "):
-        classes.Classes(shapes.Resources()).of(pod)
+        task_classes.Classes(requirements.Resources()).of(pod)
     assert placed(pod) == {"fine-0"}
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from services.scheduler.tests import sessions
 from services.scheduler.tests.oracle import entitlement
 from services.scheduler.tests.support.closed_loop import PRIORITIES, Gang, Loop, Queue
-from stromboli.scheduler.core.framework import configuration
+from stromboli.scheduler.core.config import configuration
 from stromboli.testkit import depth
 
 EXAMPLES = 40

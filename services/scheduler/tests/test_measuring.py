@@ -19,11 +19,12 @@ from services.scheduler.tests.running import (
     gang,
     serving,
 )
-from stromboli.scheduler import measuring
-from stromboli.scheduler.core import session
-from stromboli.scheduler.core.framework import configuration
-from stromboli.shared import envelope, runtime, topics
+from stromboli.scheduler import node_metrics
+from stromboli.scheduler.core import schedule
+from stromboli.scheduler.core.config import configuration
+from stromboli.shared import envelope, topics
 from stromboli.shared.messages import scheduling as messages
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders, http_server
 
 NODES = [builders.make_node(name, cpu="4") for name in ("n1", "n2")]
@@ -49,7 +50,7 @@ def prometheus(cpu: http_server.Reply, memory: http_server.Reply) -> http_server
 async def measure(answer: http_server.Answer) -> dict[str, tuple[Any, Any]]:
     """Node -> cpu and memory."""
     with http_server.Server(answer) as server:
-        async with measuring.Prometheus(configuration.Metrics(server.url)) as asked:
+        async with node_metrics.Prometheus(configuration.Metrics(server.url)) as asked:
             measured = await asked.measure(builders.NOON)
     assert measured.at == builders.NOON
     return {name: (used.cpu["10m"], used.memory["10m"]) for name, used in measured.nodes.items()}
@@ -81,13 +82,13 @@ async def test_all_nodes_are_told_by_two_questions() -> None:
 async def test_what_is_no_measurement_is_told_with_its_reason(
     reply: http_server.Reply, why: str
 ) -> None:
-    with pytest.raises(measuring.MeasuringError, match=why):
+    with pytest.raises(node_metrics.MeasuringError, match=why):
         await measure(lambda request: reply)
 
 
 async def test_a_prometheus_that_is_away_is_told() -> None:
-    async with measuring.Prometheus(configuration.Metrics("http://127.0.0.1:1")) as asked:
-        with pytest.raises(measuring.MeasuringError, match="connect"):
+    async with node_metrics.Prometheus(configuration.Metrics("http://127.0.0.1:1")) as asked:
+        with pytest.raises(node_metrics.MeasuringError, match="connect"):
             await asked.measure(builders.NOON)
 
 
@@ -191,7 +192,7 @@ async def test_what_is_too_old_is_not_used_and_its_source_is_named(
             server.answer = lambda request: http_server.Reply(b"", 503)
             await until(lambda: "metrics" in health.warnings)
             assert f"{server.url} tells no use of nodes: 503" in health.warnings["metrics"]
-            clock.now += session.MEASURED_FOR + timedelta(seconds=1)
+            clock.now += schedule.MEASURED_FOR + timedelta(seconds=1)
             await outside.see(*gang(1))
             assert bound(await outside.until(topics.DECISIONS, at_least(1))) == ["g1-w-0"]
             assert health.is_ready
@@ -204,7 +205,7 @@ async def test_a_source_that_is_configured_anew_is_asked_from_then_on() -> None:
     async def give(measured: Any) -> None:
         given.append(None if measured is None else sorted(measured.nodes))
 
-    meter = measuring.Meter(give, runtime.Health("scheduler"), lambda: builders.NOON)
+    meter = node_metrics.Meter(give, runtime.Health("scheduler"), lambda: builders.NOON)
     with (
         http_server.Server(lambda request: vector(first=1)) as first,
         http_server.Server(lambda request: vector(second=1)) as second,

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from services.scheduler.tests import networks, sessions
 from stromboli.scheduler.core import simulate
-from stromboli.scheduler.core.framework import configuration, session
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
 from stromboli.shared.api import batch, core, meta, scheduling
 from stromboli.testkit import builders, depth
 

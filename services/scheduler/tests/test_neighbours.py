@@ -6,17 +6,11 @@ import msgspec
 import pytest
 
 from stromboli.scheduler.core import plugins
-from stromboli.scheduler.core.framework import (
-    affinity,
-    cluster,
-    configuration,
-    model,
-    neighbours,
-    opening,
-    session,
-    spread,
-    views,
-)
+from stromboli.scheduler.core.cluster import cluster_objects, pod_affinity_index
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import opening, session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import affinity, spread
 from stromboli.shared.api import core
 from stromboli.testkit import builders
 
@@ -32,7 +26,7 @@ def opened(
         builders.make_node(name, labels={ZONE: zone} if zone else None)
         for name, zone in ZONES.items()
     ]
-    given = cluster.Cluster(
+    given = cluster_objects.Cluster(
         now=builders.NOON,
         nodes=tuple(nodes),
         pods=tuple(pods),
@@ -76,19 +70,19 @@ def new(affinity: core.Affinity | None = None, **labels: str) -> core.Pod:
     return builders.make_pod("new", "g", affinity=affinity, labels=labels)
 
 
-def task_of(within: session.Session, name: str = "new") -> model.Task:
+def task_of(within: session.Session, name: str = "new") -> entities.Task:
     tasks = within.jobs["default/g"].tasks.values()
     return next(task for task in tasks if task.name == name)
 
 
-def asked(within: session.Session) -> tuple[model.Task, views.View]:
+def asked(within: session.Session) -> tuple[entities.Task, node_views.NodeView]:
     """The task ``new`` and all nodes, to be asked about."""
     task = task_of(within)
-    return task, views.View(within.nodes, task)
+    return task, node_views.NodeView(within.nodes, task)
 
 
-def board(within: session.Session) -> neighbours.Board:
-    return neighbours.Board(within.nodes, within.world.census)
+def board(within: session.Session) -> pod_affinity_index.PodAffinityIndex:
+    return pod_affinity_index.PodAffinityIndex(within.nodes, within.world.census)
 
 
 def passing(pods: Sequence[core.Pod], labels: Mapping[str, Mapping[str, str]] | None = None) -> str:

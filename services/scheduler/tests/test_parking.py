@@ -9,9 +9,13 @@ import pytest
 
 from services.scheduler.tests import sessions
 from services.scheduler.tests.cell import POLICY, Cell
-from stromboli.scheduler.core import parking, plugins, policy, session
-from stromboli.scheduler.core.framework import configuration, isolation, model, points, views
+from stromboli.scheduler.core import plugins, policy, schedule
+from stromboli.scheduler.core.cache import unschedulable
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import plugin_isolation
 from stromboli.scheduler.core.framework import session as framework
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared.api import core
 from stromboli.testkit import builders
 
@@ -112,17 +116,17 @@ def test_whose_refusal_hangs_on_other_pods_is_always_tried(cell: Cell) -> None:
 
 
 def test_all_are_looked_at_anew_after_a_while_for_their_numbers(cell: Cell) -> None:
-    assert aside(cell, parking.FULL_LOOK - timedelta(seconds=1)) == {"small", "big"}
-    decided = session.decide(cell.picture, builders.NOON + timedelta(seconds=5), POLICY)
-    assert decided.wake_at == builders.NOON + parking.FULL_LOOK
-    assert aside(cell, parking.FULL_LOOK) == set()
+    assert aside(cell, unschedulable.FULL_LOOK - timedelta(seconds=1)) == {"small", "big"}
+    decided = schedule.decide(cell.picture, builders.NOON + timedelta(seconds=5), POLICY)
+    assert decided.wake_at == builders.NOON + unschedulable.FULL_LOOK
+    assert aside(cell, unschedulable.FULL_LOOK) == set()
 
 
 def test_where_somebody_may_be_evicted_nobody_is_left_aside(cell: Cell) -> None:
     tiers = [[sessions.plugin(name) for name in ("priority", "gang", "predicates")]]
     evicting = sessions.configured(*tiers, run="enqueue, allocate, preempt")
     policy = msgspec.structs.replace(POLICY, configured=evicting)
-    session.decide(cell.picture, builders.NOON, policy)
+    schedule.decide(cell.picture, builders.NOON, policy)
     assert cell.picture.parking.jobs == frozenset()
 
 
@@ -133,12 +137,16 @@ class Late:
         self._is_over = False
 
     def open(self, within: framework.Session) -> None:
-        def check(task: model.Task, view: views.View) -> list[points.Check]:
+        def check(task: entities.Task, view: node_views.NodeView) -> list[extension_points.Check]:
             if self._is_over:
                 raise RuntimeError("odd")
-            return [points.Check("full", points.Code.UNSCHEDULABLE, np.zeros(view.size, np.bool_))]
+            return [
+                extension_points.Check(
+                    "full", extension_points.Code.UNSCHEDULABLE, np.zeros(view.size, np.bool_)
+                )
+            ]
 
-        within.add_predicate(check, points.Scope.GLOBAL)
+        within.add_predicate(check, extension_points.Scope.GLOBAL)
 
     def close(self, within: framework.Session) -> None:
         self._is_over = True
@@ -152,7 +160,9 @@ def test_a_plugin_that_fails_when_it_is_asked_who_waits_in_vain_stops_no_session
     made = Cell()
     made.see(builders.make_queue(), NODE, builders.make_pod_group("g", 1, phase="Inqueue"))
     made.see(*gang("g", "1"))
-    troubles = isolation.Troubles()
-    decided = session.decide(made.picture, builders.NOON, by, find=registry.find, troubles=troubles)
+    troubles = plugin_isolation.Troubles()
+    decided = schedule.decide(
+        made.picture, builders.NOON, by, find=registry.find, troubles=troubles
+    )
     assert decided.decisions == ()
     assert "RuntimeError: odd" in decided.failures["binpack"]

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from services.scheduler.tests import sessions
-from stromboli.scheduler.core.framework import holdings, session
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import queue_usage
 from stromboli.shared.api import core, meta
 from stromboli.testkit import builders
 
@@ -67,7 +68,7 @@ def test_what_entered_and_what_runs_leaves_less_for_the_next() -> None:
 
 @pytest.mark.parametrize(
     ("gates", "expected"),
-    [((), False), (("example.com/wait",), True), ((holdings.OWN_GATE,), False)],
+    [((), False), (("example.com/wait",), True), ((queue_usage.OWN_GATE,), False)],
     ids=["not gated", "waits for others", "waits for its queue only"],
 )
 def test_what_is_gated_by_others_is_not_yet_to_come(

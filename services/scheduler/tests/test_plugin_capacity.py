@@ -3,7 +3,8 @@
 import pytest
 
 from services.scheduler.tests import sessions
-from stromboli.scheduler.core.framework import model, session
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
 from stromboli.shared.api import meta
 from stromboli.testkit import builders
 
@@ -22,7 +23,7 @@ def reclaimed(within: session.Session, reclaimer: str, *victims: str) -> list[st
     candidates = [
         each
         for victim in victims
-        for each in within.jobs[f"default/{victim}"].with_status(model.Status.RUNNING)
+        for each in within.jobs[f"default/{victim}"].with_status(entities.Status.RUNNING)
     ]
     return sorted(each.name for each in within.reclaimable(task, candidates))
 

@@ -12,9 +12,10 @@ from services.scheduler.tests import machines, sessions, usual
 from services.scheduler.tests.cell import Cell, draft
 from services.scheduler.tests.machines import GPU, aligning, container, holding, node, observed
 from stromboli.scheduler.core import policy
-from stromboli.scheduler.core import session as session_core
-from stromboli.scheduler.core.framework import model, session, views
-from stromboli.scheduler.core.plugins import numa_aware
+from stromboli.scheduler.core import schedule as session_core
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.plugins.numa_aware import numa_aware
 from stromboli.shared import envelope, keys, topics
 from stromboli.shared.api import core, meta
 from stromboli.shared.messages import node_topology as told
@@ -289,9 +290,9 @@ def test_a_victims_gpus_are_free_for_whom_it_goes_for() -> None:
     assert devices(within) == {"b-0": ["2", "3"]}
 
 
-def fits(within: session.Session, task: model.Task) -> bool:
+def fits(within: session.Session, task: entities.Task) -> bool:
     """Whether the plugin finds devices for the task on the only node."""
-    view = views.View(within.nodes, task)
+    view = node_views.NodeView(within.nodes, task)
     found = [
         check
         for tests in within.functions("predicate", "enablePredicate")
@@ -400,7 +401,7 @@ def held(pod: core.Pod) -> told.Holding:
 
 
 def own_cpus(pod: core.Pod) -> frozenset[int]:
-    from stromboli.shared import cpu_lists
+    from stromboli.shared.formats import cpu_lists
 
     return cpu_lists.parsed(held(pod).cpus)
 

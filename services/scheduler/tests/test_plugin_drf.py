@@ -3,7 +3,7 @@
 from collections import Counter
 
 from services.scheduler.tests import sessions
-from stromboli.scheduler.core.framework import model
+from stromboli.scheduler.core.model import entities
 from stromboli.shared import keys
 from stromboli.shared.api import scheduling
 from stromboli.testkit import builders
@@ -58,7 +58,7 @@ def test_a_job_may_preempt_those_that_hold_as_much_even_after_they_gave() -> Non
         tier=TIER,
     )
     preemptor = within.jobs["default/g3"].pending[0]
-    candidates = list(within.jobs["default/g1"].with_status(model.Status.RUNNING))
+    candidates = list(within.jobs["default/g1"].with_status(entities.Status.RUNNING))
     assert len(within.preemptable(preemptor, candidates)) == 3
     within.statement().pipeline(preemptor, "n1")
     second = within.jobs["default/g3"].pending[0]
@@ -114,11 +114,11 @@ def test_queues_reclaim_only_while_they_stay_behind_the_victims() -> None:
         *sessions.gang("g3", "b", 4),
         tier=TREE,
     )
-    candidates = list(within.jobs["default/g1"].with_status(model.Status.RUNNING))
+    candidates = list(within.jobs["default/g1"].with_status(entities.Status.RUNNING))
     mine = within.jobs["default/g3"].pending[0]
     assert within.reclaimable(mine, candidates) == candidates
-    theirs = list(within.jobs["default/g2"].with_status(model.Status.RUNNING))
-    ahead = within.jobs["default/g1"].with_status(model.Status.RUNNING)
+    theirs = list(within.jobs["default/g2"].with_status(entities.Status.RUNNING))
+    ahead = within.jobs["default/g1"].with_status(entities.Status.RUNNING)
     assert within.reclaimable(next(ahead), theirs) == []
 
 

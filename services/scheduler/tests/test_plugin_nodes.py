@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from services.scheduler.tests import sessions
-from stromboli.scheduler.core.framework import points, session
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import keys
 from stromboli.shared.api import core, meta, scheduling
 from stromboli.testkit import builders
@@ -20,7 +21,7 @@ def scored(within: session.Session, group: str = "g1") -> list[float]:
     """Points of all nodes, in the order of names, for a pending task of the group."""
     task = within.jobs[f"default/{group}"].pending[0]
     rows = np.arange(len(within.nodes))
-    found: list[float] = (within.finder.scores(task, rows) / points.SCORE_UNIT).tolist()
+    found: list[float] = (within.finder.scores(task, rows) / extension_points.SCORE_UNIT).tolist()
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from services.scheduler.tests import sessions, usual
 from stromboli.scheduler.core.framework import session
-from stromboli.scheduler.core.plugins import numa_aware
+from stromboli.scheduler.core.plugins.numa_aware import numa_aware
 from stromboli.shared import keys
 from stromboli.shared.api import core, meta, numa, scheduling
 from stromboli.testkit import builders

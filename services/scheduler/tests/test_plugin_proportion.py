@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.tests import sessions
-from stromboli.scheduler.core.framework import model
+from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.plugins import proportion
 from stromboli.testkit import builders
 
@@ -159,7 +159,7 @@ def test_victims_go_until_their_queue_has_no_more_than_it_deserves() -> None:
         tier=TIER,
     )
     reclaimer = within.jobs["default/g2"].pending[0]
-    candidates = list(within.jobs["default/g1"].with_status(model.Status.RUNNING))
+    candidates = list(within.jobs["default/g1"].with_status(entities.Status.RUNNING))
     assert len(within.reclaimable(reclaimer, candidates)) == 2
 
 
@@ -176,7 +176,7 @@ def test_a_queue_keeps_its_guarantee_whatever_tier_chooses_the_victims(plugin: s
     tiers = [[sessions.plugin("gang")], [sessions.plugin(plugin)]]
     within = sessions.open_given(sessions.configured(*tiers), sessions.given(objects))
     starving = within.jobs["default/g2"]
-    running = list(within.jobs["default/g1"].with_status(model.Status.RUNNING))
+    running = list(within.jobs["default/g1"].with_status(entities.Status.RUNNING))
     assert len(within.unified_evictable("gangreclaim", starving, running)) == 1
     assert len(within.unified_evictable("gangpreempt", starving, running)) == 6
 

@@ -20,9 +20,11 @@ from services.scheduler.tests.running import (
 )
 from services.scheduler.tests.test_isolation import Odd
 from stromboli.scheduler.core import plugins
-from stromboli.scheduler.core.framework import points, session
-from stromboli.shared import envelope, runtime, topics
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.shared import envelope, topics
 from stromboli.shared.messages import scheduling as messages
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import builders
 
 FILE = """\
@@ -70,11 +72,15 @@ async def test_a_plugin_of_another_distribution_decides(outside: Outside, tmp_pa
     def register(within: session.Session) -> None:
         allowed = [name == "n2" for name in within.nodes.names]
 
-        def check(task: Any, view: Any) -> list[points.Check]:
+        def check(task: Any, view: Any) -> list[extension_points.Check]:
             mask = within.nodes.labelled.usable & allowed
-            return [points.Check("not n2", points.Code.UNRESOLVABLE, mask[view.rows])]
+            return [
+                extension_points.Check(
+                    "not n2", extension_points.Code.UNRESOLVABLE, mask[view.rows]
+                )
+            ]
 
-        within.add_predicate(check, points.Scope.STATIC)
+        within.add_predicate(check, extension_points.Scope.STATIC)
 
     await outside.see(builders.make_queue(), NODE, builders.make_node("n2", cpu="4"), *gang(2))
     await outside.sync()
@@ -147,7 +153,7 @@ async def test_a_plugin_that_fails_over_what_is_told_has_failed_like_any_other(
     """Explanations and dashboards ask plugins as well: the service goes on without them."""
 
     def register(within: session.Session) -> None:
-        within.add_job_enqueueable(lambda job: points.REJECT)
+        within.add_job_enqueueable(lambda job: extension_points.REJECT)
         getattr(within, point)(failing)
 
     at_the_door = builders.make_pod_group("g2", 1, phase="Pending", min_resources={"cpu": "1"})

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.tests.cell import POLICY, fold
-from stromboli.scheduler.core import session
-from stromboli.shared import units
+from stromboli.scheduler.core import schedule
 from stromboli.shared.api import core, meta
+from stromboli.shared.formats import units
 from stromboli.testkit import builders, depth, reference_scheduler, topic_log, worlds
 
 thorough = depth.examples(100)
@@ -27,10 +27,10 @@ def objects(world: reference_scheduler.World) -> list[meta.Object]:
     ]
 
 
-def decide(seen: Sequence[meta.Object]) -> session.Session:
+def decide(seen: Sequence[meta.Object]) -> schedule.Session:
     log = topic_log.TopicLog()
     log.see(*seen)
-    return session.decide(fold(log.records), builders.NOON + timedelta(minutes=1), POLICY)
+    return schedule.decide(fold(log.records), builders.NOON + timedelta(minutes=1), POLICY)
 
 
 def used(pods: Sequence[core.Pod]) -> units.Amounts:
@@ -40,7 +40,7 @@ def used(pods: Sequence[core.Pod]) -> units.Amounts:
     return total
 
 
-def found(decided: session.Session) -> dict[str, dict[str, str]]:
+def found(decided: schedule.Session) -> dict[str, dict[str, str]]:
     """PodGroup -> pod -> node."""
     return {
         known.pod_group: {bind.pod: bind.node for bind in known.binds}

@@ -9,8 +9,9 @@ import pytest
 
 from services.scheduler.tests import usual
 from services.scheduler.tests.cell import POLICY, Cell, draft
-from stromboli.scheduler.core import quarantine, session, state
-from stromboli.scheduler.core.framework import world
+from stromboli.scheduler.core import schedule
+from stromboli.scheduler.core.cache import cluster_cache, quarantine
+from stromboli.scheduler.core.cluster import cluster_model
 from stromboli.shared import errors, topics
 from stromboli.shared.api import core, meta, scheduling
 from stromboli.shared.messages import cluster
@@ -28,7 +29,7 @@ class OddText(str):
         raise OverflowError("too long")
 
 
-class FragileWorld(world.World):
+class FragileWorld(cluster_model.ClusterModel):
     """Fails on objects that are annotated as odd, when all of the change is made; and a session on
     the explanation of a PodGroup that is."""
 
@@ -62,7 +63,7 @@ class FragileWorld(world.World):
 
 def fragile(*objects: meta.Object) -> Cell:
     cell = Cell()
-    cell.picture = state.State(POLICY.scheduler_names, make_world=FragileWorld)
+    cell.picture = cluster_cache.ClusterCache(POLICY.scheduler_names, make_world=FragileWorld)
     cell.see(*objects)
     cell.picture.world.settle()
     return cell
@@ -76,7 +77,7 @@ def odd(found: Any, annotations: Mapping[str, str] = ODD, version: int = 1) -> A
     return msgspec.structs.replace(found, metadata=metadata)
 
 
-def placed(decided: session.Session) -> dict[str, str]:
+def placed(decided: schedule.Session) -> dict[str, str]:
     return {bind.pod: bind.node for each in decided.decisions for bind in each.binds}
 
 
@@ -175,7 +176,7 @@ def test_an_error_that_no_object_can_be_blamed_for_ends_the_process() -> None:
     with pytest.raises(
         errors.InvariantError, match=r"no session can be opened.*last changes: .*n1"
     ):
-        session.decide(cell.picture, builders.NOON, POLICY, timed=fail)
+        schedule.decide(cell.picture, builders.NOON, POLICY, timed=fail)
 
 
 def test_a_pod_that_was_never_readable_closes_its_node() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from services.scheduler.tests import sessions
 from stromboli.scheduler.core import simulate
 from stromboli.scheduler.core.framework import session
-from stromboli.scheduler.core.plugins import fair_shares, queue_policy
+from stromboli.scheduler.core.plugins.queue_policy import fair_shares, queue_policy
 from stromboli.shared import keys
 from stromboli.shared.api import meta
 from stromboli.testkit import builders

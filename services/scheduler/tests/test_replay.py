@@ -15,10 +15,14 @@ from services.scheduler.tests import sessions, usual
 from services.scheduler.tests.cell import draft
 from services.scheduler.tests.running import SETTINGS, Outside, at_least, gang, serving
 from services.scheduler.tests.test_isolation import Odd
-from stromboli.scheduler import configured
-from stromboli.scheduler.core import plugins, policy, replay, session, state, told
-from stromboli.scheduler.core.framework import cluster, configuration, isolation, outside
+from stromboli.scheduler import configuration_file
+from stromboli.scheduler.core import plugins, policy, schedule
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import external_calls, plugin_isolation, session_inputs
 from stromboli.scheduler.core.framework import session as framework
+from stromboli.scheduler.core.replay import session_replay
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import meta
 from stromboli.shared.messages import scheduling as messages
@@ -35,8 +39,8 @@ class Life:
     def __init__(self, how: configuration.Configuration, *objects: meta.Object) -> None:
         self.log = topic_log.TopicLog()
         self.how = how
-        self.troubles = isolation.Troubles()
-        self.picture = state.State(policy.Policy().scheduler_names)
+        self.troubles = plugin_isolation.Troubles()
+        self.picture = cluster_cache.ClusterCache(policy.Policy().scheduler_names)
         self.registry = plugins.Registry()
         self.see(builders.make_queue(), *NODES, *objects)
 
@@ -44,13 +48,13 @@ class Life:
         for record in self.log.see(*objects):
             self.picture.apply(record)
 
-    def decide(self, *, seed: int = 0, seconds: int = 0, **given: Any) -> session.Session:
-        decided = session.decide(
+    def decide(self, *, seed: int = 0, seconds: int = 0, **given: Any) -> schedule.Session:
+        decided = schedule.decide(
             self.picture,
             builders.NOON + timedelta(seconds=seconds),
             policy.Policy(configured=self.how),
             seed,
-            given=told.Told(**given),
+            given=session_inputs.SessionInputs(**given),
             find=self.registry.find,
             troubles=self.troubles,
         )
@@ -64,17 +68,17 @@ class Life:
         self.picture.rest(is_throttled=decided.is_throttled)
         return decided
 
-    def again(self, records: Sequence[envelope.Record] | None = None) -> list[replay.Again]:
+    def again(self, records: Sequence[envelope.Record] | None = None) -> list[session_replay.Again]:
         found = self.log.records if records is None else records
-        return list(replay.run(found, [self.how], policy.Policy(), self.registry.find))
+        return list(session_replay.run(found, [self.how], policy.Policy(), self.registry.find))
 
 
-def measured(at: int, **cpu: float) -> cluster.Measured:
+def measured(at: int, **cpu: float) -> cluster_objects.Measured:
     usage = {
-        name: cluster.NodeUsage(cpu={"10m": share}, memory={"10m": share})
+        name: cluster_objects.NodeUsage(cpu={"10m": share}, memory={"10m": share})
         for name, share in cpu.items()
     }
-    return cluster.Measured(builders.NOON + timedelta(seconds=at), usage)
+    return cluster_objects.Measured(builders.NOON + timedelta(seconds=at), usage)
 
 
 def test_measurements_and_the_seed_stand_in_the_record() -> None:
@@ -89,18 +93,18 @@ def test_measurements_and_the_seed_stand_in_the_record() -> None:
     life.decide(seed=9, seconds=2, measured=measured(2, n1=20.0, n2=99.0, n3=95.0))
     again = life.again()
     assert [each.is_same for each in again] == [True, True, True]
-    kept = [each.record.answers[told.MEASURED] for each in again]
+    kept = [each.record.answers[session_inputs.MEASURED] for each in again]
     assert [b"nodes" in bytes(each) for each in kept] == [True, False, True]
 
 
 def test_what_an_extender_said_stands_in_the_record_and_nobody_is_asked_again() -> None:
     asked: list[str] = []
 
-    def ask(questions: Sequence[outside.Question]) -> list[outside.Answer]:
+    def ask(questions: Sequence[external_calls.Question]) -> list[external_calls.Answer]:
         asked.extend(question.url for question in questions)
         names = [msgspec.json.decode(question.body)["node"]["Name"] for question in questions]
         return [
-            outside.Answer('{"status": "%s", "code": 2}' % ("" if name == "n3" else "no"))
+            external_calls.Answer('{"status": "%s", "code": 2}' % ("" if name == "n3" else "no"))
             for name in names
         ]
 
@@ -173,7 +177,7 @@ def test_another_log_gives_other_decisions_and_that_is_told() -> None:
 def test_a_configuration_that_is_not_given_is_named_by_its_digest() -> None:
     life = Life(sessions.configured(usual.TIER), *gang(1))
     life.decide()
-    (again,) = replay.run(life.log.records, [], policy.Policy())
+    (again,) = session_replay.run(life.log.records, [], policy.Policy())
     assert life.how.digest in again.problem
     assert not again.is_same
 
@@ -232,6 +236,6 @@ async def test_the_services_own_log_with_an_extender_over_http_runs_again_withou
     seen = {topics.QUEUES: 1, topics.NODES: 3, topics.POD_GROUPS: 1, topics.PODS: 2}
     for topic, number in seen.items():
         records += await outside.until(topic, at_least(number))
-    how = configured.parse(FILE % server.url, "c.yaml", plugins.Registry()).configuration
-    (again,) = replay.run(records, [how], policy.Policy())
+    how = configuration_file.parse(FILE % server.url, "c.yaml", plugins.Registry()).configuration
+    (again,) = session_replay.run(records, [how], policy.Policy())
     assert again.is_same, again

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.tests import sessions, virtual
 from stromboli.scheduler.core import simulate
-from stromboli.scheduler.core.plugins import plans, reservation
+from stromboli.scheduler.core.plugins.reservation import reservation, start_estimate
 from stromboli.shared import keys
 from stromboli.shared.api import meta
 from stromboli.testkit import builders, depth
@@ -258,8 +258,8 @@ def test_the_first_to_wait_starts_no_later_than_if_nobody_might_pass_him(
 def test_equal_tasks_are_packed_if_they_fit_at_all(idle: list[int], size: int, count: int) -> None:
     room = np.array([[0] * len(idle), idle], np.int64)
     mask = np.ones(len(idle), np.bool_)
-    demand = plans.Demand(np.array([0, size], np.int64), count, mask)
-    found = plans.packed(room, [demand], list(range(len(idle))))
+    demand = start_estimate.Demand(np.array([0, size], np.int64), count, mask)
+    found = start_estimate.packed(room, [demand], list(range(len(idle))))
     assert (found is not None) == (sum(each // size for each in idle) >= count)
     if found is not None:
         assert sum(int(held[1]) for held in found.values()) == size * count

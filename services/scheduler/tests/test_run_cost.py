@@ -4,7 +4,10 @@ from collections.abc import Callable, Collection
 
 from services.scheduler.tests import sessions
 from stromboli.scheduler.core import plugins, simulate
-from stromboli.scheduler.core.framework import configuration, model, opening, points, session, views
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import opening, session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import extension_points
 from stromboli.testkit import builders
 
 COUNTER = "counter"
@@ -20,7 +23,9 @@ def questions(pods: int) -> int:
         def __init__(self, options: configuration.PluginOptions) -> None: ...
 
         def open(self, within: session.Session) -> None:
-            def score(task: model.Task, view: views.View) -> points.Scores | None:
+            def score(
+                task: entities.Task, view: node_views.NodeView
+            ) -> extension_points.Scores | None:
                 asked.append(view.size)
                 return None
 

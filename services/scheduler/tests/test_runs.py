@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 from services.scheduler.tests import sessions
 from stromboli.scheduler.core import plugins, simulate
-from stromboli.scheduler.core.framework import configuration, ladders, opening, session, views
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import opening, session
+from stromboli.scheduler.core.model import node_views
+from stromboli.scheduler.core.placement import batch
 from stromboli.shared.api import meta
 from stromboli.testkit import clusters, depth
 
@@ -77,7 +80,7 @@ def test_runs_are_placed_as_task_by_task(objects: list[meta.Object]) -> None:
 def test_climbing_takes_the_best_there_is_each_time(scores: list[list[int]], count: int) -> None:
     """Whatever the scores do as nodes fill up, and wherever a node turns out to be full."""
 
-    def ask(rows: ladders.Indices, added: views.Counts) -> tuple[Any, Any]:
+    def ask(rows: batch.Indices, added: node_views.Counts) -> tuple[Any, Any]:
         pairs = list(zip(rows.tolist(), added.tolist(), strict=True))
         takes = [len(scores[row]) > more for row, more in pairs]
         found = [scores[row][more] if len(scores[row]) > more else 99 for row, more in pairs]
@@ -95,6 +98,4 @@ def test_climbing_takes_the_best_there_is_each_time(scores: list[list[int]], cou
     rows = np.arange(len(scores))
     now = np.array([of[0] for of in scores], np.int64)
 
-    assert (
-        ladders.climb(rows, now, lambda asked: np.full(len(asked), count), count, ask) == expected
-    )
+    assert batch.climb(rows, now, lambda asked: np.full(len(asked), count), count, ask) == expected

@@ -17,14 +17,15 @@ from services.scheduler.tests.running import (
     is_ready,
     serving,
 )
-from stromboli.scheduler import configured, restart, service
+from stromboli.scheduler import configuration_file, restart, service
 from stromboli.scheduler.core import plugins
-from stromboli.scheduler.core.framework import configuration as framework
+from stromboli.scheduler.core.config import configuration as framework
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import envelope, errors, runtime, topics
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
 from stromboli.shared.messages import log
 from stromboli.shared.messages import scheduling as messages
+from stromboli.shared.runtime import runtime
 from stromboli.testkit import behind, breaking, builders, records
 
 
@@ -236,7 +237,11 @@ async def test_a_file_that_is_broken_later_leaves_the_old_configuration_in_force
     registry = plugins.Registry()
     path = tmp_path / "c.yaml"
     path.write_text("actions: allocate\n")
-    file, health, decider = configured.File(path, registry), runtime.Health("scheduler"), Decider()
+    file, health, decider = (
+        configuration_file.File(path, registry),
+        runtime.Health("scheduler"),
+        Decider(),
+    )
     for content in ("actions: allocate\n", "actions: [\n", "actions: enqueue\n"):
         path.write_text(content)
         await service.renew(file, decider, health)
@@ -251,7 +256,7 @@ class Decider:
     def __init__(self) -> None:
         self.configured: list[framework.Configuration] = []
 
-    async def reconfigure(self, loaded: configured.Loaded) -> None:
+    async def reconfigure(self, loaded: configuration_file.Loaded) -> None:
         self.configured.append(loaded.configuration)
 
 

@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from stromboli.scheduler.core import policy, session, state
-from stromboli.scheduler.core.framework import configuration
+from stromboli.scheduler.core import policy, schedule
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.config import configuration
 from stromboli.shared import envelope
 from stromboli.shared.api import core, meta
 from stromboli.testkit import builders, topic_log
@@ -23,8 +24,8 @@ BASELINE = policy.Policy(
 ROOM_FOR_THREE = builders.make_node("n1", cpu="3")
 
 
-def fold(records: Sequence[envelope.Record]) -> state.State:
-    picture = state.State(POLICY.scheduler_names)
+def fold(records: Sequence[envelope.Record]) -> cluster_cache.ClusterCache:
+    picture = cluster_cache.ClusterCache(POLICY.scheduler_names)
     for record in records:
         picture.apply(record)
     return picture
@@ -34,13 +35,13 @@ def decide(
     *objects: meta.Object,
     by: policy.Policy = POLICY,
     seed: int = 0,
-) -> session.Session:
+) -> schedule.Session:
     log = topic_log.TopicLog()
     log.see(builders.make_queue(), *objects)
-    return session.decide(fold(log.records), builders.NOON + session.PATIENCE, by, seed)
+    return schedule.decide(fold(log.records), builders.NOON + schedule.PATIENCE, by, seed)
 
 
-def binds(decided: session.Session) -> dict[str, str]:
+def binds(decided: schedule.Session) -> dict[str, str]:
     return {bind.pod: bind.node for known in decided.decisions for bind in known.binds}
 
 

@@ -14,10 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.scheduler.tests import combinations
-from stromboli.scheduler.core import shapes, simulate
-from stromboli.scheduler.core.framework import cluster, model, session
-from stromboli.shared import keys, units
+from stromboli.scheduler.core import simulate
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, requirements
+from stromboli.shared import keys
 from stromboli.shared.api import core
+from stromboli.shared.formats import units
 from stromboli.testkit import depth, tenancies
 
 EXAMPLES = 40
@@ -41,8 +44,8 @@ EVICTING_WITH_BOOKS = settings_and_cluster(
 Case = tuple[str, tenancies.Tenancy]
 
 
-def cluster_of(given: tenancies.Tenancy) -> cluster.Cluster:
-    return cluster.Cluster(
+def cluster_of(given: tenancies.Tenancy) -> cluster_objects.Cluster:
+    return cluster_objects.Cluster(
         now=tenancies.NOW,
         nodes=given.nodes,
         pods=given.pods,
@@ -103,7 +106,7 @@ def decided_group(pod: core.Pod) -> str:
 
 
 def request(pod: core.Pod) -> units.Amounts:
-    return shapes.pod_request(pod.spec)
+    return requirements.pod_request(pod.spec)
 
 
 def fits(amounts: Mapping[str, int], limit: Mapping[str, int]) -> bool:
@@ -252,7 +255,7 @@ def test_nobody_is_evicted_in_vain(case: Case) -> None:
     decided = run(name, given)
     for eviction in decided.decisions.evictions:
         job = decided.jobs[eviction.job]
-        assert job.waiting or job.count(model.Status.BINDING)
+        assert job.waiting or job.count(entities.Status.BINDING)
         assert job.is_pipelined
 
 
@@ -285,18 +288,18 @@ def groups_of_victims(seen: Seen) -> list[list[str]]:
     return groups
 
 
-def could_stay(decided: session.Session, back: list[model.Task]) -> bool:
+def could_stay(decided: session.Session, back: list[entities.Task]) -> bool:
     """Whether every promise could be kept all the same."""
     promised = [
-        task for job in decided.jobs.values() for task in job.with_status(model.Status.PIPELINED)
+        task for job in decided.jobs.values() for task in job.with_status(entities.Status.PIPELINED)
     ]
     trial = decided.statement()
     places = [(task, task.node) for task in promised]
     for task, node in places:
-        decided.change(task, model.Status.PENDING, node)
+        decided.change(task, entities.Status.PENDING, node)
         decided.tell_deallocated((task,))
     for task in back:
-        decided.change(task, model.Status.RUNNING, task.node)
+        decided.change(task, entities.Status.RUNNING, task.node)
         decided.tell_allocated((task,))
     can = True
     for task, node in places:
@@ -309,7 +312,7 @@ def could_stay(decided: session.Session, back: list[model.Task]) -> bool:
         )
         trial.pipeline(task, node)
     for task in back:
-        decided.change(task, model.Status.RELEASING, task.node)
+        decided.change(task, entities.Status.RELEASING, task.node)
         decided.tell_deallocated((task,))
     return can
 
@@ -322,21 +325,21 @@ def test_a_sessions_books_are_the_sums_of_what_is_placed(case: Case) -> None:
     decided = run(name, given)
     table = decided.nodes
     for row, tasks in enumerate(table.tasks):
-        for status, column in ((model.Status.RELEASING, table.releasing), (None, table.used)):
+        for status, column in ((entities.Status.RELEASING, table.releasing), (None, table.used)):
             held = [
                 task.request
                 for task in tasks.values()
-                if task.status is not model.Status.PIPELINED
+                if task.status is not entities.Status.PIPELINED
                 and (status is None or task.status is status)
             ]
             assert (column[:, row] == sum(held)).all()
         promised = [
-            each.request for each in tasks.values() if each.status is model.Status.PIPELINED
+            each.request for each in tasks.values() if each.status is entities.Status.PIPELINED
         ]
         assert (table.pipelined[:, row] == sum(promised)).all()
         assert (table.idle[:, row] == table.allocatable[:, row] - table.used[:, row]).all()
     for job in decided.jobs.values():
-        held = [task.request for task in job.with_status(*model.ALLOCATED)]
+        held = [task.request for task in job.with_status(*entities.ALLOCATED)]
         assert (job.allocated == sum(held)).all()
 
 

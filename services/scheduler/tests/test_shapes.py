@@ -2,7 +2,7 @@
 
 import pytest
 
-from stromboli.scheduler.core import shapes
+from stromboli.scheduler.core.model import requirements
 from stromboli.shared.api import core
 from stromboli.testkit import builders
 
@@ -15,7 +15,7 @@ def request(
     *containers: core.Container, init: tuple[core.Container, ...] = (), **others: str
 ) -> dict[str, int]:
     pod = builders.make_pod(containers=containers, init_containers=init, overhead=others or None)
-    return shapes.pod_request(pod.spec)
+    return requirements.pod_request(pod.spec)
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_a_bad_amount_is_named_with_its_container(quantity: str) -> None:
 
 
 def test_pods_of_one_template_share_a_shape() -> None:
-    interned = shapes.Shapes(shapes.Resources())
+    interned = requirements.RequirementsIndex(requirements.Resources())
     first, second = builders.make_pod("p1"), builders.make_pod("p2", labels={"a": "b"})
     assert interned.of(first.spec) is interned.of(second.spec)
 
 
 def test_equal_requests_in_other_words_share_a_shape() -> None:
-    interned = shapes.Shapes(shapes.Resources())
+    interned = requirements.RequirementsIndex(requirements.Resources())
     first, second = builders.make_pod(cpu="1"), builders.make_pod(cpu="1000m")
     assert interned.of(first.spec) is interned.of(second.spec)

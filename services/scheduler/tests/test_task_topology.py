@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.tests import sessions, usual
 from stromboli.scheduler.core.framework import session
-from stromboli.scheduler.core.plugins import buckets
+from stromboli.scheduler.core.plugins.task_topology import buckets
 from stromboli.shared.api import meta
 from stromboli.testkit import builders, depth
 

@@ -9,9 +9,10 @@ import pytest
 
 from services.scheduler.tests import sessions, usual
 from services.scheduler.tests.test_isolation import Odd
-from stromboli.scheduler import watch
+from stromboli.scheduler import plugin_watchdog
 from stromboli.scheduler.core import actions, plugins, simulate
-from stromboli.scheduler.core.framework import isolation, opening, reading, session
+from stromboli.scheduler.core.config import config_reader
+from stromboli.scheduler.core.framework import opening, plugin_isolation, session
 from stromboli.testkit import builders
 
 DEADLINE_S = 0.05
@@ -32,18 +33,18 @@ def stubborn(*given: Any) -> Any:
 
 def held(
     register: Callable[[session.Session], None],
-    watched: Callable[[isolation.Attempt], session.Session],
+    watched: Callable[[plugin_isolation.Attempt], session.Session],
 ) -> session.Session:
     registry = plugins.Registry({"odd": lambda: Odd(register)})
     document = {"actions": "allocate", "tiers": [{"plugins": [*usual.TIER, {"name": "odd"}]}]}
     given = sessions.given([builders.make_queue(), builders.make_node("n"), *usual.gang("g", 2)])
-    return isolation.held(
-        reading.configured(document, actions.NAMES, registry.names),
+    return plugin_isolation.held(
+        config_reader.configured(document, actions.NAMES, registry.names),
         lambda how, find: opening.open_session(how, given, find),
         simulate.act,
         registry.find,
         builders.NOON,
-        isolation.Troubles(),
+        plugin_isolation.Troubles(),
         watched,
     )
 
@@ -55,7 +56,7 @@ def test_an_order_that_never_ends_is_left_out(hang: Callable[..., Any]) -> None:
     def register(within: session.Session) -> None:
         within.add_node_order(hang)
 
-    with watch.Watch(DEADLINE_S) as watched:
+    with plugin_watchdog.Watch(DEADLINE_S) as watched:
         closed = held(register, watched)
     assert closed.failures == {"odd": "it did not answer in time"}
     assert len(closed.decisions.binds) == 2
@@ -65,14 +66,14 @@ def test_a_predicate_that_never_ends_lets_nothing_be_placed() -> None:
     def register(within: session.Session) -> None:
         within.add_predicate(endless)
 
-    with watch.Watch(DEADLINE_S) as watched:
+    with plugin_watchdog.Watch(DEADLINE_S) as watched:
         closed = held(register, watched)
     assert closed.failures == {"odd": "it did not answer in time"}
     assert closed.decisions.binds == {}
 
 
 def test_an_opening_that_never_ends_is_stopped_too() -> None:
-    with watch.Watch(DEADLINE_S) as watched:
+    with plugin_watchdog.Watch(DEADLINE_S) as watched:
         closed = held(endless, watched)
     assert closed.failures == {"odd": "it did not answer in time"}
     assert closed.decisions.binds == {}
@@ -100,10 +101,10 @@ def test_what_takes_long_between_calls_is_nobodys_fault() -> None:
             last = held(register, quiet)
         return last
 
-    def quiet(once: isolation.Attempt) -> session.Session:
+    def quiet(once: plugin_isolation.Attempt) -> session.Session:
         return once()
 
-    with watch.Watch(DEADLINE_S * 40, clock) as watched:
+    with plugin_watchdog.Watch(DEADLINE_S * 40, clock) as watched:
         closed = watched(attempt)
     assert closed.failures == {}
     assert len(closed.decisions.binds) == 2
@@ -130,7 +131,7 @@ def test_a_session_that_is_only_being_made_does_not_end_the_watch() -> None:
         del half
         return held(register, lambda once: once())
 
-    with watch.Watch(DEADLINE_S, clock) as watched:
+    with plugin_watchdog.Watch(DEADLINE_S, clock) as watched:
         closed = watched(attempt)
     assert closed.failures == {"odd": "it did not answer in time"}
     assert len(closed.decisions.binds) == 2
@@ -138,12 +139,12 @@ def test_a_session_that_is_only_being_made_does_not_end_the_watch() -> None:
 
 def test_nothing_strikes_behind_an_attempt() -> None:
     """What was fired and has not struck when the attempt ends is taken back."""
-    watched = watch.Watch(DEADLINE_S)
+    watched = plugin_watchdog.Watch(DEADLINE_S)
     within = usual.opened()
 
     def attempt() -> session.Session:
         watched._has_fired = True
-        watch._raise_in(threading.get_ident(), None)
+        plugin_watchdog._raise_in(threading.get_ident(), None)
         return within
 
     assert watched(attempt) is within

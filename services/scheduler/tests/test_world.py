@@ -11,21 +11,15 @@ from hypothesis import strategies as st
 
 from services.scheduler.tests import sessions, usual
 from stromboli.scheduler.core import plugins, simulate
-from stromboli.scheduler.core.framework import (
-    amounts,
-    cluster,
-    configuration,
-    jobs,
-    model,
-    opening,
-    session,
-    world,
-)
+from stromboli.scheduler.core.cluster import cluster_model, cluster_objects
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import opening, session
+from stromboli.scheduler.core.model import entities, job_builder, resource_vectors
 from stromboli.shared.api import core, meta, scheduling
 from stromboli.testkit import builders, depth, reference_scheduler, worlds
 
 thorough = depth.examples(60)
-NOW = cluster.Cluster(now=builders.NOON + timedelta(minutes=1))
+NOW = cluster_objects.Cluster(now=builders.NOON + timedelta(minutes=1))
 Tier = sessions.Tier
 
 
@@ -145,7 +139,7 @@ class History:
     """A world, and the objects that are there. Something unreadable is there as None."""
 
     def __init__(self) -> None:
-        self.world = world.World()
+        self.world = cluster_model.ClusterModel()
         self.there: dict[tuple[type[meta.Object], str], meta.Object | None] = {}
 
     def put(self, each: meta.Object) -> None:
@@ -165,9 +159,9 @@ class History:
         else:
             self.world.surroundings.remove(kind, key)
 
-    def anew(self) -> world.World:
+    def anew(self) -> cluster_model.ClusterModel:
         """A world made of what is there, in the order of names."""
-        made = world.World()
+        made = cluster_model.ClusterModel()
         for (kind, key), each in sorted(self.there.items(), key=lambda entry: entry[0][1]):
             if each is None:
                 _lose(made, kind, key)
@@ -176,14 +170,14 @@ class History:
         return made
 
 
-def _put(into: world.World, each: meta.Object) -> None:
+def _put(into: cluster_model.ClusterModel, each: meta.Object) -> None:
     if type(each) in PUT:
         getattr(into, f"put_{PUT[type(each)]}")(each)
     else:
         into.surroundings.put(each)
 
 
-def _lose(of: world.World, kind: type[meta.Object], key: str) -> None:
+def _lose(of: cluster_model.ClusterModel, kind: type[meta.Object], key: str) -> None:
     if kind is core.Pod:
         group, _, _ = key.partition("-task-")
         of.lose_pod(key, "garbled", "n0", group)
@@ -216,12 +210,12 @@ def live(history: History, seen: list[meta.Object], chance: random.Random) -> No
 # What comes of it ----------------------------------------------------------------------------
 
 
-def decided(on: world.World, how: configuration.Configuration) -> dict[str, Any]:
+def decided(on: cluster_model.ClusterModel, how: configuration.Configuration) -> dict[str, Any]:
     """All that a session has to say, which then takes back what it did."""
     opened = opening.open_on(on, how, NOW, plugins.find)
     simulate.act(opened)
     found = said(opened)
-    opened.take_back()
+    opened.rollback()
     return found
 
 
@@ -235,16 +229,16 @@ def said(within: session.Session) -> dict[str, Any]:
         "waiting": {
             key: job.explain()
             for key, job in within.jobs.items()
-            if jobs.waits(job) or job.count(model.Status.PIPELINED)
+            if job_builder.waits(job) or job.count(entities.Status.PIPELINED)
         },
     }
 
 
-def dump(of: world.World) -> dict[str, Any]:
+def dump(of: cluster_model.ClusterModel) -> dict[str, Any]:
     """The model without what depends on the order in which it came to be."""
     names = of.resources.names
 
-    def named(values: amounts.Vector | amounts.Sum) -> dict[str, int]:
+    def named(values: resource_vectors.Vector | resource_vectors.Sum) -> dict[str, int]:
         return {name: int(value) for name, value in zip(names, values, strict=True) if value}
 
     table = of.nodes
@@ -280,7 +274,8 @@ def dump(of: world.World) -> dict[str, Any]:
 
 
 def _jobs(
-    of: world.World, named: Callable[[amounts.Vector | amounts.Sum], object]
+    of: cluster_model.ClusterModel,
+    named: Callable[[resource_vectors.Vector | resource_vectors.Sum], object],
 ) -> Iterator[tuple[str, Any]]:
     for key, job in of.jobs.items():
         yield (
@@ -336,7 +331,7 @@ def test_a_session_leaves_the_world_as_it_found_it(
 
 def test_opening_costs_what_waits_and_not_what_runs() -> None:
     """Plugins of the usual configuration see no job that neither waits nor changed."""
-    found = world.World()
+    found = cluster_model.ClusterModel()
     found.put_queue(builders.make_queue())
     found.put_node(builders.make_node("n1", cpu="99", pods=99))
     for name in ("a", "b"):

@@ -11,8 +11,8 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from stromboli.cli import output
 from stromboli.cli.errors import CommandError, NotFoundError, TimedOutError, UnreachableError
+from stromboli.cli.render import output
 from stromboli.cli.server import Address
 from stromboli.client import blocking, calls
 from stromboli.client import errors as client_errors

@@ -12,24 +12,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import (
+from stromboli.cli import options, others, usage_errors
+from stromboli.cli.commands import (
     apply,
     cluster,
     explain,
-    jobs,
-    makers,
-    mistakes,
     nodes,
-    options,
-    others,
-    output,
     pod_groups,
     pods,
     queues,
     top,
     topology,
+    workloads,
 )
+from stromboli.cli.commands.jobs import jobs
 from stromboli.cli.errors import REFUSED, CommandError, UnreachableError
+from stromboli.cli.render import output
 
 TRACEBACK = "STROM_TRACEBACK"
 """Set, errors that nobody expected are shown in full."""
@@ -131,9 +129,9 @@ app.add_typer(queues.app, name="queue")
 app.add_typer(pods.app, name="pod")
 app.add_typer(pod_groups.app, name="podgroup")
 app.add_typer(nodes.app, name="node")
-app.add_typer(makers.flows, name="flow")
-app.add_typer(makers.templates, name="template")
-app.add_typer(makers.crons, name="cron")
+app.add_typer(workloads.flows, name="flow")
+app.add_typer(workloads.templates, name="template")
+app.add_typer(workloads.crons, name="cron")
 app.add_typer(cluster.app, name="cluster")
 app.command("apply")(apply.apply)
 app.command("explain")(explain.explain)
@@ -242,10 +240,10 @@ def _usage_lines(error: typer.TyperException, path: str, called: Any) -> list[st
     option that lacks its value does not know."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else path
-    message = mistakes.told(error)
+    message = usage_errors.told(error)
     command = path.removeprefix("kubectl ").removeprefix("strom").strip()
     what = f"strom: {command}: {message}" if command else f"strom: {message}"
     if context and isinstance(context.command, TyperGroup) and message.startswith("No such option"):
         return [what, f"next: options stand behind the command; see {path} --help"]
-    about = mistakes.about(error, called)
+    about = usage_errors.about(error, called)
     return [what, *about, f"next: see what it takes: {path} --help"]

@@ -14,7 +14,7 @@ import msgspec
 
 from stromboli.cli import files
 from stromboli.cli.errors import CommandError
-from stromboli.shared import documents
+from stromboli.shared.formats import documents
 
 Document = dict[str, Any]
 SUFFIXES = (".yaml", ".yml", ".json")

@@ -11,9 +11,10 @@ import msgspec
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import output, selectors, words
+from stromboli.cli import selectors
 from stromboli.cli import server as server_address
 from stromboli.cli.errors import CommandError, UnreachableError
+from stromboli.cli.render import output, wording
 from stromboli.shared.api import kinds
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def selector(text: str) -> selectors.Selector:
 def phases(text: str, option: str) -> frozenset[str]:
     """Phases of jobs, with commas between them. Raises BadParameter."""
     try:
-        return words.phases(text)
+        return wording.phases(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
 
@@ -217,7 +218,7 @@ def phases(text: str, option: str) -> frozenset[str]:
 def duration_s(text: str | None, option: str) -> float | None:
     """A duration in seconds, None if there is none. Raises BadParameter."""
     try:
-        return None if text is None else words.duration_s(text)
+        return None if text is None else wording.duration_s(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
 
@@ -225,6 +226,6 @@ def duration_s(text: str | None, option: str) -> float | None:
 def resources(text: str | None, option: str) -> dict[str, str]:
     """``cpu=1,memory=1Gi`` as a resource list. Raises BadParameter for any other shape."""
     try:
-        return words.amounts(text or "")
+        return wording.amounts(text or "")
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None

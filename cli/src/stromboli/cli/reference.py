@@ -13,7 +13,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import main, others, output
+from stromboli.cli import main, others
+from stromboli.cli.render import output
 
 FILE = Path(__file__).parents[4] / "docs" / "cli.md"
 OURS = "stromboli"

@@ -20,7 +20,8 @@ from stromboli.local.nodes import rules as rule_files
 from stromboli.local.nodes import simulated
 from stromboli.local.processes import machine
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import errors, runtime, telemetry
+from stromboli.shared import errors
+from stromboli.shared.runtime import runtime, telemetry
 
 REMEMBERED = "server"
 """File in the state folder with the address, which ``strom`` finds from below."""

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import typer
 
-from stromboli.cli import output
 from stromboli.cli.errors import CommandError
+from stromboli.cli.render import output
 from stromboli.scheduler.core.packing import arrivals, policies, trace
 
 PUBLISHED_SEEDS = "42-51"

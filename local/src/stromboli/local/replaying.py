@@ -11,8 +11,9 @@ import typer
 from stromboli.cli.errors import CommandError
 from stromboli.local import folders, scheduler_file
 from stromboli.local.bus import EmbeddedBus
-from stromboli.scheduler import configured, discovery
-from stromboli.scheduler.core import history, policy, replay
+from stromboli.scheduler import configuration_file, discovery
+from stromboli.scheduler.core import policy
+from stromboli.scheduler.core.replay import session_replay, snapshot_history
 from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
 from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
@@ -73,10 +74,10 @@ def again(
     registry = discovery.registry()
     known = [scheduler_file.read(str(path)).configuration for path in config or []]
     other = None if instead is None else scheduler_file.read(str(instead)).configuration
-    past = history.read(each for each in found if each.topic == topics.CHANGES)
-    runs = replay.run(
+    past = snapshot_history.read(each for each in found if each.topic == topics.CHANGES)
+    runs = session_replay.run(
         [*past.records, *(each for each in found if each.topic != topics.CHANGES)],
-        [*known, configured.default(registry).configuration],
+        [*known, configuration_file.default(registry).configuration],
         policy.Policy(),
         registry.find,
         past.whole_from,
@@ -100,7 +101,7 @@ def _embedded(state: Path) -> EmbeddedBus:
     return EmbeddedBus(file)
 
 
-def _line(found: replay.Again) -> Line:
+def _line(found: session_replay.Again) -> Line:
     binds, evictions = _of(found.decided)
     line = Line(
         session=found.record.session,

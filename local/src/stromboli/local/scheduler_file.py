@@ -2,18 +2,18 @@
 
 from stromboli.cli import files
 from stromboli.cli.errors import CommandError
-from stromboli.scheduler import configured, discovery
+from stromboli.scheduler import configuration_file, discovery
 
 
-def read(file: str | None) -> configured.Loaded:
+def read(file: str | None) -> configuration_file.Loaded:
     """What the file says; the built-in configuration without one. Raises CommandError, with a
     detail for each mistake."""
     registry = discovery.registry()
     if file is None:
-        return configured.default(registry)
+        return configuration_file.default(registry)
     try:
-        return configured.parse(files.text(file), file, registry)
-    except configured.FileError as error:
+        return configuration_file.parse(files.text(file), file, registry)
+    except configuration_file.FileError as error:
         raise CommandError(
             file, "it cannot be used", "correct it", details=tuple(error.lines)
         ) from None

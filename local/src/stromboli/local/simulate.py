@@ -8,12 +8,13 @@ from typing import Annotated
 import msgspec
 import typer
 
-from stromboli.cli import files, manifests, output
+from stromboli.cli import files, manifests
 from stromboli.cli.errors import CommandError
+from stromboli.cli.render import output
 from stromboli.local import packing, replaying, scheduler_file
 from stromboli.scheduler import discovery
 from stromboli.scheduler.core import simulate
-from stromboli.scheduler.core.framework.cluster import Cluster
+from stromboli.scheduler.core.cluster.cluster_objects import Cluster
 
 app = typer.Typer(no_args_is_help=True, help="Try the scheduler's decisions without a cluster.")
 

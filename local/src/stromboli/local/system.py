@@ -15,16 +15,19 @@ from typing import Any
 import httpx
 import msgspec
 
-from stromboli.admission import asking, rest, service, webhooks
-from stromboli.admission.door import Door
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission import service
+from stromboli.admission.auth import principal
+from stromboli.admission.rest import rest
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
+from stromboli.admission.webhooks import webhooks
 from stromboli.client import server
 from stromboli.controller import service as controller
 from stromboli.controller.settings import ControllerSettings
 from stromboli.local import folders, volumes
 from stromboli.local.bus import EmbeddedBus
 from stromboli.local.cluster import OWN_NAME, EmbeddedCluster, Hook, Kubelet
-from stromboli.local.disorder import DisorderedBus, DisorderedCluster
+from stromboli.local.fault_injection import DisorderedBus, DisorderedCluster
 from stromboli.local.nodes import rules as rule_files
 from stromboli.local.nodes import simulated
 from stromboli.local.processes import agent, machine
@@ -34,10 +37,11 @@ from stromboli.monitor.agents import Agents
 from stromboli.monitor.settings import MonitorSettings
 from stromboli.scheduler import service as scheduler
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import http, loopback_token, runtime
+from stromboli.shared import loopback_token
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.cluster.accounts import Accounts
+from stromboli.shared.runtime import http, runtime
 
 LOOPBACK = "127.0.0.1"
 USUAL_PORT = 8480
@@ -98,7 +102,7 @@ async def running(
     """
     folders.make_private(options.state)
     async with contextlib.AsyncExitStack() as stack:
-        doors: list[Door] = []
+        doors: list[AdmissionService] = []
         kubelets: dict[str, Kubelet] = {}
         bus: bus_port.Bus = await stack.enter_async_context(
             EmbeddedBus(options.state / folders.LOG)
@@ -108,11 +112,13 @@ async def running(
                 options.state / "cluster.db", clock=clock, hooks=_hooks(doors), kubelets=kubelets
             )
         )
-        settings = DoorSettings(service_accounts=(OWN_NAME,))
+        settings = AdmissionSettings(service_accounts=(OWN_NAME,))
         askers = None
         if options.accounts is not None:
-            askers = asking.Askers(options.accounts, settings.reviews_kept_s, time.monotonic)
-        doors.append(Door(settings, cluster, clock, askers))
+            askers = principal.Authenticator(
+                options.accounts, settings.reviews_kept_s, time.monotonic
+            )
+        doors.append(AdmissionService(settings, cluster, clock, askers))
         healths = {
             name: runtime.Health(name)
             for name in ("admission", "monitor", "scheduler", "controller")
@@ -213,7 +219,7 @@ def _listen(options: Options) -> Any:
     return http.listen(LOOPBACK, 0)
 
 
-def _hooks(doors: list[Door]) -> list[Hook]:
+def _hooks(doors: list[AdmissionService]) -> list[Hook]:
     """The webhooks as the API server calls them; the door itself is made later."""
 
     def call_for(path: str) -> Any:

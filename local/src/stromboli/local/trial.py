@@ -11,18 +11,23 @@ from typing import Any
 
 import msgspec
 
-from stromboli.cli.job_check import Verdict
-from stromboli.controller.core import history, pod_groups, pods, tasks, view
+from stromboli.cli.commands.jobs.job_check import Verdict
+from stromboli.controller.core.pod_groups import pod_groups
+from stromboli.controller.core.pods import pods
+from stromboli.controller.core.store import cache, event_history
+from stromboli.controller.core.tasks import tasks
 from stromboli.local import scheduler_file
 from stromboli.scheduler import discovery
-from stromboli.scheduler.core import policy, session, state
-from stromboli.shared import envelope, keys, quota, quota_scopes
+from stromboli.scheduler.core import policy, schedule
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.shared import envelope, keys
 from stromboli.shared.api import batch, core, kinds, meta, scheduling
+from stromboli.shared.jobspec import quota, quota_scopes
 from stromboli.shared.messages import scheduling as messages
 
 UID = "trial"
 """Of the job, which has none before it is written."""
-_PATIENT = session.PATIENCE + timedelta(seconds=1)
+_PATIENT = schedule.PATIENCE + timedelta(seconds=1)
 """The second session comes so much later: about younger gangs nothing is said."""
 
 
@@ -42,7 +47,7 @@ def tried(
     loaded = scheduler_file.read(configuration)
     registry = discovery.registry()
     by = policy.Policy(configured=loaded.configuration)
-    picture = state.State(by.scheduler_names, loaded.configuration.default_queue)
+    picture = cluster_cache.ClusterCache(by.scheduler_names, loaded.configuration.default_queue)
     picture.evicts = bool(policy.EVICTING.intersection(loaded.configuration.actions))
     found = [_decoded(item) for item in items]
     job = kinds.JOBS.decode(document)
@@ -52,20 +57,20 @@ def tried(
         status=batch.JobStatus(),
     )
     classes = [each for each in found if isinstance(each, core.PriorityClass)]
-    alone = view.View([job.spec.scheduler_name], history.Published())
+    alone = cache.Cache([job.spec.scheduler_name], event_history.Published())
     for one in classes:
         alone.observe(kinds.PRIORITY_CLASSES, one)
     made = _made(alone, job, classes, now)
     for offset, each in enumerate([*found, *made]):
         picture.apply(_record(each, offset, now))
     picture.wake(UID)
-    first = session.decide(picture, now, by, find=registry.find)
+    first = schedule.decide(picture, now, by, find=registry.find)
     group = f"{job.metadata.namespace}/{pods.group_name(job)}"
     own = next((each for each in first.decisions if each.pod_group == group), None)
     for offset, statement in enumerate(first.decisions):
         picture.assume(f"{UID}/{offset}", offset, statement)
     _learn(picture, first)
-    second = session.decide(picture, now + _PATIENT, by, find=registry.find)
+    second = schedule.decide(picture, now + _PATIENT, by, find=registry.find)
     _learn(picture, second)
     explained = picture.explained.get(group)
     return Verdict(
@@ -85,7 +90,7 @@ def _short_of_quota(
     job: batch.Job,
     made: Sequence[scheduling.PodGroup | core.Pod],
     found: Sequence[meta.Object],
-    picture: view.View,
+    picture: cache.Cache,
 ) -> Iterator[str]:
     """The quotas of its namespace that its smallest gang would pass, as the API server counts."""
     specs = {
@@ -111,7 +116,7 @@ def _short_of_quota(
 
 
 def _made(
-    alone: view.View, job: batch.Job, classes: Sequence[core.PriorityClass], now: datetime
+    alone: cache.Cache, job: batch.Job, classes: Sequence[core.PriorityClass], now: datetime
 ) -> list[scheduling.PodGroup | core.Pod]:
     """The PodGroup and the pods as the controller makes them and the API server completes them."""
     group = kinds.POD_GROUPS.decode(pod_groups.create(alone, job).body)
@@ -154,14 +159,14 @@ def _decoded(item: bytes | msgspec.Raw) -> meta.Object:
 
 def _record(seen: meta.Object, offset: int, now: datetime) -> envelope.Record:
     """As the monitor writes down what it saw."""
-    topic = next(topic for topic in state.FOLDED if type(seen) in topic.messages)
+    topic = next(topic for topic in cluster_cache.FOLDED if type(seen) in topic.messages)
     key = seen.metadata.key
     draft = envelope.Draft(topic=topic, key=key, message=seen, time=now)
     headers, value = envelope.seal(draft, UID, 0, offset)
     return envelope.Record(topic, offset, key, value, headers)
 
 
-def _learn(picture: state.State, decided: session.Session) -> None:
+def _learn(picture: cluster_cache.ClusterCache, decided: schedule.Session) -> None:
     for key, explained in decided.explanations.items():
         picture.record_explanation(key, explained)
     for order in decided.orders:

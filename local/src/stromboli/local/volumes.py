@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from stromboli.local.nodes.follow import follow
-from stromboli.shared import errors, keys, runtime
+from stromboli.shared import errors, keys
 from stromboli.shared.api import kinds, storage
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.runtime import runtime
 
 MADE_BY = "pv.kubernetes.io/provisioned-by"
 MAKER = "stromboli.sh/local"

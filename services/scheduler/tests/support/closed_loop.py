@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stromboli.scheduler.core import policy, session, state
-from stromboli.scheduler.core.framework import configuration
+from stromboli.scheduler.core import policy, schedule
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.config import configuration
 from stromboli.shared import envelope, topics
 from stromboli.shared.api import core, meta, scheduling
 from stromboli.shared.messages import scheduling as messages
@@ -68,7 +69,7 @@ class Loop:
         self.history: list[str] = []
         self._comes_back = comes_back
         self._policy = policy.Policy(configured=configured)
-        self._picture = state.State(self._policy.scheduler_names)
+        self._picture = cluster_cache.ClusterCache(self._policy.scheduler_names)
         self._picture.evicts = bool(policy.EVICTING.intersection(configured.actions))
         self._log = topic_log.TopicLog()
         self._wake_at: datetime | None = None
@@ -132,7 +133,7 @@ class Loop:
     def step(self) -> bool:
         """One session, and what it decided carried out; whether it decided anything."""
         self.now += STEP
-        decided = session.decide(self._picture, self.now, self._policy)
+        decided = schedule.decide(self._picture, self.now, self._policy)
         self._wake_at = decided.wake_at
         records: list[envelope.Record] = [
             self._append(topics.DECISIONS, each.pod_group, each) for each in decided.decisions

@@ -10,10 +10,11 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from stromboli.shared import http, runtime, telemetry, topics
-from stromboli.shared import settings as settings_reader
+from stromboli.shared import topics
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.bus.kafka import KafkaBus, KafkaSettings
+from stromboli.shared.runtime import http, runtime, telemetry
+from stromboli.shared.runtime import settings as settings_reader
 
 S = TypeVar("S", bound=msgspec.Struct)
 ASK_EVERY_S = 2.0

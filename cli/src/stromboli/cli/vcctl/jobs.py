@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli import apply, job_spec, options, output
+from stromboli.cli import options
+from stromboli.cli.commands import apply
+from stromboli.cli.commands.jobs import job_spec
 from stromboli.cli.errors import CommandError
+from stromboli.cli.render import output
 from stromboli.cli.vcctl import shell, tables, view
 from stromboli.shared.api import batch, kinds
 

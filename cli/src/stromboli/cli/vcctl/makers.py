@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stromboli.cli import apply, output
+from stromboli.cli.commands import apply
 from stromboli.cli.errors import CommandError, NotFoundError
+from stromboli.cli.render import output
 from stromboli.cli.vcctl import shell, tables
 from stromboli.client import calls
 from stromboli.shared.api import kinds

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import output, pods
+from stromboli.cli.commands import pods
 from stromboli.cli.errors import CommandError
+from stromboli.cli.render import output
 from stromboli.cli.vcctl import jobs, makers, queues, shell, tables
 from stromboli.shared import keys
 

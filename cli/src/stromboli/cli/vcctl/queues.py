@@ -5,9 +5,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from stromboli.cli import output, queue_changes
-from stromboli.cli import queues as own
+from stromboli.cli.commands import queue_changes
+from stromboli.cli.commands import queues as own
 from stromboli.cli.errors import CommandError
+from stromboli.cli.render import output
 from stromboli.cli.vcctl import shell, tables
 from stromboli.shared.api import kinds
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from stromboli.cli import options, output
+from stromboli.cli import options
 from stromboli.cli.errors import CommandError, NotFoundError
+from stromboli.cli.render import output
 
 FAILED = 255
 NOTHING = "No resources found"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from stromboli.cli import output, pod_status
+from stromboli.cli.render import output, pod_status
 from stromboli.shared import keys
 from stromboli.shared.api import batch, flow, kinds, meta, scheduling
 from stromboli.shared.api.kinds import Kind

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from stromboli.cli.vcctl import tables
-from stromboli.shared import units
 from stromboli.shared.api.meta import Part
+from stromboli.shared.formats import units
 
 _NO_TIME = "0001-01-01 00:00:00 +0000 UTC"
 """How the zero time looks there."""

@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 
 from stromboli.local.accounts import rbac
-from stromboli.shared import documents
 from stromboli.shared.cluster import accounts
+from stromboli.shared.formats import documents
 
 API_VERSION = "local.stromboli.sh/v1"
 AUTHENTICATED = "system:authenticated"

@@ -14,8 +14,9 @@ from types import TracebackType
 from typing import Self
 
 from stromboli.local.bus import log, work, writer
-from stromboli.shared import envelope, errors, runtime, topics
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import fencing, port
+from stromboli.shared.runtime import runtime
 
 
 class EmbeddedBus:
@@ -81,7 +82,7 @@ class EmbeddedBus:
         return offset
 
     async def fold(
-        self, wanted: Sequence[topics.Topic], start: port.Place = port.START
+        self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
         """State. A start behind the end, or in an earlier topic of the name, means the start."""
         names = [topic.name for topic in wanted]
@@ -116,7 +117,7 @@ class EmbeddedBus:
             at_end = {name: at for name, at in at_end.items() if name not in recreated}
             yield port.Batch(
                 tuple(heard),
-                port.Place(dict(positions), fence.heard, identities),
+                port.Position(dict(positions), fence.heard, identities),
                 is_caught_up,
                 tuple(unheard),
                 frozenset(recreated),

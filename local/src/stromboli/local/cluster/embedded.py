@@ -33,9 +33,10 @@ from stromboli.local.cluster import (
 from stromboli.local.cluster.hook import Hook, Kubelet
 from stromboli.local.cluster.reviews import Reviews
 from stromboli.local.cluster.state import Key, State, Stored, key_of
-from stromboli.shared import errors, runtime
+from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
+from stromboli.shared.runtime import runtime
 
 Document = dict[str, Any]
 

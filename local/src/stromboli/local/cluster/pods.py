@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from stromboli.local.cluster import times
-from stromboli.shared import errors, units
+from stromboli.shared import errors
 from stromboli.shared.api import core
+from stromboli.shared.formats import units
 
 Document = dict[str, Any]
 

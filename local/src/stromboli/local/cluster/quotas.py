@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 
 from stromboli.local.cluster.state import Event
-from stromboli.shared import quota, quota_scopes, units
 from stromboli.shared.api import core, kinds
 from stromboli.shared.api.meta import Part
+from stromboli.shared.formats import units
+from stromboli.shared.jobspec import quota, quota_scopes
 
 Document = dict[str, Any]
 

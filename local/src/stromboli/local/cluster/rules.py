@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from stromboli.local.cluster import pods, quotas, times
-from stromboli.shared import crds, errors
+from stromboli.shared import errors
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.cluster import port
+from stromboli.shared.jobspec import crds
 
 Document = dict[str, Any]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.cli import explain
+from stromboli.cli.commands import explain
 from stromboli.client.answers import Explanation
 from stromboli.local import system
 from stromboli.local.nodes import simulated

@@ -13,9 +13,10 @@ import msgspec
 from stromboli.local import system
 from stromboli.local.nodes.follow import follow
 from stromboli.local.processes import machine
-from stromboli.shared import documents, keys
+from stromboli.shared import keys
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.formats import documents
 
 MANIFESTS = Path(__file__).parent / "jobs"
 NODES = 2

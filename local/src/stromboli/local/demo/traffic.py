@@ -15,7 +15,7 @@ from stromboli.local import system
 from stromboli.local.demo import experiment
 from stromboli.local.nodes import simulated
 from stromboli.local.nodes.follow import follow
-from stromboli.scheduler.core.framework import reading
+from stromboli.scheduler.core.config import config_reader
 from stromboli.scheduler.settings import SchedulerSettings
 from stromboli.shared import keys
 from stromboli.shared.api import core, kinds
@@ -32,7 +32,7 @@ async def shares(state: Path) -> tuple[float, float]:
 def _options(state: Path, plugin: str | None) -> system.Options:
     """The system with its usual plugins, and one more."""
     state.mkdir(parents=True, exist_ok=True)
-    document: dict[str, Any] = copy.deepcopy(dict(reading.DEFAULT))
+    document: dict[str, Any] = copy.deepcopy(dict(config_reader.DEFAULT))
     if plugin is not None:
         document["tiers"][-1]["plugins"].append({"name": plugin})
     configuration = state / "scheduler.yaml"

@@ -12,8 +12,8 @@ import typer
 
 from stromboli.local.nodes import rules as rule_files
 from stromboli.local.nodes import simulated
-from stromboli.shared import runtime, telemetry
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.shared.runtime import runtime, telemetry
 
 
 async def _run(

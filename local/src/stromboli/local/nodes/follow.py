@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from stromboli.shared import errors, runtime
+from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.cluster import watches
+from stromboli.shared.runtime import runtime
 
 
 async def follow(

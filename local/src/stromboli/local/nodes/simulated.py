@@ -15,9 +15,11 @@ import msgspec
 from stromboli.local.nodes import rules as rule_files
 from stromboli.local.nodes import statuses
 from stromboli.local.nodes.follow import follow
-from stromboli.shared import errors, keys, runtime, telemetry, units
+from stromboli.shared import errors, keys
 from stromboli.shared.api import core, kinds
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.formats import units
+from stromboli.shared.runtime import runtime, telemetry
 
 RUNNER = "simulated"
 

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from stromboli.local.processes import agent, kubelet, machine
-from stromboli.shared import runtime, telemetry
 from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.shared.runtime import runtime, telemetry
 
 
 async def _run(settings: KubernetesSettings, nodes: list[dict[str, object]], state: Path) -> None:

@@ -19,9 +19,10 @@ from stromboli.local.processes import machine, worker
 from stromboli.local.processes.core import names
 from stromboli.local.processes.core import pod as pods
 from stromboli.local.processes.disk import PodFolder
-from stromboli.shared import errors, keys, runtime, telemetry
+from stromboli.shared import errors, keys
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.runtime import runtime, telemetry
 
 Document = dict[str, object]
 FINISHED = ("Succeeded", "Failed")

@@ -20,8 +20,9 @@ from litestar.params import FromPath, FromQuery
 from litestar.response import Stream
 
 from stromboli.local.processes import agent
-from stromboli.shared import errors, http
+from stromboli.shared import errors
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.runtime import http
 
 LOOPBACK = "127.0.0.1"
 _VALID = datetime.timedelta(days=3650)

@@ -14,7 +14,7 @@ import msgspec
 
 from stromboli.local.processes.launcher import main as launcher
 from stromboli.local.processes.output import Output
-from stromboli.shared import telemetry
+from stromboli.shared.runtime import telemetry
 
 _SOURCES = str(Path(__file__).parents[3])
 """The folder that ``stromboli`` is imported from."""

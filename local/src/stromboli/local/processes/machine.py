@@ -11,7 +11,8 @@ from stromboli.local.processes.core import names
 from stromboli.local.processes.disk import HOSTS, LOOKUP
 from stromboli.local.processes.launcher import main as launcher
 from stromboli.local.processes.output import Output
-from stromboli.shared import keys, units
+from stromboli.shared import keys
+from stromboli.shared.formats import units
 
 RUNNER = "process"
 PODS_OF_A_NODE = "110"

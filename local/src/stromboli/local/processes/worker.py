@@ -22,9 +22,11 @@ from stromboli.local.processes.disk import LOOKUP, PodFolder
 from stromboli.local.processes.launcher import main as launcher
 from stromboli.local.processes.launcher import segments
 from stromboli.local.processes.output import Output
-from stromboli.shared import errors, runtime, telemetry, units
+from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.formats import units
+from stromboli.shared.runtime import runtime, telemetry
 
 TAIL_BYTES, TAIL_LINES = 2048, 80
 """Of the output, as a termination message where the pod wants that."""

@@ -10,13 +10,18 @@ from pathlib import Path
 
 from litestar import Litestar
 
-from stromboli.admission import asking, certificates, rest, service, submissions, webhooks
-from stromboli.admission.door import Door
+from stromboli.admission import service
+from stromboli.admission.auth import principal
+from stromboli.admission.kafka import submissions
+from stromboli.admission.rest import rest
+from stromboli.admission.review.service import AdmissionService
 from stromboli.admission.settings import Settings
-from stromboli.shared import http, loopback_token, process, runtime, telemetry
+from stromboli.admission.webhooks import certificates, webhooks
+from stromboli.shared import loopback_token, process
 from stromboli.shared.cluster.kubernetes import KubernetesAccounts, KubernetesCluster
 from stromboli.shared.cluster.port import Cluster
-from stromboli.shared.leases import on_cluster
+from stromboli.shared.leader_election import on_cluster
+from stromboli.shared.runtime import http, runtime, telemetry
 
 LOOPBACK = loopback_token.HOSTS
 
@@ -33,8 +38,8 @@ async def main(settings: Settings, health: runtime.Health) -> None:
         askers = None
         if settings.accounts:
             known = KubernetesAccounts(cluster)
-            askers = asking.Askers(known, settings.reviews_kept_s, time.monotonic)
-        door = Door(settings, cluster, runtime.utc_now, askers)
+            askers = principal.Authenticator(known, settings.reviews_kept_s, time.monotonic)
+        door = AdmissionService(settings, cluster, runtime.utc_now, askers)
         asks_for_token = settings.rest_host in LOOPBACK and askers is None
         token = loopback_token.new() if asks_for_token else ""
         # With accounts a proxy on this machine may pass on whatever name it is called by.
@@ -71,7 +76,7 @@ async def main(settings: Settings, health: runtime.Health) -> None:
 @contextlib.asynccontextmanager
 async def _rest(
     app: Litestar,
-    door: Door,
+    door: AdmissionService,
     settings: Settings,
     tls: ssl.SSLContext | None = None,
     token: str = "",

@@ -9,12 +9,13 @@ from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 
 from stromboli.admission import queries
-from stromboli.admission.asking import MissingRightsError, UnknownAskerError
+from stromboli.admission.auth.principal import MissingRightsError, UnknownAskerError
 from stromboli.admission.core import reviews
-from stromboli.admission.incoming import RefusedError
-from stromboli.admission.once import HEADER, KeyReusedError
-from stromboli.shared import errors, telemetry
+from stromboli.admission.idempotency import HEADER, KeyReusedError
+from stromboli.admission.review.incoming import RefusedError
+from stromboli.shared import errors
 from stromboli.shared.messages.admission import Violation
+from stromboli.shared.runtime import telemetry
 
 LONGEST_DETAIL = 8 * 1024
 """Characters: a job with a thousand mistakes is still told in one screenful."""

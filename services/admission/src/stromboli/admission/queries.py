@@ -11,7 +11,7 @@ from typing import Any
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 
-from stromboli.admission.incoming import RefusedError
+from stromboli.admission.review.incoming import RefusedError
 from stromboli.shared.messages.admission import Violation
 
 LONGEST_SHOWN = 100

@@ -10,14 +10,15 @@ import functools
 import math
 from collections.abc import Mapping
 
-from stromboli.admission import submissions
-from stromboli.admission.door import Door
-from stromboli.admission.settings import DoorSettings
-from stromboli.shared import envelope, errors, leases, runtime, snapshot, telemetry, topics
+from stromboli.admission.kafka import submissions
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
+from stromboli.shared import envelope, errors, leader_election, snapshot, topics
 from stromboli.shared.api import kinds
-from stromboli.shared.bus import lasting
+from stromboli.shared.bus import materialization
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.messages import cluster as messages
+from stromboli.shared.runtime import runtime, telemetry
 
 FOLDED = (
     topics.QUEUES,
@@ -34,13 +35,13 @@ LOOK_EVERY_S = 5.0
 
 
 async def serve(
-    door: Door,
-    settings: DoorSettings,
+    door: AdmissionService,
+    settings: AdmissionSettings,
     bus: bus_port.Bus,
     health: runtime.Health,
     clock: runtime.Clock,
     instance: str,
-    lease: leases.Lease | None = None,
+    lease: leader_election.Lease | None = None,
 ) -> None:
     """Keep the cache and record reviews, until cancelled. ``lease``: decides which of several
     replicas consumes submissions; without, this one does."""
@@ -69,18 +70,18 @@ async def serve(
         group.create_task(watch_age())
         group.create_task(_record(door, writer, health))
         group.create_task(_read_history(door, bus, health))
-        desk = submissions.Desk(door, settings, door.askers, clock)
+        desk = submissions.SubmissionConsumer(door, settings, door.askers, clock)
 
         async def caught_up() -> None:
-            await reached.wait(await lasting.ends(bus, (topics.ANSWERS,), health))
+            await reached.wait(await materialization.ends(bus, (topics.ANSWERS,), health))
 
-        async def term(lead: leases.Lead) -> None:
+        async def term(lead: leader_election.Lead) -> None:
             await desk.serve(lead, bus, writer, health, caught_up)
 
-        held = lease or leases.Alone(health)
-        group.create_task(leases.serve_in_terms(held, term, health))
+        held = lease or leader_election.Alone(health)
+        group.create_task(leader_election.serve_in_terms(held, term, health))
         # No problem of readiness: what is known answers still, and its age is watched.
-        fold = lasting.fold(bus, FOLDED, health.warn, "picture", on_recreated=door.forget)
+        fold = materialization.fold(bus, FOLDED, health.warn, "picture", on_recreated=door.forget)
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 positions |= batch.positions
@@ -116,11 +117,11 @@ class _Reached:
             await self._changed.wait()
 
 
-async def _read_history(door: Door, bus: bus_port.Bus, health: runtime.Health) -> None:
+async def _read_history(door: AdmissionService, bus: bus_port.Bus, health: runtime.Health) -> None:
     """Follow what is told of tasks, beside all else: two weeks of it may take a while."""
     wanted = (topics.BATCH_EVENTS,)
     # Where the topic is recreated what it told before is still true.
-    fold = lasting.fold(bus, wanted, health.warn, "history", on_recreated=lambda _: None)
+    fold = materialization.fold(bus, wanted, health.warn, "history", on_recreated=lambda _: None)
     async with contextlib.aclosing(fold) as batches:
         async for batch in batches:
             for record in batch.records:
@@ -131,7 +132,7 @@ async def _read_history(door: Door, bus: bus_port.Bus, health: runtime.Health) -
             await asyncio.sleep(0)
 
 
-async def _record(door: Door, writer: bus_port.Writer, health: runtime.Health) -> None:
+async def _record(door: AdmissionService, writer: bus_port.Writer, health: runtime.Health) -> None:
     """Append reviews in order, as many at once as have come."""
     while True:
         drafts = [await door.reviewed.get()]
@@ -141,7 +142,7 @@ async def _record(door: Door, writer: bus_port.Writer, health: runtime.Health) -
 
 
 async def _fold(
-    door: Door, record: envelope.Record, writer: bus_port.Writer, clock: runtime.Clock
+    door: AdmissionService, record: envelope.Record, writer: bus_port.Writer, clock: runtime.Clock
 ) -> None:
     try:
         door.fold(record)

@@ -2,13 +2,13 @@
 
 import msgspec
 
-from stromboli.shared.admission import queues
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.cluster.kubernetes import KubernetesSettings
-from stromboli.shared.leases import LeaseSettings
+from stromboli.shared.jobspec.validation import queues
+from stromboli.shared.leader_election import LeaseSettings
 
 
-class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
+class AdmissionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the door itself needs, embedded or not."""
 
     scheduler_names: tuple[str, ...] = ("volcano", "stromboli")
@@ -44,7 +44,7 @@ class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How old the newest sign of life of the monitor may be before we say *not ready*."""
 
 
-class Settings(DoorSettings, frozen=True, kw_only=True):
+class Settings(AdmissionSettings, frozen=True, kw_only=True):
     """The service as a process of its own."""
 
     kafka: KafkaSettings

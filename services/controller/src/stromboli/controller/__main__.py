@@ -4,9 +4,10 @@ import contextlib
 
 from stromboli.controller import service
 from stromboli.controller.settings import Settings
-from stromboli.shared import process, runtime
+from stromboli.shared import process
 from stromboli.shared.cluster.kubernetes import KubernetesCluster
-from stromboli.shared.leases import on_cluster
+from stromboli.shared.leader_election import on_cluster
+from stromboli.shared.runtime import runtime
 
 
 async def main(settings: Settings, health: runtime.Health) -> None:

@@ -15,10 +15,11 @@ import structlog
 
 from stromboli.controller import isolation
 from stromboli.controller.core import commands, manifest
-from stromboli.controller.slots import Slots
-from stromboli.shared import errors, telemetry
+from stromboli.controller.request_limiter import RequestLimiter
+from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.runtime import telemetry
 
 _log = structlog.get_logger(__name__)
 _written = telemetry.meter.create_counter(
@@ -48,7 +49,9 @@ _SERIES = msgspec.json.Decoder(_Series)
 class EventRecorder:
     """See the module. ``scheduled_per_s``: Events that pods were scheduled; 0 writes none."""
 
-    def __init__(self, cluster: cluster_port.Cluster, slots: Slots, scheduled_per_s: float) -> None:
+    def __init__(
+        self, cluster: cluster_port.Cluster, slots: RequestLimiter, scheduled_per_s: float
+    ) -> None:
         self._cluster = cluster
         self._slots = slots
         self._scheduled_per_s = scheduled_per_s

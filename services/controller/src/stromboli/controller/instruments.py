@@ -8,10 +8,11 @@ from datetime import datetime
 import msgspec
 from opentelemetry import metrics
 
-from stromboli.controller.core import queue_counts, view
-from stromboli.shared import telemetry
+from stromboli.controller.core.queues import queue_counts
+from stromboli.controller.core.store import cache
 from stromboli.shared.api import core, flow, meta
 from stromboli.shared.messages import batch as messages
+from stromboli.shared.runtime import telemetry
 
 _isolated = telemetry.meter.create_counter(
     "stromboli.controller.isolated",
@@ -53,16 +54,16 @@ class Instruments:
             description="From a job's creation to that of each of its pods",
         )
 
-    def told(self, picture: view.View, message: msgspec.Struct) -> None:
+    def told(self, picture: cache.Cache, message: msgspec.Struct) -> None:
         """A fact about a job was told."""
         if isinstance(message, messages.JobPhaseChanged) and message.after in self._jobs:
             job = picture.job(message.job)
             queue = "" if job is None else job.spec.queue
             self._jobs[message.after].add(1, {"queue_name": queue})
 
-    def created(self, picture: view.View, written: meta.Object, now: datetime) -> None:
+    def created(self, picture: cache.Cache, written: meta.Object, now: datetime) -> None:
         """An object was made."""
-        key = view.job_of(written) if isinstance(written, core.Pod) else None
+        key = cache.job_of(written) if isinstance(written, core.Pod) else None
         job = None if key is None else picture.job(key)
         if job is not None and job.metadata.creation_timestamp is not None:
             self._to_pod.record(1000 * (now - job.metadata.creation_timestamp).total_seconds())
@@ -76,7 +77,7 @@ class Instruments:
         if phase != was and phase in self._flows:
             self._flows[phase].add(1, {"jobflow_namespace": written.metadata.namespace})
 
-    def counted(self, picture: view.View, queue: str) -> None:
+    def counted(self, picture: cache.Cache, queue: str) -> None:
         """A queue's numbers were looked at."""
         phases = Counter(phase.lower() for phase in picture.books.phases(queue))
         for phase, gauge in self._groups.items():

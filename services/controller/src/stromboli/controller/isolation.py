@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import structlog
 
 from stromboli.controller import instruments
-from stromboli.controller.patience import StoppingError
+from stromboli.controller.inflight_permits import StoppingError
 from stromboli.shared import errors
 
 T = TypeVar("T")

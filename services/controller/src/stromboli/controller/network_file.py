@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from stromboli.controller.core import links, sources
-from stromboli.shared import documents
+from stromboli.controller.core.store import links, topology_sources
+from stromboli.shared.formats import documents
 
 KEY = "networkTopologyDiscovery"
 
@@ -31,13 +31,13 @@ class File:
         self._path = Path(path) if path else None
         self._seen: tuple[str, ...] | None = None
 
-    def look(self) -> Mapping[str, sources.Source] | None:
+    def look(self) -> Mapping[str, topology_sources.Source] | None:
         """The sources by name, or None if they are as they were. Raises FileError, once for each
         content that cannot be used."""
         if self._path is None:
             return None
         text, error = _read(self._path)
-        entries: list[sources.Entry] = []
+        entries: list[topology_sources.Entry] = []
         if not error:
             try:
                 entries = _entries(text)
@@ -70,7 +70,7 @@ def _read(path: Path) -> tuple[str, str]:
         return "", f"{path}: {error}; name a file that can be read"
 
 
-def _entries(text: str) -> list[sources.Entry]:
+def _entries(text: str) -> list[topology_sources.Entry]:
     """The sources that are switched on. Raises ValueError."""
     try:
         found: list[Any] = [document for document, _ in documents.read(text)]
@@ -79,7 +79,7 @@ def _entries(text: str) -> list[sources.Entry]:
     if len(found) != 1 or not isinstance(found[0], dict):
         raise ValueError(f"write one document with {KEY}")
     try:
-        entries = msgspec.convert(found[0].get(KEY) or [], list[sources.Entry])
+        entries = msgspec.convert(found[0].get(KEY) or [], list[topology_sources.Entry])
     except msgspec.ValidationError as error:
         raise ValueError(f"{KEY}: {error}") from None
     enabled = [entry for entry in entries if entry.enabled]
@@ -93,18 +93,18 @@ def _entries(text: str) -> list[sources.Entry]:
 
 
 def _sources(
-    path: Path, entries: list[sources.Entry], named: list[tuple[Path, str]]
-) -> Mapping[str, sources.Source]:
-    found: dict[str, sources.Source] = {}
+    path: Path, entries: list[topology_sources.Entry], named: list[tuple[Path, str]]
+) -> Mapping[str, topology_sources.Source]:
+    found: dict[str, topology_sources.Source] = {}
     texts = iter(named)
     for entry in entries:
         where = path
         try:
             if entry.source == "label":
-                found["label"] = sources.labels(entry.config)
+                found["label"] = topology_sources.labels(entry.config)
             else:
                 where, text = next(texts)
-                found["file"] = sources.switches(text)
+                found["file"] = topology_sources.switches(text)
         except ValueError as error:
             raise FileError(f"{where}: {error}") from None
     return found

@@ -13,10 +13,11 @@ import msgspec
 import structlog
 
 from stromboli.controller import isolation
-from stromboli.controller.core import view
-from stromboli.shared import errors, runtime
+from stromboli.controller.core.store import cache
+from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port, watches
+from stromboli.shared.runtime import runtime
 
 PAGE = 200
 """Objects read at once: some megabytes at most, of which the metadata stays for a moment."""
@@ -31,9 +32,9 @@ class Owners:
 
     def __init__(
         self,
-        picture: view.View,
+        picture: cache.Cache,
         cluster: port.Cluster,
-        touch: Callable[[view.Item, str], None],
+        touch: Callable[[cache.ReconcileKey, str], None],
     ) -> None:
         self._view = picture
         self._cluster = cluster

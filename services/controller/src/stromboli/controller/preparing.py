@@ -14,13 +14,15 @@ import msgspec
 import structlog
 
 from stromboli.controller import isolation
-from stromboli.controller.core import commands, decisions, preparations
-from stromboli.controller.patience import Patience, Turn
-from stromboli.controller.slots import Slots
-from stromboli.shared import errors, runtime
+from stromboli.controller.core import commands
+from stromboli.controller.core.decisions import decisions, preparations
+from stromboli.controller.inflight_permits import InFlightPermit, Patience
+from stromboli.controller.request_limiter import RequestLimiter
+from stromboli.shared import errors
 from stromboli.shared.api import kinds, meta
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.messages import scheduling as messages
+from stromboli.shared.runtime import runtime
 
 M = TypeVar("M", bound=meta.Object)
 LOOK_S = 2.0
@@ -32,7 +34,11 @@ class Preparing:
     """Prepares binds, and undoes it. ``within_s``: how long a claim may take."""
 
     def __init__(
-        self, cluster: cluster_port.Cluster, slots: Slots, patience: Patience, within_s: float
+        self,
+        cluster: cluster_port.Cluster,
+        slots: RequestLimiter,
+        patience: Patience,
+        within_s: float,
     ) -> None:
         self._cluster = cluster
         self._slots = slots
@@ -40,7 +46,7 @@ class Preparing:
         self._within_s = within_s
 
     async def prepare(
-        self, binds: Sequence[messages.Bind], group: str, turn: Turn
+        self, binds: Sequence[messages.Bind], group: str, turn: InFlightPermit
     ) -> dict[str, decisions.Answer]:
         """Pod's uid -> why it is not to be bound; empty if all are prepared."""
         async with asyncio.TaskGroup() as tasks:
@@ -74,12 +80,14 @@ class Preparing:
                     break
 
     async def _prepare_isolated(
-        self, bind: messages.Bind, group: str, turn: Turn
+        self, bind: messages.Bind, group: str, turn: InFlightPermit
     ) -> decisions.Answer:
         call = functools.partial(self._prepare, bind, group, turn)
         return await isolation.run(call, decisions.failure, "preparation", pod=bind.pod)
 
-    async def _prepare(self, bind: messages.Bind, group: str, turn: Turn) -> decisions.Answer:
+    async def _prepare(
+        self, bind: messages.Bind, group: str, turn: InFlightPermit
+    ) -> decisions.Answer:
         try:
             async with asyncio.timeout(self._within_s):
                 for volume in bind.volumes:
@@ -101,7 +109,7 @@ class Preparing:
         return preparations.DONE
 
     async def _bind_volume(
-        self, step: messages.ClaimedVolume, bind: messages.Bind, group: str, turn: Turn
+        self, step: messages.ClaimedVolume, bind: messages.Bind, group: str, turn: InFlightPermit
     ) -> decisions.Answer:
         is_asked = False
 
@@ -126,7 +134,7 @@ class Preparing:
         return await self._follow(look, group, turn, written)
 
     async def _give_devices(
-        self, step: messages.ClaimedDevices, bind: messages.Bind, group: str, turn: Turn
+        self, step: messages.ClaimedDevices, bind: messages.Bind, group: str, turn: InFlightPermit
     ) -> decisions.Answer:
         async def look() -> preparations.Next:
             claim = await self._read(kinds.RESOURCE_CLAIMS, bind.namespace, step.claim)
@@ -138,7 +146,7 @@ class Preparing:
         self,
         look: Callable[[], Awaitable[preparations.Next]],
         group: str,
-        turn: Turn,
+        turn: InFlightPermit,
         written: Callable[[], None] = lambda: None,
     ) -> decisions.Answer:
         """Look and write until there is an answer; ``written`` is told of each write."""

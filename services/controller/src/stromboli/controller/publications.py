@@ -80,7 +80,7 @@ async def answered(bus: bus_port.Bus) -> set[int]:
 async def _outcomes(bus: bus_port.Bus, first: int) -> list[messages.DecisionAnswered]:
     """The outcomes from this offset on that count."""
     found = []
-    fold = bus.fold((topics.OUTCOMES,), bus_port.Place({topics.OUTCOMES.name: first}))
+    fold = bus.fold((topics.OUTCOMES,), bus_port.Position({topics.OUTCOMES.name: first}))
     async with contextlib.aclosing(fold) as batches:
         async for batch in batches:
             for record in batch.records:

@@ -14,33 +14,21 @@ from collections.abc import Mapping
 import structlog
 
 from stromboli.controller import instruments, isolation, network_file
-from stromboli.controller.core import (
-    commands,
-    failures,
-    history,
-    items,
-    view,
-)
+from stromboli.controller.command_executor import CommandExecutor, RefusedError
+from stromboli.controller.core import commands, failures, reconcilers
+from stromboli.controller.core.store import cache, event_history, subscriptions
+from stromboli.controller.decision_executor import Execution
 from stromboli.controller.event_recorder import EventRecorder
-from stromboli.controller.execution import Execution
-from stromboli.controller.hands import Hands, RefusedError
-from stromboli.controller.lanes import Lanes
 from stromboli.controller.owners import Owners
+from stromboli.controller.request_limiter import RequestLimiter
 from stromboli.controller.settings import ControllerSettings
-from stromboli.controller.slots import Slots
-from stromboli.shared import (
-    envelope,
-    errors,
-    job_plugins,
-    keys,
-    leases,
-    runtime,
-    telemetry,
-    topics,
-)
-from stromboli.shared.bus import lasting
+from stromboli.controller.work_queue import WorkQueue
+from stromboli.shared import envelope, errors, keys, leader_election, topics
+from stromboli.shared.bus import materialization
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.jobspec import job_plugins
+from stromboli.shared.runtime import runtime, telemetry
 
 TICK_S = 1.0
 """How often the age of the monitor's last sign of life is looked at."""
@@ -74,7 +62,7 @@ async def serve(
     cluster: cluster_port.Cluster,
     health: runtime.Health,
     clock: runtime.Clock,
-    lease: leases.Lease | None = None,
+    lease: leader_election.Lease | None = None,
 ) -> None:
     """Carry job lifecycles and decisions until cancelled. ``lease``: None where there is no other
     controller.
@@ -84,7 +72,7 @@ async def serve(
     begun.
     """
 
-    async def term(lead: leases.Lead) -> None:
+    async def term(lead: leader_election.Lead) -> None:
         controller = Controller(settings, bus, cluster, health, clock)
         running = asyncio.create_task(controller.run(lead))
         try:
@@ -99,14 +87,14 @@ async def serve(
                 running.result()  # an error on the way out is an error
             raise
 
-    await leases.serve_in_terms(lease or leases.Alone(health), term, health)
+    await leader_election.serve_in_terms(lease or leader_election.Alone(health), term, health)
 
 
 class Told:
     """What controllers told ``batch.events``: followed while standing by, to its end when this one
     begins. Later records are our own."""
 
-    def __init__(self, bus: bus_port.Bus, health: runtime.Health, picture: view.View) -> None:
+    def __init__(self, bus: bus_port.Bus, health: runtime.Health, picture: cache.Cache) -> None:
         self._bus = bus
         self._health = health
         self._view = picture
@@ -115,7 +103,7 @@ class Told:
     async def read(self, *, to_the_end: bool) -> None:
         """Up to the end as it is now, or for ever."""
         wanted = (topics.BATCH_EVENTS,)
-        fold = lasting.fold(self._bus, wanted, self._health.set, "history", self._place)
+        fold = materialization.fold(self._bus, wanted, self._health.set, "history", self._place)
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 for record in batch.records:
@@ -155,23 +143,23 @@ class Controller:
         self._cluster = cluster
         self._health = health
         self._clock = clock
-        self._view = view.View(
+        self._view = cache.Cache(
             settings.scheduler_names,
-            history.Published(),
+            event_history.Published(),
             job_plugins.load(),
             settings.tools_domain,
             settings.max_queue_depth,
         )
         self._told = Told(bus, health, self._view)
-        self._lanes = Lanes(self._step, self._isolate, settings.items_in_hand)
+        self._lanes = WorkQueue(self._step, self._isolate, settings.items_in_hand)
         self._network_file = network_file.File(settings.network_file)
         self._writer: bus_port.Writer | None = None
         self._events: EventRecorder
-        self._hands: Hands
+        self._hands: CommandExecutor
         self._execution: Execution
         self._parked: deque[envelope.Draft] = deque(maxlen=MOST_PARKED)
         self._stands_by = True
-        self._calm_since: dict[view.Item, float] = {}
+        self._calm_since: dict[cache.ReconcileKey, float] = {}
         self._caught_up = False
         self._positions: dict[str, int] = {}
         self._has_read = asyncio.Event()
@@ -182,7 +170,7 @@ class Controller:
         """Begin nothing more; ``run`` ends when what is begun is finished."""
         self._stopping.set()
 
-    async def run(self, lead: leases.Lead) -> None:
+    async def run(self, lead: leader_election.Lead) -> None:
         """Fold to the barrier, then act, once this is the one that acts, until stopped."""
         self._health.set("start", "folding the log")
         async with asyncio.TaskGroup() as tasks:
@@ -216,7 +204,7 @@ class Controller:
             for task in reading:
                 task.cancel()
 
-    async def _begin(self, lead: leases.Lead) -> None:
+    async def _begin(self, lead: leader_election.Lead) -> None:
         """Return once this is the one that acts, and may."""
         async with asyncio.TaskGroup() as tasks:
             following = tasks.create_task(self._told.read(to_the_end=False))
@@ -233,11 +221,13 @@ class Controller:
         writer = await runtime.persist(
             lambda: self._bus.open_writer("controller", settings.instance), "log", self._health
         )
-        await self._read_to(await lasting.ends(self._bus, view.FOLDED, self._health))
+        await self._read_to(
+            await materialization.ends(self._bus, subscriptions.FOLDED, self._health)
+        )
         await self._told.read(to_the_end=True)
-        slots = Slots(settings.writes_at_once)
+        slots = RequestLimiter(settings.writes_at_once)
         self._events = EventRecorder(self._cluster, slots, settings.scheduled_events_per_s)
-        self._hands = Hands(
+        self._hands = CommandExecutor(
             self._view, self._cluster, writer, slots, self._touch, self._clock, self._events
         )
         self._execution = Execution(
@@ -260,7 +250,7 @@ class Controller:
     # Reading
 
     async def _fold(self) -> None:
-        fold = lasting.fold(self._bus, view.FOLDED, self._health.set, "picture")
+        fold = materialization.fold(self._bus, subscriptions.FOLDED, self._health.set, "picture")
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 for record in batch.records:
@@ -313,7 +303,7 @@ class Controller:
                 if found is not None:
                     self._view.discovery = found
                     for source in found:
-                        self._touch(view.Item("discovery", source), "")
+                        self._touch(cache.ReconcileKey("discovery", source), "")
             await asyncio.sleep(NETWORK_LOOK_S)
 
     def _look_at_sync(self) -> None:
@@ -322,7 +312,7 @@ class Controller:
             return
         now_s = asyncio.get_running_loop().time()
         missing = self._view.sync.missing(
-            view.NEEDED, now_s, self._settings.sync_max_age_s, self._positions
+            subscriptions.NEEDED, now_s, self._settings.sync_max_age_s, self._positions
         )
         rivals = self._view.sync.rivals(self._view.scheduler_names)
         self._health.set("sync", "; ".join(missing) or None)
@@ -337,7 +327,7 @@ class Controller:
 
     # Acting
 
-    async def _step(self, item: view.Item, cause: str) -> None:
+    async def _step(self, item: cache.ReconcileKey, cause: str) -> None:
         """Plan one item's next step and carry it out. Raises OutsideError; any other error is
         reported by ``_isolate``, and the item is retried with backoff."""
         reason = self._view.unknown_reason(item.key) if item.kind == "job" else ""
@@ -345,7 +335,7 @@ class Controller:
             _log.warning("job frozen", job=item.key, reason=reason)
         loop = asyncio.get_running_loop()
         now, begun = self._clock(), loop.time()
-        plan = items.plan(self._view, item, now)
+        plan = reconcilers.plan(self._view, item, now)
         took_s = loop.time() - begun
         if item.kind == "queue counts":
             instruments.OWN.counted(self._view, item.key)
@@ -356,12 +346,12 @@ class Controller:
         if took_s > LONG_PLAN_S:
             await asyncio.sleep(took_s)
         # From the plan's moment: what came due since then is not in the plan.
-        at = items.due(self._view, item, now)
+        at = reconcilers.due(self._view, item, now)
         if at is not None:
             wait_s = (at - self._clock()).total_seconds()
             self._lanes.touch_later(item, min(max(wait_s, SHORTEST_SLEEP_S), LONGEST_SLEEP_S))
 
-    def _postponed(self, item: view.Item, plan: commands.Plan, at: float) -> commands.Plan:
+    def _postponed(self, item: cache.ReconcileKey, plan: commands.Plan, at: float) -> commands.Plan:
         """The plan without a write of mere counts that came up less than ``COUNTS_CALM_S`` ago."""
         rest = commands.without_counts(plan)
         if rest == plan:
@@ -374,7 +364,7 @@ class Controller:
         self._lanes.touch_later(item, since + COUNTS_CALM_S - at)
         return rest
 
-    def _touch(self, item: view.Item, cause: str) -> None:
+    def _touch(self, item: cache.ReconcileKey, cause: str) -> None:
         if self._writer is None:
             return  # whoever begins to act looks at everything
         if item.kind in CALM:
@@ -384,11 +374,11 @@ class Controller:
         else:
             self._lanes.touch(item, cause)
 
-    def _touch_by_pod(self, item: view.Item, cause: str) -> None:
+    def _touch_by_pod(self, item: cache.ReconcileKey, cause: str) -> None:
         if self._writer is not None:
             self._lanes.touch_spaced(item, cause, POD_NEWS_EVERY_S)
 
-    async def _carry_out(self, plan: commands.Plan, item: view.Item, cause: str) -> None:
+    async def _carry_out(self, plan: commands.Plan, item: cache.ReconcileKey, cause: str) -> None:
         try:
             for stage in plan:
                 await self._hands.carry_out(stage, item.key, cause)
@@ -402,7 +392,7 @@ class Controller:
                     await self._hands.carry_out((*news, *note), item.key, cause)
             raise
 
-    async def _isolate(self, item: view.Item, error: Exception) -> None:
+    async def _isolate(self, item: cache.ReconcileKey, error: Exception) -> None:
         """Report an item whose step failed by a bug: in the log, as a metric and on the object."""
         isolation.report(error, item.kind, key=item.key)
         try:
@@ -414,6 +404,6 @@ class Controller:
             # The retry reports it again.
             _log.warning("not reported", kind=item.kind, key=item.key, reason=str(failed))
 
-    def _trace(self, item: view.Item) -> str:
+    def _trace(self, item: cache.ReconcileKey) -> str:
         job = self._view.job(item.key) if item.kind == "job" else None
         return "" if job is None else job.metadata.annotation(keys.TRACEPARENT) or ""

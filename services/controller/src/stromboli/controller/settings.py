@@ -2,10 +2,10 @@
 
 import msgspec
 
-from stromboli.shared.admission import queues
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.cluster.kubernetes import KubernetesSettings
-from stromboli.shared.leases import LeaseSettings
+from stromboli.shared.jobspec.validation import queues
+from stromboli.shared.leader_election import LeaseSettings
 
 
 class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,9 +5,10 @@ import time
 
 from stromboli.monitor import agents, service
 from stromboli.monitor.settings import Settings
-from stromboli.shared import http, process, runtime, telemetry
+from stromboli.shared import process
 from stromboli.shared.cluster.kubernetes import KubernetesAccounts, KubernetesCluster
-from stromboli.shared.leases import on_cluster
+from stromboli.shared.leader_election import on_cluster
+from stromboli.shared.runtime import http, runtime, telemetry
 
 
 async def main(settings: Settings, health: runtime.Health) -> None:

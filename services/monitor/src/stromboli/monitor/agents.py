@@ -24,10 +24,11 @@ from litestar.types import ControllerRouterHandler
 
 from stromboli.monitor.core import reports
 from stromboli.monitor.settings import MonitorSettings
-from stromboli.shared import envelope, errors, runtime
+from stromboli.shared import envelope, errors
 from stromboli.shared.api import core, kinds
 from stromboli.shared.cluster import port as cluster_port
 from stromboli.shared.cluster.accounts import Accounts, Unknown
+from stromboli.shared.runtime import runtime
 
 LARGEST_BYTES = 4 * 1024 * 1024
 """A machine of 512 CPUs and 16 GPUs with a hundred pods takes about 60 KB."""

@@ -8,10 +8,12 @@ import functools
 
 import msgspec
 
-from stromboli.shared import crds, errors, runtime
+from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import port
-from stromboli.shared.crds import comparing
+from stromboli.shared.jobspec import crds
+from stromboli.shared.jobspec.crds import comparing
+from stromboli.shared.runtime import runtime
 
 FACT = "definitions"
 

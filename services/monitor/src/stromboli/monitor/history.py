@@ -16,9 +16,10 @@ import functools
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from stromboli.shared import envelope, errors, runtime, topics
-from stromboli.shared.bus import lasting, port
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.bus import materialization, port
 from stromboli.shared.messages import cluster
+from stromboli.shared.runtime import runtime
 
 IMAGE_EVERY = timedelta(days=1)
 """What is kept for two weeks then reaches back thirteen days at least."""
@@ -67,13 +68,15 @@ class History:
     async def _follow(self, kept: cluster.ChangesKept | None) -> None:
         """Until an image is due. ``kept``: up to where all is there; None: make an image."""
         start = (
-            port.START if kept is None else port.Place(kept.positions, kept.epochs, kept.identities)
+            port.START
+            if kept is None
+            else port.Position(kept.positions, kept.epochs, kept.identities)
         )
         image_from = -1 if kept is None else kept.image_from
         imaged_at = self._clock() if kept is None else kept.imaged_at
         is_whole = kept is not None
         # A warning only: nobody waits for the history.
-        fold = lasting.fold(self._bus, WANTED, self._health.warn, "history", start)
+        fold = materialization.fold(self._bus, WANTED, self._health.warn, "history", start)
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 is_whole = is_whole or batch.caught_up

@@ -14,10 +14,11 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from stromboli.shared import envelope, errors, runtime, telemetry
+from stromboli.shared import envelope, errors
 from stromboli.shared.api import meta
 from stromboli.shared.bus import port
 from stromboli.shared.messages import cluster
+from stromboli.shared.runtime import runtime, telemetry
 
 MOST_AT_ONCE = 1000
 """Drafts in one append: some megabytes."""

@@ -10,11 +10,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 
 import structlog
 
-from stromboli.monitor.core.picture import Picture
+from stromboli.monitor.core.reflector_state import ReflectorState
 from stromboli.monitor.core.reports import Reports
-from stromboli.shared import envelope, errors, leases, runtime, topics
-from stromboli.shared.bus import lasting, port
+from stromboli.shared import envelope, errors, leader_election, topics
+from stromboli.shared.bus import materialization, port
 from stromboli.shared.messages import cluster
+from stromboli.shared.runtime import runtime
 
 OWN: tuple[topics.Topic, ...] = (*topics.SNAPSHOTS.values(), topics.TOPOLOGY, topics.SYNC)
 PAUSE_S = 0.1
@@ -29,7 +30,7 @@ class OwnLog:
     def __init__(
         self,
         bus: port.Bus,
-        pictures: Iterable[Picture],
+        pictures: Iterable[ReflectorState],
         reports: Reports,
         health: runtime.Health,
     ) -> None:
@@ -37,7 +38,7 @@ class OwnLog:
         self._health = health
         self._epoch = -1
         self._by_plural = {picture.kind.plural: picture for picture in pictures}
-        self._by_topic: dict[str, Picture | Reports] = {
+        self._by_topic: dict[str, ReflectorState | Reports] = {
             picture.topic.name: picture for picture in self._by_plural.values()
         }
         self._by_topic[reports.topic.name] = reports
@@ -84,7 +85,7 @@ class OwnLog:
             await self._moved.wait_for(lambda: self._place.positions[topic.name] >= position)
 
     def _read(self) -> AsyncGenerator[port.Batch, None]:
-        return lasting.fold(self._bus, OWN, self._health.set, "picture", self._place)
+        return materialization.fold(self._bus, OWN, self._health.set, "picture", self._place)
 
     def _fold(self, batch: port.Batch) -> None:
         for record, is_heard in self._news(batch):
@@ -128,7 +129,9 @@ class OwnLog:
 
     def _check(self, record: envelope.Record) -> None:
         if record.epoch is not None and record.epoch > self._epoch:
-            raise leases.ReplacedError(f"{record.topic.name}@{record.offset} is by {record.id}")
+            raise leader_election.ReplacedError(
+                f"{record.topic.name}@{record.offset} is by {record.id}"
+            )
 
     def _fold_sync(self, record: envelope.Record) -> None:
         picture = self._by_plural.get(record.key)

@@ -5,11 +5,12 @@ import asyncio
 import msgspec
 
 from stromboli.monitor.core import rivals
-from stromboli.shared import envelope, errors, runtime, topics
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port
 from stromboli.shared.messages import cluster as messages
+from stromboli.shared.runtime import runtime
 
 FACT = "rivals"
 

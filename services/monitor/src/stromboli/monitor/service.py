@@ -15,18 +15,19 @@ from datetime import timedelta
 
 from stromboli.monitor import definitions
 from stromboli.monitor.agents import Agents
-from stromboli.monitor.core.picture import Picture
+from stromboli.monitor.core.reflector_state import ReflectorState
 from stromboli.monitor.core.reports import Reports
 from stromboli.monitor.history import History
 from stromboli.monitor.outbox import Outbox
 from stromboli.monitor.own_log import OwnLog
+from stromboli.monitor.reflector import Reflector
 from stromboli.monitor.rivalry import Rivalry
 from stromboli.monitor.settings import MonitorSettings
-from stromboli.monitor.watcher import Watcher
-from stromboli.shared import leases, runtime
+from stromboli.shared import leader_election
 from stromboli.shared.api import kinds
 from stromboli.shared.bus import port as bus_port
 from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.runtime import runtime
 
 OFTEN_S, OFTEN_FOR_S = 0.25, 20.0
 """Between the first signs of life, and for how long they come so often."""
@@ -41,17 +42,17 @@ async def serve(
     health: runtime.Health,
     clock: runtime.Clock,
     agents: Agents | None = None,
-    lease: leases.Lease | None = None,
+    lease: leader_election.Lease | None = None,
 ) -> None:
     """Run until cancelled. Ready once every kind is synced, or once all is folded that the active
     monitor has said. ``agents``: the door for nodes' agents, which is open while this one acts.
     ``lease``: None where there is no other monitor.
     """
 
-    async def term(lead: leases.Lead) -> None:
+    async def term(lead: leader_election.Lead) -> None:
         await _term(settings, bus, cluster, health, clock, agents, lead)
 
-    await leases.serve_in_terms(lease or leases.Alone(health), term, health)
+    await leader_election.serve_in_terms(lease or leader_election.Alone(health), term, health)
 
 
 async def _term(
@@ -61,11 +62,11 @@ async def _term(
     health: runtime.Health,
     clock: runtime.Clock,
     agents: Agents | None,
-    lead: leases.Lead,
+    lead: leader_election.Lead,
 ) -> None:
     for kind in kinds.WATCHED:
         health.set(kind.plural, "starting")
-    pictures = [Picture(kind) for kind in kinds.WATCHED]
+    pictures = [ReflectorState(kind) for kind in kinds.WATCHED]
     reports = Reports(timedelta(seconds=settings.agents_silence_s))
     own_log = OwnLog(bus, pictures, reports, health)
     await _stand_by(own_log, health, lead)
@@ -82,7 +83,7 @@ async def _term(
             end = ends[picture.topic.name]
             picture.open(end)
             outbox = Outbox(writer, health, end)
-            watcher = Watcher(picture, outbox, own_log, writer, cluster, health, clock)
+            watcher = Reflector(picture, outbox, own_log, writer, cluster, health, clock)
             watchers.append(watcher)
             tasks.create_task(outbox.run())
             tasks.create_task(watcher.vouch())
@@ -100,7 +101,7 @@ async def _term(
                 await asyncio.Event().wait()
 
 
-async def _stand_by(own_log: OwnLog, health: runtime.Health, lead: leases.Lead) -> None:
+async def _stand_by(own_log: OwnLog, health: runtime.Health, lead: leader_election.Lead) -> None:
     """Take in what the active monitor says until this one is to act."""
     acquired = asyncio.create_task(lead.acquired())
     caught_up = asyncio.Event()
@@ -128,7 +129,7 @@ async def _tick(
     settings: MonitorSettings,
     reports: Reports,
     outbox: Outbox,
-    nodes: Picture,
+    nodes: ReflectorState,
     health: runtime.Health,
     clock: runtime.Clock,
 ) -> None:
@@ -148,7 +149,7 @@ async def _beat(
     bus: bus_port.Bus,
     cluster: cluster_port.Cluster,
     health: runtime.Health,
-    watchers: list[Watcher],
+    watchers: list[Reflector],
 ) -> None:
     """Signs of life, also of a cluster where nothing happens: while it and the log answer. More of
     them at first: services that start with this one wait for the first that they see come."""

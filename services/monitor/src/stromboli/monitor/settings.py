@@ -4,7 +4,7 @@ import msgspec
 
 from stromboli.shared.bus.kafka import KafkaSettings
 from stromboli.shared.cluster.kubernetes import KubernetesSettings
-from stromboli.shared.leases import LeaseSettings
+from stromboli.shared.leader_election import LeaseSettings
 
 
 class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,8 @@ import gc
 
 from stromboli.scheduler import service
 from stromboli.scheduler.settings import Settings
-from stromboli.shared import process, runtime
+from stromboli.shared import process
+from stromboli.shared.runtime import runtime
 
 
 async def main(settings: Settings, health: runtime.Health) -> None:

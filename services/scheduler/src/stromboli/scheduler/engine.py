@@ -11,23 +11,25 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from stromboli.scheduler import instruments
-from stromboli.scheduler.core import cluster_clock, plugins, policy, session, state, told
+from stromboli.scheduler.core import cluster_clock, plugins, policy, schedule
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.config import configuration, durations
 from stromboli.scheduler.core.framework import (
-    cluster,
-    configuration,
-    durations,
-    isolation,
+    external_calls,
     opening,
-    outside,
+    plugin_isolation,
+    session_inputs,
 )
 from stromboli.scheduler.core.framework import session as framework
-from stromboli.shared import envelope, errors, keys, snapshot, telemetry, topics
+from stromboli.shared import envelope, errors, keys, snapshot, topics
 from stromboli.shared.api import core, kinds, meta, scheduling
 from stromboli.shared.bus import port
 from stromboli.shared.messages import log
 from stromboli.shared.messages import scheduling as messages
+from stromboli.shared.runtime import telemetry
 
-FOLDED = (topics.SYNC, *state.FOLDED)
+FOLDED = (topics.SYNC, *cluster_cache.FOLDED)
 GAUGE_EVERY = timedelta(seconds=1)
 """How often plugins are asked for their gauges: dashboards look every 15 s or so, and asking costs
 milliseconds where there are a thousand queues."""
@@ -90,11 +92,11 @@ class Engine:
         epoch: int | None,
         sync_max_age: timedelta,
         find: opening.FindPlugin = plugins.find,
-        watched: Callable[[isolation.Attempt], framework.Session] = isolation.at_once,
-        ask: outside.Ask | None = None,
+        watched: Callable[[plugin_isolation.Attempt], framework.Session] = plugin_isolation.at_once,
+        ask: external_calls.Ask | None = None,
         measures: instruments.Instruments | None = None,
     ) -> None:
-        self.picture = state.State(by.scheduler_names)
+        self.picture = cluster_cache.ClusterCache(by.scheduler_names)
         self._policy = by
         self._configure()
         self._seed = seed
@@ -115,11 +117,11 @@ class Engine:
         self._complained: set[str] = set()
         self._find = find
         self._watched = watched
-        self._told = told.Told(ask=ask)
+        self._told = session_inputs.SessionInputs(ask=ask)
         self._measures = instruments.Instruments() if measures is None else measures
         self._gauged_at: datetime | None = None
         self._stood_at: datetime | None = None
-        self._troubles = isolation.Troubles()
+        self._troubles = plugin_isolation.Troubles()
         self._failures: dict[str, str] = {}
 
     def reconfigure(self, configured: configuration.Configuration) -> None:
@@ -128,7 +130,7 @@ class Engine:
         self._configure()
         self.picture.wake(self._own_id)
 
-    def measure(self, measured: cluster.Measured | None) -> None:
+    def measure(self, measured: cluster_objects.Measured | None) -> None:
         """From the next session on, this is the use of nodes as measured; None for nothing. The
         core thread calls it."""
         if measured is not None:
@@ -264,7 +266,7 @@ class Engine:
 
     def _facts(self, at_s: float) -> dict[str, str | None]:
         max_age_s = self._sync_max_age.total_seconds()
-        missing = self._sync.missing(state.KINDS, at_s, max_age_s, self.picture.offsets)
+        missing = self._sync.missing(cluster_cache.KINDS, at_s, max_age_s, self.picture.offsets)
         rivals = self._sync.rivals(self._policy.scheduler_names)
         return {
             "start": None if self._is_caught_up else "folding the log",
@@ -288,7 +290,7 @@ class Engine:
     def _decide(self, now: datetime) -> Publication:
         self._show_unknowns()
         started = time.perf_counter()
-        decided = session.decide(
+        decided = schedule.decide(
             self.picture,
             self._clock.of(now),
             self._policy,
@@ -353,7 +355,7 @@ class Engine:
             return Publication(drafts, {})
         return Publication((*drafts, *publication.decisions), publication.explanations)
 
-    def _gauge(self, decided: session.Session, now: datetime) -> datetime | None:
+    def _gauge(self, decided: schedule.Session, now: datetime) -> datetime | None:
         """Show the gauges of a session that told them; else, when one is to tell them."""
         if decided.gauges is None:
             return None if self._gauged_at is None else self._gauged_at + GAUGE_EVERY
@@ -388,7 +390,7 @@ class Engine:
             self._shown = unknown
             telemetry.log.warning("excluded", nodes=unknown[0], pods_of_unknown_nodes=unknown[1])
 
-    def _decisions(self, decided: session.Session, now: datetime) -> Iterator[envelope.Draft]:
+    def _decisions(self, decided: schedule.Session, now: datetime) -> Iterator[envelope.Draft]:
         for statement in decided.decisions:
             group = self.picture.snapshot.get(kinds.POD_GROUPS, statement.pod_group)
             parent = group.metadata.annotation(keys.TRACEPARENT) if group else None
@@ -417,7 +419,7 @@ class Engine:
             )
 
     def _explanations(
-        self, decided: session.Session, now: datetime
+        self, decided: schedule.Session, now: datetime
     ) -> Iterator[tuple[str, envelope.Draft]]:
         said: dict[str, messages.PodGroupExplained | messages.QueueOrdered | None] = {
             **decided.explanations,
@@ -447,7 +449,7 @@ def _lines(failures: dict[str, str]) -> str | None:
 
 def warm_up() -> None:
     """Do once what is slow the first time, so that the first session is as quick as the second."""
-    picture = state.State(("warm-up",))
+    picture = cluster_cache.ClusterCache(("warm-up",))
     amounts: dict[str, core.Quantity] = {"cpu": "1", "memory": "1Gi", "pods": "2"}
     for name in ("a", "b"):
         picture.world.put_node(
@@ -474,4 +476,4 @@ def warm_up() -> None:
         picture.world.put_pod(core.Pod(metadata=metadata, spec=spec))
     picture.waiting.add("warm-up/g")
     for _ in range(2):
-        session.decide(picture, _LONG_AGO, policy.Policy())
+        schedule.decide(picture, _LONG_AGO, policy.Policy())

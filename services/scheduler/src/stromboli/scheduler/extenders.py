@@ -12,8 +12,8 @@ from typing import Self
 
 import httpx
 
-from stromboli.scheduler.core.framework import outside
-from stromboli.shared import telemetry
+from stromboli.scheduler.core.framework import external_calls
+from stromboli.shared.runtime import telemetry
 
 AT_ONCE = 16
 """Questions under way to an extender, which mostly is one small process."""
@@ -44,13 +44,15 @@ class Caller:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._http.close()
 
-    def __call__(self, questions: Sequence[outside.Question]) -> Sequence[outside.Answer]:
+    def __call__(
+        self, questions: Sequence[external_calls.Question]
+    ) -> Sequence[external_calls.Answer]:
         """An answer for each question; after one that has none, the rest is not sent."""
         is_over = threading.Event()
 
-        def send(question: outside.Question) -> outside.Answer:
+        def send(question: external_calls.Question) -> external_calls.Answer:
             if is_over.is_set():
-                return outside.Answer(error="not asked, since one before had no answer")
+                return external_calls.Answer(error="not asked, since one before had no answer")
             answer = self._sent(question)
             _asked.add(1, {"outcome": "failed" if answer.error else "answered"})
             if answer.error:
@@ -61,7 +63,7 @@ class Caller:
             return [send(questions[0])]
         return list(self._threads.map(send, questions))
 
-    def _sent(self, question: outside.Question) -> outside.Answer:
+    def _sent(self, question: external_calls.Question) -> external_calls.Answer:
         headers = {"content-type": "application/json"}
         try:
             with self._http.stream(
@@ -72,16 +74,18 @@ class Caller:
                 timeout=question.timeout_s,
             ) as response:
                 if response.status_code != httpx.codes.OK:
-                    return outside.Answer(error=f"it answers {response.status_code}")
+                    return external_calls.Answer(error=f"it answers {response.status_code}")
                 body = bytearray()
                 for chunk in response.iter_bytes():
                     body += chunk
                     if len(body) > MOST_BYTES:
-                        return outside.Answer(error=f"its answer has more than {MOST_BYTES} bytes")
-                return outside.Answer(body=body.decode())
+                        return external_calls.Answer(
+                            error=f"its answer has more than {MOST_BYTES} bytes"
+                        )
+                return external_calls.Answer(body=body.decode())
         except httpx.TimeoutException:
-            return outside.Answer(error=f"no answer within {question.timeout_s:g} s")
+            return external_calls.Answer(error=f"no answer within {question.timeout_s:g} s")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return outside.Answer(error=str(error) or type(error).__name__)
+            return external_calls.Answer(error=str(error) or type(error).__name__)
         except UnicodeDecodeError:
-            return outside.Answer(error="its answer is not UTF-8")
+            return external_calls.Answer(error="its answer is not UTF-8")

@@ -11,9 +11,10 @@ from types import TracebackType
 
 from opentelemetry import metrics
 
-from stromboli.scheduler.core.framework import points, timing
-from stromboli.shared import telemetry
+from stromboli.scheduler.core.framework import timing
+from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared.messages import scheduling as messages
+from stromboli.shared.runtime import telemetry
 
 PREFIX = "volcano_"
 PREEMPTING = ("preempt", "gangpreempt")
@@ -61,7 +62,7 @@ class Instruments:
             [self._observe_waiting],
             description="PodGroups that wait, by queue and by what blocks them",
         )
-        self._told: dict[str, list[points.Gauge]] = {}
+        self._told: dict[str, list[extension_points.Gauge]] = {}
 
     def timed(self, part: str, name: str) -> AbstractContextManager[None]:
         """Measures a part of a session; see ``timing.Timed``."""
@@ -95,9 +96,9 @@ class Instruments:
             for (queue, tier), count in self._waiting.items()
         ]
 
-    def tell(self, gauges: Iterable[points.Gauge]) -> None:
+    def tell(self, gauges: Iterable[extension_points.Gauge]) -> None:
         """These are the gauges from now on, and no others."""
-        told: dict[str, list[points.Gauge]] = defaultdict(list)
+        told: dict[str, list[extension_points.Gauge]] = defaultdict(list)
         for gauge in gauges:
             told[gauge.name].append(gauge)
         for name in told.keys() - self._told.keys():

@@ -16,7 +16,7 @@ _FARTHER = 16
 """By how much farther back each next look goes: few looks, and little read twice."""
 
 
-async def place(bus: port.Bus) -> port.Place:
+async def place(bus: port.Bus) -> port.Position:
     """Where to fold from; topics that it does not name, from their start.
 
     Raises TransientError.
@@ -32,7 +32,7 @@ async def place(bus: port.Bus) -> port.Place:
                 topics.DECISIONS.name: session.unconfirmed_from,
                 topics.OUTCOMES.name: session.outcomes_from,
             }
-            return port.Place(positions, session.heard, session.identities)
+            return port.Position(positions, session.heard, session.identities)
         if first == 0:
             break
         back *= _FARTHER
@@ -41,7 +41,7 @@ async def place(bus: port.Bus) -> port.Place:
 
 async def _newest_session(bus: port.Bus, first: int) -> messages.SessionRecorded | None:
     found: messages.SessionRecorded | None = None
-    fold = bus.fold((topics.DECISIONS,), port.Place({topics.DECISIONS.name: first}))
+    fold = bus.fold((topics.DECISIONS,), port.Position({topics.DECISIONS.name: first}))
     async with contextlib.aclosing(fold) as batches:
         async for batch in batches:
             for record in batch.records:

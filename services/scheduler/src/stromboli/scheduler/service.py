@@ -16,13 +16,23 @@ from typing import Protocol
 
 import msgspec
 
-from stromboli.scheduler import configured, discovery, engine, extenders, measuring, restart, watch
-from stromboli.scheduler.core import plugins, state
-from stromboli.scheduler.core.framework import cluster
+from stromboli.scheduler import (
+    configuration_file,
+    discovery,
+    engine,
+    extenders,
+    node_metrics,
+    plugin_watchdog,
+    restart,
+)
+from stromboli.scheduler.core import plugins
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.cluster import cluster_objects
 from stromboli.scheduler.settings import SchedulerSettings
-from stromboli.shared import envelope, leases, runtime, telemetry
-from stromboli.shared.bus import lasting, port
-from stromboli.shared.leases import on_log
+from stromboli.shared import envelope, leader_election
+from stromboli.shared.bus import materialization, port
+from stromboli.shared.leader_election import on_log
+from stromboli.shared.runtime import runtime, telemetry
 
 BATCHES_AHEAD = 8
 """Batches read while the core thread is busy: it never waits for the log, and a replay of a large
@@ -44,7 +54,7 @@ async def serve(
     health: runtime.Health,
     clock: runtime.Clock,
     registry: plugins.Registry | None = None,
-    lease: leases.LeaseSettings | None = None,
+    lease: leader_election.LeaseSettings | None = None,
 ) -> None:
     """Decide until cancelled. Everything begun is safe to repeat, so cancellation is immediate.
 
@@ -60,16 +70,22 @@ async def serve(
         async def opened() -> port.Writer:
             return await bus.open_writer("scheduler", settings.instance)
 
-        alone = leases.Alone(health)
-        await leases.serve_in_terms(alone, lambda lead: _term(everything, lead, opened), health)
+        alone = leader_election.Alone(health)
+        await leader_election.serve_in_terms(
+            alone, lambda lead: _term(everything, lead, opened), health
+        )
         return
     async with on_log.LogPlace(bus, settings.instance, clock, health) as place:
 
         async def taken() -> port.Writer:
             return place.writer
 
-        keeper = leases.Keeper(place, leases.identity(lease), lease.terms, health)
-        await leases.serve_in_terms(keeper, lambda lead: _term(everything, lead, taken), health)
+        keeper = leader_election.LeaderElector(
+            place, leader_election.identity(lease), lease.terms, health
+        )
+        await leader_election.serve_in_terms(
+            keeper, lambda lead: _term(everything, lead, taken), health
+        )
 
 
 class Everything(msgspec.Struct, frozen=True):
@@ -83,19 +99,27 @@ class Everything(msgspec.Struct, frozen=True):
 
 
 async def _term(
-    given: Everything, lead: leases.Lead, opened: Callable[[], Awaitable[port.Writer]]
+    given: Everything, lead: leader_election.Lead, opened: Callable[[], Awaitable[port.Writer]]
 ) -> None:
     settings, bus, health, clock = given.settings, given.bus, given.health, given.clock
     registry = given.registry
     file = (
-        configured.File(Path(settings.configuration), registry) if settings.configuration else None
+        configuration_file.File(Path(settings.configuration), registry)
+        if settings.configuration
+        else None
     )
-    loaded = configured.default(registry) if file is None else await _usable(file, settings, health)
+    loaded = (
+        configuration_file.default(registry)
+        if file is None
+        else await _usable(file, settings, health)
+    )
     _tell(loaded, health)
     start = await runtime.persist(lambda: restart.place(bus), "log", health)
     with (
         extenders.Caller() as ask,
-        watch.Watch(settings.plugin_deadline_s) as watched,  # stops what the thread's end waits for
+        plugin_watchdog.Watch(
+            settings.plugin_deadline_s
+        ) as watched,  # stops what the thread's end waits for
         ThreadPoolExecutor(1, thread_name_prefix="core") as core_thread,
     ):
         loop = asyncio.get_running_loop()
@@ -120,7 +144,7 @@ async def _term(
 
 async def _lead(
     scheduler: "Scheduler",
-    lead: leases.Lead,
+    lead: leader_election.Lead,
     opened: Callable[[], Awaitable[port.Writer]],
     health: runtime.Health,
 ) -> None:
@@ -131,18 +155,18 @@ async def _lead(
 class Decider(Protocol):
     """What decides by a configuration."""
 
-    async def reconfigure(self, loaded: configured.Loaded) -> None:
+    async def reconfigure(self, loaded: configuration_file.Loaded) -> None:
         """Decide by this from the next session on."""
 
 
 async def _usable(
-    file: configured.File, settings: SchedulerSettings, health: runtime.Health
-) -> configured.Loaded:
+    file: configuration_file.File, settings: SchedulerSettings, health: runtime.Health
+) -> configuration_file.Loaded:
     """What the file says once it can be used: nothing is decided before by rules nobody wrote."""
     while True:
         try:
             loaded = await asyncio.to_thread(file.look)
-        except configured.FileError as error:
+        except configuration_file.FileError as error:
             health.set("configuration", str(error))
         else:
             if loaded is not None:
@@ -152,7 +176,7 @@ async def _usable(
 
 
 async def _follow(
-    file: configured.File,
+    file: configuration_file.File,
     scheduler: "Scheduler",
     settings: SchedulerSettings,
     health: runtime.Health,
@@ -163,11 +187,11 @@ async def _follow(
         await renew(file, scheduler, health)
 
 
-async def renew(file: configured.File, decider: Decider, health: runtime.Health) -> None:
+async def renew(file: configuration_file.File, decider: Decider, health: runtime.Health) -> None:
     """Look at the file once. One that cannot be used leaves the old configuration in force."""
     try:
         loaded = await asyncio.to_thread(file.look)
-    except configured.FileError as error:
+    except configuration_file.FileError as error:
         health.warn("configuration", f"the one before stays in force:\n{error}")
         _refused.add(1)
         return
@@ -176,7 +200,7 @@ async def renew(file: configured.File, decider: Decider, health: runtime.Health)
         _tell(loaded, health)
 
 
-def _tell(loaded: configured.Loaded, health: runtime.Health) -> None:
+def _tell(loaded: configuration_file.Loaded, health: runtime.Health) -> None:
     digest = loaded.configuration.digest
     telemetry.log.info("configured", origin=loaded.origin, digest=digest)
     health.warn("configuration", "\n".join(loaded.warnings) or None)
@@ -189,7 +213,7 @@ class Scheduler:
         self,
         settings: SchedulerSettings,
         bus: port.Bus,
-        start: port.Place,
+        start: port.Position,
         core_thread: ThreadPoolExecutor,
         decider: engine.Engine,
         health: runtime.Health,
@@ -204,12 +228,12 @@ class Scheduler:
         self._clock = clock
         self._engine = decider
         self._inbox: asyncio.Queue[port.Batch] = asyncio.Queue(BATCHES_AHEAD)
-        self._meter = measuring.Meter(self._measure, health, clock)
+        self._meter = node_metrics.Meter(self._measure, health, clock)
         self._parked: list[envelope.Draft] = []
         self._untold: dict[str, envelope.Draft] = {}
         self._has_untold = asyncio.Event()
 
-    async def reconfigure(self, loaded: configured.Loaded) -> None:
+    async def reconfigure(self, loaded: configuration_file.Loaded) -> None:
         """Decide by this from the next session on, which comes at once."""
         await asyncio.get_running_loop().run_in_executor(
             self._core_thread, self._engine.reconfigure, loaded.configuration
@@ -220,13 +244,13 @@ class Scheduler:
     async def lead(self, writer: port.Writer) -> None:
         """Decide from now on, by this writer: whoever did before is heard no more."""
         self._writer = writer
-        ends = await lasting.ends(self._bus, state.FOLDED, self._health)
+        ends = await materialization.ends(self._bus, cluster_cache.FOLDED, self._health)
         await asyncio.get_running_loop().run_in_executor(
             self._core_thread, self._engine.lead, writer.epoch, writer.opened_at, ends
         )
         await self._inbox.put(NO_RECORDS)
 
-    async def _measure(self, measured: cluster.Measured | None) -> None:
+    async def _measure(self, measured: cluster_objects.Measured | None) -> None:
         """Use this from the next session on."""
         await asyncio.get_running_loop().run_in_executor(
             self._core_thread, self._engine.measure, measured
@@ -243,7 +267,7 @@ class Scheduler:
 
     async def _read(self) -> None:
         tell = self._health.set
-        fold = lasting.fold(self._bus, engine.FOLDED, tell, "picture", self._start)
+        fold = materialization.fold(self._bus, engine.FOLDED, tell, "picture", self._start)
         async with contextlib.aclosing(fold) as batches:
             async for batch in batches:
                 await self._inbox.put(batch)
@@ -259,7 +283,7 @@ class Scheduler:
             for fact, warning in step.warnings.items():
                 self._health.warn(fact, warning)
             if self._engine.replaced_by:
-                raise leases.ReplacedError(self._engine.replaced_by)
+                raise leader_election.ReplacedError(self._engine.replaced_by)
             await self._park(step.undecodable)
             if step.publication is not None:
                 interval_s = self._settings.min_session_interval_s

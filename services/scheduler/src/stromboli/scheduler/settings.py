@@ -4,7 +4,7 @@ import msgspec
 
 from stromboli.scheduler.core import policy
 from stromboli.shared.bus.kafka import KafkaSettings
-from stromboli.shared.leases import LeaseSettings
+from stromboli.shared.leader_election import LeaseSettings
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):

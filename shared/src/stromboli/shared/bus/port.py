@@ -40,7 +40,7 @@ class Appended(msgspec.Struct, frozen=True):
     id: str
 
 
-class Place(msgspec.Struct, frozen=True):
+class Position(msgspec.Struct, frozen=True):
     """Where a fold stands or is to begin, by topic name. ``positions``: the next offset; a topic
     that is not named begins at its start. ``epochs``: the highest that was heard before it.
     ``identities``: what tells the topic from a later one of the same name; where it is not named
@@ -50,7 +50,7 @@ class Place(msgspec.Struct, frozen=True):
     epochs: Mapping[str, int] = msgspec.field(default_factory=dict)
     identities: Mapping[str, str] = msgspec.field(default_factory=dict)
 
-    def valid_in(self, identities: Mapping[str, str]) -> "Place":
+    def valid_in(self, identities: Mapping[str, str]) -> "Position":
         """Without the topics that are others now, to be read from their start."""
         gone = {
             name
@@ -61,10 +61,10 @@ class Place(msgspec.Struct, frozen=True):
             {name: value for name, value in each.items() if name not in gone}
             for each in (self.positions, self.epochs, self.identities)
         )
-        return Place(*kept)  # type: ignore[arg-type]  # two of numbers, one of names
+        return Position(*kept)  # type: ignore[arg-type]  # two of numbers, one of names
 
 
-START = Place()
+START = Position()
 """Everything from the start."""
 
 
@@ -81,7 +81,7 @@ class Batch(msgspec.Struct, frozen=True):
     """
 
     records: tuple[envelope.Record, ...]
-    place: Place
+    place: Position
     caught_up: bool
     unheard: tuple[envelope.Record, ...] = ()
     recreated: frozenset[str] = frozenset()
@@ -146,7 +146,7 @@ class Bus(Protocol):
         """Begin a new epoch of ``service``. ``instance`` names this process for people."""
 
     def fold(
-        self, wanted: Sequence[topics.Topic], start: Place = START
+        self, wanted: Sequence[topics.Topic], start: Position = START
     ) -> AsyncGenerator[Batch, None]:
         """State: everything from ``start``, and on."""
 

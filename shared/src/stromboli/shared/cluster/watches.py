@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 
-from stromboli.shared import runtime
 from stromboli.shared.cluster import port
+from stromboli.shared.runtime import runtime
 
 SHORT_WATCH_S = 1.0
 """A watch that a server ends sooner is its way of saying no: usual are five minutes."""

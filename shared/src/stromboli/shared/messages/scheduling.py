@@ -175,7 +175,8 @@ class NodesRefused(Message, frozen=True, kw_only=True):
 
 
 class Shortage(Message, frozen=True, kw_only=True):
-    """Needed, free and total amount of one resource, in its unit (see ``stromboli.shared.units``).
+    """Needed, free and total amount of one resource, in its unit (see
+    ``stromboli.shared.formats.units``).
 
     ``free`` is the sum over all nodes: free that is no use for being scattered is visible by it.
     Where the queue is what blocks: what it holds, what those it let in will still take, what it

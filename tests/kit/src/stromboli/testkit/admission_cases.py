@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from stromboli.shared import keys
-from stromboli.shared.admission.review import Operation
 from stromboli.shared.api import kinds
 from stromboli.shared.api.kinds import Kind
+from stromboli.shared.jobspec.validation.review import Operation
 from stromboli.testkit import admission_changes, admission_others
 from stromboli.testkit.admission_documents import (
     Document,

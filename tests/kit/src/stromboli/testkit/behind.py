@@ -42,7 +42,7 @@ class BehindBus:
         return writer
 
     async def fold(
-        self, wanted: Sequence[topics.Topic], start: port.Place = port.START
+        self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
         """See ``port.Bus``."""
         late: list[envelope.Record] = []

@@ -51,7 +51,7 @@ class BreakingBus:
         return _Writer(await self._bus.open_writer(service, instance), self.writes_cut)
 
     async def fold(
-        self, wanted: Sequence[topics.Topic], start: port.Place = port.START
+        self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
         async with contextlib.aclosing(self._bus.fold(wanted, start)) as batches:
             while True:

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from stromboli.shared import units
 from stromboli.shared.api import core, meta, scheduling
+from stromboli.shared.formats import units
 from stromboli.testkit import builders
 
 APP = "app"

@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
-from stromboli.shared import crds, errors, runtime
+from stromboli.shared import errors
 from stromboli.shared.api import core, kinds, meta
 from stromboli.shared.cluster import port
+from stromboli.shared.jobspec import crds
+from stromboli.shared.runtime import runtime
 
 PATIENCE_S = 30.0
 """Seconds for all of them to be served: it takes about one."""

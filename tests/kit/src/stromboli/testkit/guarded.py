@@ -12,14 +12,17 @@ import msgspec
 import yaml
 from litestar import Litestar
 
-from stromboli.admission import asking, rest, webhooks
-from stromboli.admission.door import Door
-from stromboli.admission.settings import DoorSettings
+from stromboli.admission.auth import principal
+from stromboli.admission.rest import rest
+from stromboli.admission.review.service import AdmissionService
+from stromboli.admission.settings import AdmissionSettings
+from stromboli.admission.webhooks import webhooks
 from stromboli.local import accounts as files
 from stromboli.local.cluster import OWN_NAME, EmbeddedCluster, Hook
-from stromboli.shared import errors, runtime
+from stromboli.shared import errors
 from stromboli.shared.api import kinds
 from stromboli.shared.cluster import accounts
+from stromboli.shared.runtime import runtime
 from stromboli.testkit.contracts.accounts import AUDIENCE, OTHER_AUDIENCE, Scene
 
 USERS = ("ann", "ben", "eve", "op")
@@ -59,14 +62,14 @@ class Wavering:
 class House:
     """A door with accounts over an embedded cluster, and a client for each tenant."""
 
-    def __init__(self, door: Door, cluster: EmbeddedCluster, app: Litestar) -> None:
+    def __init__(self, door: AdmissionService, cluster: EmbeddedCluster, app: Litestar) -> None:
         self.door = door
         self.cluster = cluster
         self.app = app
         self.scene = Scene()
         self.accounts: Wavering
         self.now = 0.0
-        self.askers: asking.Askers
+        self.askers: principal.Authenticator
 
     def client(self, token: str = "") -> httpx.AsyncClient:
         """A client of REST with a token, or without one."""
@@ -84,7 +87,7 @@ def token_of(user: str, audience: str = AUDIENCE) -> str:
     return f"secret-of-{user}-for-{audience}"
 
 
-def _hook(doors: list[Door], kind: Any, way: str, operations: Any) -> Hook:
+def _hook(doors: list[AdmissionService], kind: Any, way: str, operations: Any) -> Hook:
     async def call(body: bytes) -> bytes:
         return await doors[0].answer(f"/{kind.plural}/{way}", body)
 
@@ -117,13 +120,13 @@ async def opened(
     """A house below a folder."""
     file = accounts_file(folder, scene)
     wavering = Wavering(files.read(file, OWN_NAME))
-    doors: list[Door] = []
+    doors: list[AdmissionService] = []
     hooks = [_hook(doors, kind, way, operations) for kind, way, operations in webhooks.RULES]
     async with EmbeddedCluster(folder / "cluster.db", hooks=hooks) as cluster:
-        settings = DoorSettings(service_accounts=service_accounts)
+        settings = AdmissionSettings(service_accounts=service_accounts)
         house = House(None, cluster, None)  # type: ignore[arg-type]  # both follow
-        askers = asking.Askers(wavering, 10.0, lambda: house.now, streams_last_s=0.05)
-        door = Door(settings, cluster, runtime.utc_now, askers)
+        askers = principal.Authenticator(wavering, 10.0, lambda: house.now, streams_last_s=0.05)
+        door = AdmissionService(settings, cluster, runtime.utc_now, askers)
         doors.append(door)
         health = runtime.Health("admission")
         house.askers = askers

@@ -19,7 +19,7 @@ async def take(work: port.Work, count: int) -> list[envelope.Record]:
     return taken
 
 
-async def until_caught_up(fold: AsyncIterator[port.Batch]) -> port.Place:
+async def until_caught_up(fold: AsyncIterator[port.Batch]) -> port.Position:
     """Reads up to the barrier, and says where that is."""
     async with asyncio.timeout(records.DEADLINE_S):
         while not (read := await anext(fold)).caught_up:

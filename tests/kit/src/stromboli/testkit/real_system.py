@@ -14,8 +14,8 @@ from types import TracebackType
 
 import trustme
 
-from stromboli.admission import webhooks
-from stromboli.shared import crds
+from stromboli.admission.webhooks import webhooks
+from stromboli.shared.jobspec import crds
 from stromboli.testkit.parts import kubernetes
 from stromboli.testkit.parts.api import Api, ApiError
 from stromboli.testkit.parts.part import Part

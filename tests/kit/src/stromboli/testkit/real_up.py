@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from stromboli.shared import runtime
+from stromboli.shared.runtime import runtime
 from stromboli.testkit.parts import process, tools
 from stromboli.testkit.real_system import RealSystem
 

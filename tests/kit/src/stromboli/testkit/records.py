@@ -41,7 +41,7 @@ def dead_letter(topic: topics.Topic, parked_by: str = "test") -> envelope.Draft:
 
 
 async def read(
-    bus: port.Bus, *wanted: topics.Topic, start: port.Place = port.START
+    bus: port.Bus, *wanted: topics.Topic, start: port.Position = port.START
 ) -> tuple[list[envelope.Record], dict[str, int]]:
     """Records and positions of a fold up to its barrier."""
     records: list[envelope.Record] = []

@@ -7,8 +7,8 @@ millionths of a point; of equal nodes the first by name is the best.
 import math
 from collections.abc import Sequence
 
-from stromboli.shared import units
 from stromboli.shared.api import core
+from stromboli.shared.formats import units
 from stromboli.testkit import reference_scheduler
 
 Amounts = dict[str, int]

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from stromboli.shared import keys, units
+from stromboli.shared import keys
 from stromboli.shared.api import core, scheduling
+from stromboli.shared.formats import units
 
 Amounts = dict[str, int]
 READY = ("Binding", "Bound", "Running", "Succeeded")

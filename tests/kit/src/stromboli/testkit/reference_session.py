@@ -13,8 +13,9 @@ from fractions import Fraction
 
 import msgspec
 
-from stromboli.shared import keys, units
+from stromboli.shared import keys
 from stromboli.shared.api import core, meta, scheduling
+from stromboli.shared.formats import units
 from stromboli.testkit import reference_places as places
 
 Amounts = dict[str, int]

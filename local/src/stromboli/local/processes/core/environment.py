@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from stromboli.local.processes.core import pod as pods
-from stromboli.shared import units
 from stromboli.shared.api import kinds
+from stromboli.shared.formats import units
 
 Objects = Mapping[tuple[str, str], Mapping[str, bytes]]
 """(kind, name) -> data, of the ConfigMaps and Secrets that are there."""

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stromboli.shared.admission import patch
-from stromboli.shared.admission.patch import Document
-from stromboli.shared.admission.review import Operation
 from stromboli.shared.api import kinds
+from stromboli.shared.jobspec.validation import patch
+from stromboli.shared.jobspec.validation.patch import Document
+from stromboli.shared.jobspec.validation.review import Operation
 from stromboli.shared.messages.admission import Reviewed, Violation, Way
 
 MOST_TOLD = 1_000

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from stromboli.shared import decoding
-from stromboli.shared.admission import patch
-from stromboli.shared.admission.review import Operation
+from stromboli.shared.jobspec.validation import patch
+from stromboli.shared.jobspec.validation.review import Operation
 from stromboli.shared.messages.admission import Violation
 
 LONGEST_MESSAGE = 8 * 1024

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from stromboli.controller.core import commands, held, lifecycle, view
+from stromboli.controller.core import commands, lifecycle, pending_reason
+from stromboli.controller.core.store import cache
 from stromboli.shared.api import kinds, meta
 
 MAKERS: Mapping[str, kinds.Kind[Any]] = {
@@ -30,7 +31,7 @@ _ABOUT: Mapping[str, kinds.Kind[Any]] = {
 
 
 def isolated(
-    picture: view.View, item: view.Item, error: Exception, now: datetime
+    picture: cache.Cache, item: cache.ReconcileKey, error: Exception, now: datetime
 ) -> commands.Stage:
     """What to record on an object whose reconciliation failed by a bug: it is retried with
     backoff. Empty if the item is no single object, or is gone."""
@@ -47,11 +48,15 @@ def isolated(
     news = () if picture.was_said(said) else (said,)
     if kind not in (kinds.JOBS, kinds.CRON_JOBS):
         return news
-    return (*news, *held.noted(kind, state, held.reasons([(reason, why)])))
+    return (*news, *pending_reason.noted(kind, state, pending_reason.reasons([(reason, why)])))
 
 
 def event(
-    picture: view.View, item: view.Item, command: commands.Command, why: str, now: datetime
+    picture: cache.Cache,
+    item: cache.ReconcileKey,
+    command: commands.Command,
+    why: str,
+    now: datetime,
 ) -> commands.RecordEvent | None:
     """The Warning for a refused command; None if there is nothing to say it on."""
     if item.kind == "job":
@@ -82,14 +87,19 @@ def event(
 
 
 def note(
-    picture: view.View, item: view.Item, command: commands.Command, said: commands.RecordEvent
+    picture: cache.Cache,
+    item: cache.ReconcileKey,
+    command: commands.Command,
+    said: commands.RecordEvent,
 ) -> commands.Stage:
     """The same on the job, where it lasts. That a note is refused is not noted."""
     job = picture.job(item.key) if item.kind == "job" else None
     is_note = isinstance(command, commands.Patch) and command.kind is kinds.JOBS
     if job is None or is_note:
         return ()
-    return held.noted(kinds.JOBS, job, held.reasons([(said.reason, said.message)]))
+    return pending_reason.noted(
+        kinds.JOBS, job, pending_reason.reasons([(said.reason, said.message)])
+    )
 
 
 def _reason(command: commands.Command) -> str:

@@ -92,7 +92,7 @@ STOPPING: frozenset[str] = FINISHED | {
 """Phases in which pods are ended and none is made; a restart of a part ends only that part."""
 
 
-class Move(msgspec.Struct, frozen=True):
+class Transition(msgspec.Struct, frozen=True):
     """Where an event leads. A ``retry`` counts; a ``new_version`` makes all pods and the PodGroup
     of before *old*."""
 
@@ -101,19 +101,19 @@ class Move(msgspec.Struct, frozen=True):
     new_version: bool = False
 
 
-_PART = Move("Restarting", retry=True)
-_MORE = Move("Restarting")
-_ALL = Move("Restarting", new_version=True)
-_OVERDUE = Move("Failed")
-_RESTART = Move("Restarting", retry=True, new_version=True)
-_ABORT = Move("Aborting", new_version=True)
-_COMPLETE = Move("Completing", new_version=True)
-_TERMINATE = Move("Terminating", new_version=True)
-_RESUME = Move("Restarting", retry=True, new_version=True)
+_PART = Transition("Restarting", retry=True)
+_MORE = Transition("Restarting")
+_ALL = Transition("Restarting", new_version=True)
+_OVERDUE = Transition("Failed")
+_RESTART = Transition("Restarting", retry=True, new_version=True)
+_ABORT = Transition("Aborting", new_version=True)
+_COMPLETE = Transition("Completing", new_version=True)
+_TERMINATE = Transition("Terminating", new_version=True)
+_RESUME = Transition("Restarting", retry=True, new_version=True)
 
-TABLE: Mapping[tuple[Phase, Event], Move] = {
-    ("", "Accepted"): Move("Pending"),
-    ("Pending", "Started"): Move("Running"),
+TABLE: Mapping[tuple[Phase, Event], Transition] = {
+    ("", "Accepted"): Transition("Pending"),
+    ("Pending", "Started"): Transition("Running"),
     ("Pending", "DeadlineExceeded"): _OVERDUE,
     ("Pending", "RestartJob"): _RESTART,
     ("Pending", "RestartTask"): _PART,
@@ -122,9 +122,9 @@ TABLE: Mapping[tuple[Phase, Event], Move] = {
     ("Pending", "AbortJob"): _ABORT,
     ("Pending", "CompleteJob"): _COMPLETE,
     ("Pending", "TerminateJob"): _TERMINATE,
-    ("Running", "FellShort"): Move("Pending"),
-    ("Running", "Succeeded"): Move("Completed"),
-    ("Running", "Failed"): Move("Failed"),
+    ("Running", "FellShort"): Transition("Pending"),
+    ("Running", "Succeeded"): Transition("Completed"),
+    ("Running", "Failed"): Transition("Failed"),
     ("Running", "DeadlineExceeded"): _OVERDUE,
     ("Running", "RestartJob"): _RESTART,
     ("Running", "RestartTask"): _PART,
@@ -133,8 +133,8 @@ TABLE: Mapping[tuple[Phase, Event], Move] = {
     ("Running", "AbortJob"): _ABORT,
     ("Running", "CompleteJob"): _COMPLETE,
     ("Running", "TerminateJob"): _TERMINATE,
-    ("Restarting", "Cleared"): Move("Pending"),
-    ("Restarting", "Exhausted"): Move("Failed"),
+    ("Restarting", "Cleared"): Transition("Pending"),
+    ("Restarting", "Exhausted"): Transition("Failed"),
     ("Restarting", "DeadlineExceeded"): _OVERDUE,
     ("Restarting", "RestartJob"): _ALL,
     ("Restarting", "RestartTask"): _MORE,
@@ -143,9 +143,9 @@ TABLE: Mapping[tuple[Phase, Event], Move] = {
     ("Restarting", "AbortJob"): _ABORT,
     ("Restarting", "CompleteJob"): _COMPLETE,
     ("Restarting", "TerminateJob"): _TERMINATE,
-    ("Completing", "Stopped"): Move("Completed"),
-    ("Terminating", "Stopped"): Move("Terminated"),
-    ("Aborting", "Stopped"): Move("Aborted"),
+    ("Completing", "Stopped"): Transition("Completed"),
+    ("Terminating", "Stopped"): Transition("Terminated"),
+    ("Aborting", "Stopped"): Transition("Aborted"),
     ("Aborting", "ResumeJob"): _RESUME,
     ("Aborted", "ResumeJob"): _RESUME,
 }
@@ -160,7 +160,7 @@ class IllegalMoveError(Exception):
         self.event = event
 
 
-def move(phase: Phase, event: Event) -> Move:
+def move(phase: Phase, event: Event) -> Transition:
     """Where the event leads. Raises IllegalMoveError."""
     try:
         return TABLE[phase, event]

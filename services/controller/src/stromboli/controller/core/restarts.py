@@ -10,9 +10,10 @@ import functools
 from collections.abc import Iterable, Mapping
 
 from stromboli.controller.core import manifest
-from stromboli.shared import indexes, keys
+from stromboli.shared import keys
 from stromboli.shared.api import core
 from stromboli.shared.api.batch import Job, RestartedTasks, TaskSpec
+from stromboli.shared.formats import indexes
 
 _parse = functools.lru_cache(maxsize=1024)(indexes.parse)
 

@@ -7,7 +7,8 @@ it is for, so one without a target waits a little.
 
 from datetime import datetime, timedelta
 
-from stromboli.controller.core import commands, view
+from stromboli.controller.core import commands
+from stromboli.controller.core.store import cache
 from stromboli.shared.api import kinds
 from stromboli.shared.api.batch import Command
 
@@ -15,7 +16,7 @@ WAITS = timedelta(seconds=30)
 """How long a command waits for its target: watches of two kinds differ by seconds at most."""
 
 
-def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
+def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
     """Refuse and remove a command that nobody will carry out."""
     order = _pending(picture, key)
     if order is None:
@@ -25,7 +26,7 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
         return ()
     target = order.target
     name = "nothing" if target is None else f"{target.kind} {target.name}"
-    if view.target_of(order) is None:
+    if cache.target_of(order) is None:
         text = f"{order.action} for {name}: commands are obeyed for Jobs and Queues"
     else:
         text = f"{order.action} for {name}: there is none"
@@ -39,7 +40,7 @@ def reconcile(picture: view.View, key: str, now: datetime) -> commands.Plan:
     return ((commands.event_about(kinds.COMMANDS, order, "Warning", *said),), (delete,))
 
 
-def due(picture: view.View, key: str, now: datetime) -> datetime | None:
+def due(picture: cache.Cache, key: str, now: datetime) -> datetime | None:
     """When a command without its target is given up."""
     order = _pending(picture, key)
     if order is None:
@@ -48,12 +49,12 @@ def due(picture: view.View, key: str, now: datetime) -> datetime | None:
     return None if created is None else created + WAITS
 
 
-def _pending(picture: view.View, key: str) -> Command | None:
+def _pending(picture: cache.Cache, key: str) -> Command | None:
     """The command, if it falls to this module."""
     order = picture.command(key)
     if order is None or picture.is_going(order):
         return None
-    target = view.target_of(order)
+    target = cache.target_of(order)
     if target is None:
         return order  # of a kind that nobody obeys commands for
     kind = kinds.JOBS if target.kind == "job" else kinds.QUEUES

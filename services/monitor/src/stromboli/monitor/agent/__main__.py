@@ -19,8 +19,9 @@ import msgspec
 from stromboli.monitor.agent import machine, nvml, reporting
 from stromboli.monitor.agent.kubelet import Kubelet
 from stromboli.monitor.agent.settings import AgentSettings
-from stromboli.shared import errors, settings
+from stromboli.shared import errors
 from stromboli.shared.messages import base
+from stromboli.shared.runtime import settings
 
 log = logging.getLogger("stromboli.agent")
 NO_KUBELET = "none"

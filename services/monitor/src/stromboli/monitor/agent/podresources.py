@@ -10,7 +10,8 @@ from typing import Any
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from stromboli.shared import cpu_lists, errors
+from stromboli.shared import errors
+from stromboli.shared.formats import cpu_lists
 from stromboli.shared.messages import node_topology
 
 TIMEOUT_S = 5.0

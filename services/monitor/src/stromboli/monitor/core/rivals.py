@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from stromboli.shared.api import coordination
-from stromboli.shared.leases import core
+from stromboli.shared.leader_election import core
 from stromboli.shared.messages import cluster
 
 LONG_AGO = timedelta(minutes=10)

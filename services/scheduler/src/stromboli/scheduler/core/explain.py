@@ -9,12 +9,15 @@ from datetime import timedelta
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core import shapes, state
-from stromboli.scheduler.core.framework import amounts, durations, holdings, model, points, session
-from stromboli.shared import units
+from stromboli.scheduler.core.cache import cluster_cache
+from stromboli.scheduler.core.config import durations
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, queue_usage, requirements, resource_vectors
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.shared.formats import units
 from stromboli.shared.messages import scheduling as messages
 
-_WAIT = (model.Status.PENDING, model.Status.PIPELINED, model.Status.ALLOCATED)
+_WAIT = (entities.Status.PENDING, entities.Status.PIPELINED, entities.Status.ALLOCATED)
 """States of tasks that are not bound after a session: an Allocated one waits for its gang."""
 _MOST_NAMED = 3
 """Pods named in a text about several."""
@@ -37,14 +40,14 @@ class Why(msgspec.Struct, frozen=True):
 
     tier: messages.Tier
     reason: str
-    task: model.Task | None = None
-    error: model.FitError = model.FitError()
+    task: entities.Task | None = None
+    error: entities.FitError = entities.FitError()
 
 
-def told(picture: state.State, closed: session.Session, patience: timedelta) -> Told:
+def told(picture: cluster_cache.ClusterCache, closed: session.Session, patience: timedelta) -> Told:
     """What a closed session has to say about all that waits. O(jobs that wait)."""
     now: dict[str, messages.PodGroupExplained | None] = dict.fromkeys(picture.explained)
-    lines: dict[str, list[model.Job]] = {queue: [] for queue in picture.ordered}
+    lines: dict[str, list[entities.Job]] = {queue: [] for queue in picture.ordered}
     free = _Free(closed)
     for key in sorted(picture.waiting):
         job = picture.world.job(key)
@@ -73,7 +76,9 @@ def told(picture: state.State, closed: session.Session, patience: timedelta) -> 
 
 
 def _orders(
-    picture: state.State, closed: session.Session, lines: dict[str, list[model.Job]]
+    picture: cluster_cache.ClusterCache,
+    closed: session.Session,
+    lines: dict[str, list[entities.Job]],
 ) -> Iterator[messages.QueueOrdered]:
     """Each queue's waiting gangs in job order, where that is news."""
     for queue, jobs in sorted(lines.items()):
@@ -83,7 +88,7 @@ def _orders(
         yield from picture.ordered.news(queue, [job.key for job in [*ordered, *others]])
 
 
-def _is_young(closed: session.Session, job: model.Job, patience: timedelta) -> bool:
+def _is_young(closed: session.Session, job: entities.Job, patience: timedelta) -> bool:
     """Its pods are being made: there is nothing to explain yet, but later if they do not come."""
     if job.key in closed.decisions.admitted:
         return not closed.reached(closed.now + patience)
@@ -94,7 +99,9 @@ def _is_young(closed: session.Session, job: model.Job, patience: timedelta) -> b
 # What blocks ---------------------------------------------------------------------------------
 
 
-def _why(picture: state.State, closed: session.Session, job: model.Job) -> Why | None:
+def _why(
+    picture: cluster_cache.ClusterCache, closed: session.Session, job: entities.Job
+) -> Why | None:
     """What blocks the job after all that was decided; None if nothing does."""
     if job.is_going:
         return None
@@ -113,7 +120,7 @@ def _why(picture: state.State, closed: session.Session, job: model.Job) -> Why |
     if not queue.is_open:
         return Why("queue-closed", f"queue {queue.name} is {queue.state}")
     invalid = closed.job_valid(job)
-    if invalid is not None and invalid.reason == points.PLUGIN_FAILED:
+    if invalid is not None and invalid.reason == extension_points.PLUGIN_FAILED:
         return Why("unknown", f": {invalid.message}")
     if job.is_pending:
         return Why("enqueue", "; ".join(closed.events.get(job.key, ())) or job.fit_error)
@@ -132,7 +139,7 @@ def _why(picture: state.State, closed: session.Session, job: model.Job) -> Why |
         return Why("gang", f": {len(job.gated)} pods wait for their scheduling gates: {names}")
     if job.fit_error:
         return Why("order", f": {job.fit_error}")
-    if job.count(model.Status.PIPELINED):
+    if job.count(entities.Status.PIPELINED):
         return Why("releasing", ": it is promised what is being released")
     if job.pending:
         first = closed.ordered_tasks(job.pending)[0]
@@ -140,7 +147,7 @@ def _why(picture: state.State, closed: session.Session, job: model.Job) -> Why |
     return Why("gang", "")
 
 
-def _failure(job: model.Job) -> tuple[model.Task, model.FitError] | None:
+def _failure(job: entities.Job) -> tuple[entities.Task, entities.FitError] | None:
     """The first task that nodes refused, else the first that was not tried."""
     failed = sorted(
         (not error.refusals, job.tasks[uid].name, uid) for uid, error in job.fit_errors.items()
@@ -151,17 +158,17 @@ def _failure(job: model.Job) -> tuple[model.Task, model.FitError] | None:
     return job.tasks[uid], job.fit_errors[uid]
 
 
-def _untried(closed: session.Session, task: model.Task) -> model.FitError:
+def _untried(closed: session.Session, task: entities.Task) -> entities.FitError:
     """Why a task was not even tried. A queue that has its share blocks only where a node would take
     the task."""
     verdict, fits = closed.finder.verdict(task), closed.finder.fits_future(task)
     if not np.any(verdict.passed & fits):
         return closed.finder.fit_error(task, verdict, fits)
     queue = closed.queues[closed.jobs[task.job].queue]
-    return model.FitError(message=f"queue {queue.name} has its share", is_share=True)
+    return entities.FitError(message=f"queue {queue.name} has its share", is_share=True)
 
 
-def _why_nowhere(closed: session.Session, task: model.Task, error: model.FitError) -> Why:
+def _why_nowhere(closed: session.Session, task: entities.Task, error: entities.FitError) -> Why:
     if error.is_share:
         return Why("share", f" {task.name}: {error}", task, error)
     is_short = any(_reason(name) in error.refusals for name in closed.resources.names)
@@ -171,7 +178,7 @@ def _why_nowhere(closed: session.Session, task: model.Task, error: model.FitErro
 # What is said --------------------------------------------------------------------------------
 
 
-def _unreadable(picture: state.State, key: str) -> messages.PodGroupExplained:
+def _unreadable(picture: cluster_cache.ClusterCache, key: str) -> messages.PodGroupExplained:
     """The gang of a PodGroup that cannot be read."""
     members = picture.world.members(key).values()
     return messages.PodGroupExplained(
@@ -183,18 +190,18 @@ def _unreadable(picture: state.State, key: str) -> messages.PodGroupExplained:
         message=picture.world.problems.get(("podgroup", key), ""),
         min_member=0,
         members=len(members),
-        running=sum(task.status is model.Status.RUNNING for task in members),
-        pending=sum(task.status is model.Status.PENDING for task in members),
+        running=sum(task.status is entities.Status.RUNNING for task in members),
+        pending=sum(task.status is entities.Status.PENDING for task in members),
         placeable=0,
     )
 
 
 def _explanation(
-    closed: session.Session, job: model.Job, why: Why, free: "_Free"
+    closed: session.Session, job: entities.Job, why: Why, free: "_Free"
 ) -> messages.PodGroupExplained:
     tried = sum(
-        task.last_status in model.ALLOCATED
-        for task in job.by_status.get(model.Status.PENDING, {}).values()
+        task.last_status in entities.ALLOCATED
+        for task in job.by_status.get(entities.Status.PENDING, {}).values()
     )
     shortages = free.shortages(job, why)
     tier = why.tier
@@ -212,9 +219,9 @@ def _explanation(
         message=message + _missed(closed, message),
         min_member=job.min_available,
         members=len(job.tasks) + len(job.problems),
-        running=job.count(model.Status.RUNNING),
+        running=job.count(entities.Status.RUNNING),
         pending=waits + len(job.problems),
-        placeable=tried + job.count(model.Status.PIPELINED, model.Status.ALLOCATED),
+        placeable=tried + job.count(entities.Status.PIPELINED, entities.Status.ALLOCATED),
         shortages=shortages,
         refusals=tuple(
             messages.NodesRefused(nodes=nodes, reason=reason)
@@ -233,11 +240,11 @@ def _missed(closed: session.Session, message: str) -> str:
     return f" Decided without plugin {', '.join(lacking)}." if lacking else ""
 
 
-def _message(job: model.Job, origin: str, tried: int) -> str:
+def _message(job: entities.Job, origin: str, tried: int) -> str:
     waits = job.count(*_WAIT)
     lacking = waits if job.is_ready else job.min_available - job.ready - tried
     counts = {status.value: len(tasks) for status, tasks in job.by_status.items()}
-    counts[model.Status.PENDING.value] = counts.get("Pending", 0) + len(job.problems)
+    counts[entities.Status.PENDING.value] = counts.get("Pending", 0) + len(job.problems)
     readiness = "ready" if job.is_ready else "not ready"
     text = f"{lacking}/{len(job.tasks) + len(job.problems)} tasks in gang unschedulable: "
     text += f"pod group is {readiness}, "
@@ -263,7 +270,7 @@ class _Free:
         self._free: list[int] | None = None
         self._total: list[int] = []
 
-    def shortages(self, job: model.Job, why: Why) -> tuple[messages.Shortage, ...]:
+    def shortages(self, job: entities.Job, why: Why) -> tuple[messages.Shortage, ...]:
         """Of each resource that is short somewhere, what the gang needs to begin (or its surplus
         needs), what there is in all, and the queue's part where that is what blocks."""
         needed = self._needed(job, why)
@@ -291,29 +298,33 @@ class _Free:
                 found.append(there if standing is None else _with_part(there, standing, column))
         return tuple(found)
 
-    def _needed(self, job: model.Job, why: Why) -> amounts.Vector | amounts.Sum | None:
+    def _needed(
+        self, job: entities.Job, why: Why
+    ) -> resource_vectors.Vector | resource_vectors.Sum | None:
         if why.tier == "enqueue":
             if job.min_request is None:
                 return None
             needed = job.min_request.copy()
-            needed[shapes.PODS] = 0  # counted by nodes, but no measure of what a queue lets in
+            needed[requirements.PODS] = (
+                0  # counted by nodes, but no measure of what a queue lets in
+            )
             return needed
         if why.tier not in ("resources", "share"):
             return None
         missing = self._session.ordered_tasks(job.pending)
         if not job.is_ready:
             missing = missing[: max(job.min_available - job.ready, 1)]
-        return holdings.together(missing, len(job.allocated))
+        return queue_usage.together(missing, len(job.allocated))
 
     def _sum_up(self) -> None:
         nodes = self._session.nodes
         usable = nodes.labelled.usable
-        self._free = amounts.total(np.maximum(nodes.idle, 0)[:, usable]).tolist()
-        self._total = amounts.total(nodes.allocatable[:, usable]).tolist()
+        self._free = resource_vectors.total(np.maximum(nodes.idle, 0)[:, usable]).tolist()
+        self._total = resource_vectors.total(nodes.allocatable[:, usable]).tolist()
 
 
 def _with_part(
-    there: messages.Shortage, standing: points.Standing, column: int
+    there: messages.Shortage, standing: extension_points.Standing, column: int
 ) -> messages.Shortage:
     """With what the queue holds, is promised, deserves and may have of the resource."""
     deserved, most = int(standing.deserved[column]), standing.capability[column]
@@ -321,8 +332,8 @@ def _with_part(
         there,
         allocated=_told(standing.allocated[column]),
         promised=_told(standing.promised[column]),
-        deserved=None if deserved >= amounts.INFINITE else _told(deserved),
-        capability=None if most >= amounts.INFINITE else _told(most),
+        deserved=None if deserved >= resource_vectors.INFINITE else _told(deserved),
+        capability=None if most >= resource_vectors.INFINITE else _told(most),
     )
 
 
@@ -332,7 +343,7 @@ def _told(amount: int) -> int:
 
 
 def _exceeds(
-    standing: points.Standing | None, column: int, amount: int, tier: messages.Tier
+    standing: extension_points.Standing | None, column: int, amount: int, tier: messages.Tier
 ) -> bool:
     """Whether the queue would hold more than it may."""
     if standing is None:

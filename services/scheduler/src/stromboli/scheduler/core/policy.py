@@ -3,9 +3,9 @@
 import msgspec
 
 from stromboli.scheduler.core import actions, plugins
-from stromboli.scheduler.core.framework import configuration, reading
+from stromboli.scheduler.core.config import config_reader, configuration
 
-USUAL = reading.configured(reading.DEFAULT, actions.NAMES, plugins.NAMES)
+USUAL = config_reader.configured(config_reader.DEFAULT, actions.NAMES, plugins.NAMES)
 """What a cluster runs that says nothing: the field's own default."""
 EVICTING = frozenset({"preempt", "reclaim", "gangpreempt", "gangreclaim", "shuffle"})
 """Actions that evict."""

@@ -14,17 +14,10 @@ from typing import Any
 import msgspec
 
 from stromboli.scheduler.core import actions, plugins
-from stromboli.scheduler.core.framework import (
-    closing,
-    cluster,
-    configuration,
-    isolation,
-    model,
-    opening,
-    reading,
-    session,
-    timing,
-)
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.config import config_reader, configuration
+from stromboli.scheduler.core.framework import closing, opening, plugin_isolation, session, timing
+from stromboli.scheduler.core.model import entities
 from stromboli.scheduler.core.plugins import sharding
 from stromboli.shared.api import (
     core,
@@ -103,7 +96,7 @@ def simulate(document: bytes | str) -> Outcome:
     Raises ValueError (msgspec's are) that names what cannot be read.
     """
     case = msgspec.json.decode(document, type=_Case)
-    configured = reading.configured(case.config, actions.NAMES, plugins.NAMES)
+    configured = config_reader.configured(case.config, actions.NAMES, plugins.NAMES)
     given = seen(case.objects, case.now)
     if case.shard is not None:
         configured, given = _sharded(configured, given, case.shard)
@@ -115,18 +108,18 @@ def simulate(document: bytes | str) -> Outcome:
 
 def run(
     configured: configuration.Configuration,
-    given: cluster.Cluster,
+    given: cluster_objects.Cluster,
     find: opening.FindPlugin = plugins.find,
-    troubles: isolation.Troubles | None = None,
+    troubles: plugin_isolation.Troubles | None = None,
 ) -> session.Session:
     """Open a session, run the configured actions, close it; again without plugins that fail."""
-    return isolation.held(
+    return plugin_isolation.held(
         configured,
         lambda how, which: opening.open_session(how, given, which),
         act,
         find,
         given.now,
-        isolation.Troubles() if troubles is None else troubles,
+        plugin_isolation.Troubles() if troubles is None else troubles,
     )
 
 
@@ -160,17 +153,17 @@ def outcome(name: str, closed: session.Session) -> Outcome:
     )
 
 
-def _promised(job: model.Job) -> dict[str, str]:
-    return {task.key: task.node for task in job.with_status(model.Status.PIPELINED)}
+def _promised(job: entities.Job) -> dict[str, str]:
+    return {task.key: task.node for task in job.with_status(entities.Status.PIPELINED)}
 
 
-def _waits(job: model.Job) -> bool:
-    return job.count(model.Status.PENDING, model.Status.PIPELINED) > 0
+def _waits(job: entities.Job) -> bool:
+    return job.count(entities.Status.PENDING, entities.Status.PIPELINED) > 0
 
 
 def _sharded(
-    configured: configuration.Configuration, given: cluster.Cluster, which: Shard
-) -> tuple[configuration.Configuration, cluster.Cluster]:
+    configured: configuration.Configuration, given: cluster_objects.Cluster, which: Shard
+) -> tuple[configuration.Configuration, cluster_objects.Cluster]:
     """The same with a shard of nodes and the plugin that keeps to it."""
     options = configuration.PluginOptions(
         sharding.NAME, arguments={"sharding.mode": which.mode, "sharding.name": which.name}
@@ -215,7 +208,7 @@ def _resolved(
     return tuple(made(name, tier) for name, tier in sorted(tier_of.items()))
 
 
-def seen(objects: Iterable[Mapping[str, Any]], now: datetime) -> cluster.Cluster:
+def seen(objects: Iterable[Mapping[str, Any]], now: datetime) -> cluster_objects.Cluster:
     """What a session is given of these manifests. Raises msgspec.ValidationError."""
     found: dict[str, list[meta.Object]] = defaultdict(list)
     labels: dict[str, dict[str, str]] = {}
@@ -228,4 +221,6 @@ def seen(objects: Iterable[Mapping[str, Any]], now: datetime) -> cluster.Cluster
             metadata = msgspec.convert(each, meta.Object).metadata
             labels[metadata.name] = metadata.labels or {}
     fields = {field: tuple(objects) for field, objects in found.items()}
-    return msgspec.convert({"now": now, "namespace_labels": labels, **fields}, cluster.Cluster)
+    return msgspec.convert(
+        {"now": now, "namespace_labels": labels, **fields}, cluster_objects.Cluster
+    )

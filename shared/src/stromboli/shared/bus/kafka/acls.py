@@ -23,9 +23,10 @@ from aiokafka import admin
 from aiokafka import errors as kafka_errors
 from aiokafka.protocol.admin import CreateAclsRequest
 
-from stromboli.shared import settings, topics
+from stromboli.shared import topics
 from stromboli.shared.bus.kafka import clients
 from stromboli.shared.bus.kafka.settings import KafkaSettings
+from stromboli.shared.runtime import settings
 
 SERVICES: tuple[topics.Service, ...] = ("admission", "controller", "monitor", "scheduler")
 PRINCIPALS: Mapping[str, str] = {name: f"User:stromboli-{name}" for name in SERVICES}

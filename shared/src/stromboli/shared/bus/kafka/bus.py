@@ -10,9 +10,10 @@ from typing import Self
 import structlog
 from aiokafka import admin
 
-from stromboli.shared import envelope, errors, runtime, topics
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import port
 from stromboli.shared.bus.kafka import clients, layout, reader, settings, work, writer
+from stromboli.shared.runtime import runtime
 
 _log = structlog.get_logger(__name__)
 
@@ -66,14 +67,14 @@ class KafkaBus:
         return opened
 
     async def fold(
-        self, wanted: Sequence[topics.Topic], start: port.Place = port.START
+        self, wanted: Sequence[topics.Topic], start: port.Position = port.START
     ) -> AsyncGenerator[port.Batch, None]:
         """See ``port.Bus.fold``. Waits while the broker is away; close it with ``aclosing``."""
         async with reader.reading(self._given, wanted) as source:
             await source.seek(start)
             read = reader.NOTHING
             caught_up = False
-            before: port.Place | None = None
+            before: port.Position | None = None
             while True:
                 place = await source.place()
                 is_first = not caught_up and all(

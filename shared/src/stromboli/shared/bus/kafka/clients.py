@@ -11,8 +11,9 @@ import aiokafka.errors as kafka_errors
 import structlog
 from aiokafka import admin, helpers
 
-from stromboli.shared import errors, runtime
+from stromboli.shared import errors
 from stromboli.shared.bus.kafka import settings
+from stromboli.shared.runtime import runtime
 
 T = TypeVar("T")
 PARTITION = 0

@@ -13,9 +13,10 @@ import msgspec
 import structlog
 from aiokafka import structs
 
-from stromboli.shared import envelope, telemetry, topics
+from stromboli.shared import envelope, topics
 from stromboli.shared.bus import fencing, port
 from stromboli.shared.bus.kafka import clients, identity, settings
+from stromboli.shared.runtime import telemetry
 
 _log = structlog.get_logger(__name__)
 
@@ -69,7 +70,7 @@ class Reader:
         self._polled: dict[structs.TopicPartition, tuple[int, float]] = {}
         self._behind: dict[str, int] = {}
 
-    async def seek(self, start: port.Place) -> None:
+    async def seek(self, start: port.Position) -> None:
         """Note the ends, and go to ``start`` or the beginning.
 
         An offset that is no longer there, or not yet, or of an earlier topic of this name, is
@@ -189,13 +190,13 @@ class Reader:
                 self.consumer.seek(partition, begins[partition])
         return frozenset(recreated)
 
-    async def place(self) -> port.Place:
+    async def place(self) -> port.Position:
         """Behind what was read."""
         positions = {
             topic.name: await self.consumer.position(partition)
             for partition, topic in self.partitions.items()
         }
-        return port.Place(positions, self._fence.heard, dict(self.identities))
+        return port.Position(positions, self._fence.heard, dict(self.identities))
 
 
 def _now() -> float:

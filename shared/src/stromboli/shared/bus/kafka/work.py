@@ -138,7 +138,7 @@ async def _committed(
     group: str,
     partition: structs.TopicPartition,
     topic: topics.Topic,
-) -> port.Place:
+) -> port.Position:
     """Beside the offset, in what Kafka calls metadata, are the epoch and the topic's identity: a
     consumer has no public way to it. An operator's tool that moves the group leaves other words
     there, or none."""
@@ -149,7 +149,7 @@ async def _committed(
     epoch = decoding.number(text)
     epochs = {} if epoch is None else {topic.name: epoch}
     identities = {topic.name: topic_id} if topic_id else {}
-    return port.Place({topic.name: found.offset}, epochs, identities)
+    return port.Position({topic.name: found.offset}, epochs, identities)
 
 
 async def _finish(work: KafkaWork, given: settings.KafkaSettings) -> None:

@@ -24,10 +24,11 @@ import aiokafka
 import msgspec
 import structlog
 
-from stromboli.shared import envelope, errors, runtime, topics
+from stromboli.shared import envelope, errors, topics
 from stromboli.shared.bus import fencing, port
 from stromboli.shared.bus.kafka import clients, reader, settings
 from stromboli.shared.messages import log
+from stromboli.shared.runtime import runtime
 
 T = TypeVar("T")
 

@@ -16,10 +16,11 @@ from typing import Any
 import aiohttp
 import yarl
 
-from stromboli.shared import errors, runtime
+from stromboli.shared import errors
 from stromboli.shared.cluster.kubernetes import status
 from stromboli.shared.cluster.kubernetes.access import Access
 from stromboli.shared.cluster.kubernetes.settings import KubernetesSettings
+from stromboli.shared.runtime import runtime
 
 READ_TRIES = 3
 """How often a read is tried before the caller hears of it: enough for one restarting replica."""

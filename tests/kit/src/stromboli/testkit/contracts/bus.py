@@ -224,7 +224,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         """Topics that ``start`` does not name are read from their beginning."""
         writer = await open_bus.open_writer("monitor", "m1")
         stand = await writer.append(*NODES, builders.observed(builders.make_pod("p1")))
-        start = port.Place({topics.NODES.name: stand[4].offset})
+        start = port.Position({topics.NODES.name: stand[4].offset})
         read, _ = await records.read(open_bus, topics.NODES, topics.PODS, start=start)
         assert sorted(records.keys(read)) == ["default/p1", NODES[4].key, NODES[5].key]
 
@@ -233,10 +233,10 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         writer = await open_bus.open_writer("monitor", "m1")
         await writer.append(*NODES)
         _, positions = await records.read(open_bus, topics.NODES)
-        again, same = await records.read(open_bus, topics.NODES, start=port.Place(positions))
+        again, same = await records.read(open_bus, topics.NODES, start=port.Position(positions))
         assert (again, same) == ([], positions)
         await writer.append(*LATER)
-        read, _ = await records.read(open_bus, topics.NODES, start=port.Place(positions))
+        read, _ = await records.read(open_bus, topics.NODES, start=port.Position(positions))
         assert records.keys(read) == [draft.key for draft in LATER]
 
     async def test_compaction_keeps_the_last_record_of_each_key(self, open_bus: port.Bus) -> None:
@@ -254,7 +254,7 @@ class BusContract(bus_epochs.EpochContract, bus_recreated.RecreationContract, ab
         assert [record.offset for record in read if record.key == "changing"][-1] == last.offset
         assert all(record.value is None for record in read if record.key == "gone")
         assert positions[topics.NODES.name] > last.offset
-        again, _ = await records.read(open_bus, topics.NODES, start=port.Place(positions))
+        again, _ = await records.read(open_bus, topics.NODES, start=port.Position(positions))
         assert again == []
 
     # --- durability ------------------------------------------------------------------------

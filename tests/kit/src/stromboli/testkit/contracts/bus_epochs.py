@@ -138,6 +138,6 @@ class EpochContract:
         writer = await open_bus.open_writer("monitor", "m1")
         await writer.append(NODES[0])
         name = topics.NODES.name
-        elsewhere = port.Place({name: 1000}, {name: 1000})
+        elsewhere = port.Position({name: 1000}, {name: 1000})
         read, _ = await records.read(open_bus, topics.NODES, start=elsewhere)
         assert records.keys(read) == [NODES[0].key]

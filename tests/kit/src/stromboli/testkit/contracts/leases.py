@@ -12,15 +12,15 @@ from collections.abc import Callable
 import pytest
 
 from stromboli.shared import errors
-from stromboli.shared.leases import core, keeping
+from stromboli.shared.leader_election import core, keeping
 from stromboli.testkit import records
 
 TERMS = core.Terms(lasts_s=5, acts_s=3.0, look_every_s=1.0)
-Places = tuple[keeping.Place, keeping.Place]
+Places = tuple[keeping.LeaseStore, keeping.LeaseStore]
 
 
 class LeaseContract:
-    """Promises of ``stromboli.shared.leases.keeping.Place``, one test each."""
+    """Promises of ``stromboli.shared.leader_election.keeping.Place``, one test each."""
 
     @pytest.fixture
     async def places(self) -> Places:
@@ -63,13 +63,15 @@ class LeaseContract:
         assert (await _until(first, lambda seen: seen.holder == "b")).holder == "b"
 
 
-async def _renewing(place: keeping.Place) -> None:
+async def _renewing(place: keeping.LeaseStore) -> None:
     async with asyncio.timeout(records.DEADLINE_S):
         while True:
             await place.renew("a", TERMS)
 
 
-async def _until(place: keeping.Place, is_so: Callable[[core.Seen], bool]) -> core.Seen:
+async def _until(
+    place: keeping.LeaseStore, is_so: Callable[[core.LeaseRecord], bool]
+) -> core.LeaseRecord:
     async with asyncio.timeout(records.DEADLINE_S):
         while not is_so(seen := await place.read()):  # noqa: ASYNC110 - it can only be asked
             await asyncio.sleep(0.01)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stromboli.shared import cpu_lists, units
+from stromboli.shared.formats import cpu_lists, units
 from stromboli.shared.messages import node_topology
 
 STATIC = "static"

@@ -6,7 +6,7 @@ Core numbers of sockets repeat, so that a core is known by its lowest CPU (spec/
 import re
 
 from stromboli.monitor.core.hardware import tree
-from stromboli.shared import cpu_lists
+from stromboli.shared.formats import cpu_lists
 from stromboli.shared.messages import node_topology
 
 CPUS = "devices/system/cpu"

@@ -7,16 +7,17 @@ queues and jobs are ordered anew after each.
 import msgspec
 
 from stromboli.scheduler.core.actions import nearby, subgroups
-from stromboli.scheduler.core.framework import model, ordering, session, statement, subjobs
+from stromboli.scheduler.core.framework import ordering, session, statement
+from stromboli.scheduler.core.model import entities, subjobs
 
 
 class Sheet(msgspec.Struct, eq=False):
     """A job's tasks that are still to be tried, the next one last; or those of a group of it."""
 
-    job: model.Job
-    tasks: list[model.Task]
+    job: entities.Job
+    tasks: list[entities.Task]
     failed_roles: set[str]
-    subjob: model.SubJob | None = None
+    subjob: entities.SubJob | None = None
 
 
 def run(within: session.Session) -> None:
@@ -53,7 +54,7 @@ def _heap(within: session.Session) -> ordering.Heap[Sheet]:
     return ordering.Heap(lambda sheet: key(sheet.job))
 
 
-def _sheet(within: session.Session, job: model.Job) -> Sheet | None:
+def _sheet(within: session.Session, job: entities.Job) -> Sheet | None:
     """What is to be tried for a job; None if nothing is."""
     if not job.is_decidable:
         return None
@@ -76,13 +77,13 @@ def _sheet(within: session.Session, job: model.Job) -> Sheet | None:
     return Sheet(job, job.most_needed_first(tasks)[::-1], set()) if tasks else None
 
 
-def _serve(within: session.Session, queue: model.Queue, sheet: Sheet) -> bool:
+def _serve(within: session.Session, queue: entities.Queue, sheet: Sheet) -> bool:
     """Try the job once; whether it was bound, so that its further tasks may be tried."""
     job = sheet.job
     trial = within.statement()
 
     def place(
-        subjob: model.SubJob | None, tasks: list[model.Task], part: statement.Statement
+        subjob: entities.SubJob | None, tasks: list[entities.Task], part: statement.Statement
     ) -> None:
         _place(within, queue, Sheet(job, tasks, set(), subjob), part)
 
@@ -101,7 +102,7 @@ def _serve(within: session.Session, queue: model.Queue, sheet: Sheet) -> bool:
 
 
 def _place(
-    within: session.Session, queue: model.Queue, sheet: Sheet, trial: statement.Statement
+    within: session.Session, queue: entities.Queue, sheet: Sheet, trial: statement.Statement
 ) -> None:
     """Place tasks until the job, or the group of it, is ready or must wait.
 
@@ -122,10 +123,10 @@ def _place(
                     f"Task {each.name} with role spec {each.role} "
                     "has already predicated failed, skip"
                 )
-                _refuse(sheet, [each], model.FitError(message=message))
+                _refuse(sheet, [each], entities.FitError(message=message))
         else:
             placed = _place_run(within, run[:room], trial)
-            if isinstance(placed, model.FitError):
+            if isinstance(placed, entities.FitError):
                 job.fit_errors[task.uid] = placed
                 sheet.failed_roles.add(task.role)
                 tasks.pop()
@@ -137,7 +138,7 @@ def _place(
                     return
 
 
-def _lacking(within: session.Session, sheet: Sheet, task: model.Task) -> int:
+def _lacking(within: session.Session, sheet: Sheet, task: entities.Task) -> int:
     """How many tasks like this one must at least be placed before it can be ready."""
     if sheet.subjob is None:
         return within.lacking(sheet.job, task)
@@ -150,7 +151,7 @@ def _is_ready(within: session.Session, sheet: Sheet) -> bool:
     return within.subjob_ready(sheet.job, sheet.subjob)
 
 
-def _run(within: session.Session, tasks: list[model.Task], most: int) -> list[model.Task]:
+def _run(within: session.Session, tasks: list[entities.Task], most: int) -> list[entities.Task]:
     """The next tasks that nobody can tell apart, the next one first."""
     first = tasks[-1]
     run = [first]
@@ -167,30 +168,32 @@ def _run(within: session.Session, tasks: list[model.Task], most: int) -> list[mo
     return run
 
 
-def _no_room(within: session.Session, queue: model.Queue, task: model.Task) -> model.FitError:
+def _no_room(
+    within: session.Session, queue: entities.Queue, task: entities.Task
+) -> entities.FitError:
     """Why the task is not placed whose queue may not hold it: if no node would take it either,
     that is what there is to know."""
     verdict, fits = within.finder.verdict(task), within.finder.fits_future(task)
     if (verdict.passed & fits).any():
         message = f"queue {queue.name} has no room for the task"
-        return model.FitError(message=message, is_share=True)
+        return entities.FitError(message=message, is_share=True)
     return within.finder.fit_error(task, verdict, fits)
 
 
-def _refuse(sheet: Sheet, run: list[model.Task], error: model.FitError) -> None:
+def _refuse(sheet: Sheet, run: list[entities.Task], error: entities.FitError) -> None:
     for task in run:
         sheet.job.fit_errors[task.uid] = error
     del sheet.tasks[-len(run) :]
 
 
 def _place_run(
-    within: session.Session, run: list[model.Task], trial: statement.Statement
-) -> int | model.FitError:
+    within: session.Session, run: list[entities.Task], trial: statement.Statement
+) -> int | entities.FitError:
     """Place equal tasks, or promise the first its place: how many; else why not even one."""
     finder, task = within.finder, run[0]
     reason = finder.pre_predicate(task)
     if reason is not None:
-        return model.FitError(message=reason)
+        return entities.FitError(message=reason)
     verdict = finder.verdict(task)
     fits = finder.fits_future(task)
     candidates = verdict.passed & fits
@@ -223,7 +226,7 @@ def _goes_on(sheet: Sheet) -> bool:
     if job.min_available < sum(job.task_min_available.values()):
         left = sum(task.role not in sheet.failed_roles for task in job.pending)
         return job.ready + left >= job.min_available
-    placed = [task.role for task in job.with_status(*model.ALLOCATED)]
+    placed = [task.role for task in job.with_status(*entities.ALLOCATED)]
     return all(
         placed.count(role) >= job.task_min_available.get(role, 0) for role in sheet.failed_roles
     )

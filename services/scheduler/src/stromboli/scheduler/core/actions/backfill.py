@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from functools import cmp_to_key
 
-from stromboli.scheduler.core.framework import model, ordering, session
+from stromboli.scheduler.core.framework import ordering, session
+from stromboli.scheduler.core.model import entities
 
 
 def run(within: session.Session) -> None:
@@ -18,27 +19,27 @@ def run(within: session.Session) -> None:
             within.untried.add(job.key)
             continue
         promised, evicted = task.node, task.eviction_occurred
-        if task.status is model.Status.PIPELINED:
+        if task.status is entities.Status.PIPELINED:
             _release_promise(within, task)
         error = _place(within, task)
         if error is not None and promised:
-            within.change(task, model.Status.PIPELINED, promised)
+            within.change(task, entities.Status.PIPELINED, promised)
             task.eviction_occurred = evicted
             within.tell_allocated((task,))
         elif error is not None:
             job.fit_errors[task.uid] = error
 
 
-def _waiting(within: session.Session) -> Iterator[model.Task]:
+def _waiting(within: session.Session) -> Iterator[entities.Task]:
     queues = ordering.Heap(cmp_to_key(within.compare_queues), within.queues.values())
-    by_queue: dict[str, list[model.Job]] = {}
+    by_queue: dict[str, list[entities.Job]] = {}
     for job in within.waiting_jobs():
         is_tried = job.is_decidable and not job.is_pending
         if is_tried and within.job_valid(job) is None and not within.held_back(job):
             by_queue.setdefault(job.queue, []).append(job)
     while queues:
         for job in within.ordered_jobs(by_queue.get(queues.pop().name, ())):
-            promised = job.with_status(model.Status.PIPELINED)
+            promised = job.with_status(entities.Status.PIPELINED)
             yield from within.ordered_tasks(
                 task
                 for task in (*job.pending, *promised)
@@ -46,18 +47,18 @@ def _waiting(within: session.Session) -> Iterator[model.Task]:
             )
 
 
-def _release_promise(within: session.Session, task: model.Task) -> None:
-    within.change(task, model.Status.PENDING, task.node)
+def _release_promise(within: session.Session, task: entities.Task) -> None:
+    within.change(task, entities.Status.PENDING, task.node)
     within.tell_deallocated((task,))
     task.node = ""
     task.eviction_occurred = False
 
 
-def _place(within: session.Session, task: model.Task) -> model.FitError | None:
+def _place(within: session.Session, task: entities.Task) -> entities.FitError | None:
     finder = within.finder
     reason = finder.pre_predicate(task)
     if reason is not None:
-        return model.FitError(message=reason)
+        return entities.FitError(message=reason)
     verdict = finder.verdict(task)
     # It takes a place among the node's pods, which those that are to go still hold.
     idle = finder.fits_idle(task)

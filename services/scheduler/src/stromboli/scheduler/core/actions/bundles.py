@@ -12,7 +12,9 @@ from functools import cmp_to_key
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core.framework import amounts, holdings, model, points, session, subjobs
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, queue_usage, resource_vectors, subjobs
+from stromboli.scheduler.core.placement import extension_points
 
 PREEMPT, RECLAIM = "gangpreempt", "gangreclaim"
 """Actions, as plugins are told."""
@@ -21,23 +23,23 @@ PREEMPT, RECLAIM = "gangpreempt", "gangreclaim"
 class Bundle(msgspec.Struct, frozen=True, eq=False):
     """Victims of one job that go together."""
 
-    job: model.Job
-    victims: Sequence[model.Task]
+    job: entities.Job
+    victims: Sequence[entities.Task]
     is_safe: bool
 
     @property
-    def request(self) -> amounts.Sum:
+    def request(self) -> resource_vectors.Sum:
         """What they hold."""
-        return holdings.together(self.victims, len(self.victims[0].request))
+        return queue_usage.together(self.victims, len(self.victims[0].request))
 
 
 def bundles(
     within: session.Session,
     action: str,
-    newcomer: model.Job,
-    candidates: Iterable[model.Task],
-    need: amounts.Sum,
-    helps: points.Mask,
+    newcomer: entities.Job,
+    candidates: Iterable[entities.Task],
+    need: resource_vectors.Sum,
+    helps: extension_points.Mask,
     *,
     whole_allowed: bool,
 ) -> list[Bundle]:
@@ -47,7 +49,7 @@ def bundles(
     there first.
     """
     rows = within.nodes.rows
-    by_job: dict[str, list[model.Task]] = {}
+    by_job: dict[str, list[entities.Task]] = {}
     for task in candidates:
         by_job.setdefault(task.job, []).append(task)
     found = [
@@ -67,25 +69,25 @@ def bundles(
     return found
 
 
-def _begins(within: session.Session, job: model.Job) -> bool:
+def _begins(within: session.Session, job: entities.Job) -> bool:
     """This session binds pods of the job. They cannot be evicted yet: alone they would hold places
     in vain."""
-    binding = job.with_status(model.Status.BINDING)
+    binding = job.with_status(entities.Status.BINDING)
     return any(task.key in within.decisions.binds for task in binding)
 
 
 def _divided(
-    job: model.Job, tasks: Iterable[model.Task], helps: Callable[[model.Task], bool]
+    job: entities.Job, tasks: Iterable[entities.Task], helps: Callable[[entities.Task], bool]
 ) -> list[Bundle]:
     ordered = sorted(tasks, key=lambda task: (not helps(task), task.priority, task.uid))
     if job.ready < job.min_available:
         return [Bundle(job, ordered, is_safe=True)]
     surplus = job.ready - job.min_available
-    ready = Counter(task.role for task in job.with_status(*model.READY))
+    ready = Counter(task.role for task in job.with_status(*entities.READY))
     of_role = {role: ready[role] - least for role, least in job.role_minimums}
     groups = _Groups(job)
-    safe: list[model.Task] = []
-    rest: list[model.Task] = []
+    safe: list[entities.Task] = []
+    rest: list[entities.Task] = []
     for task in ordered:
         if len(safe) < surplus and of_role.get(task.role, 1) > 0 and groups.can_spare(task):
             groups.take(task)
@@ -102,13 +104,13 @@ class _Groups:
     """What the groups of a job can spare: what is beyond a group's minimum, and whole groups beyond
     those that their policy wants."""
 
-    def __init__(self, job: model.Job) -> None:
+    def __init__(self, job: entities.Job) -> None:
         self._job = job
         self._left = {
             key: subjobs.count(subjob, subjobs.HELD) for key, subjob in job.subjobs.items()
         }
 
-    def can_spare(self, task: model.Task) -> bool:
+    def can_spare(self, task: entities.Task) -> bool:
         """Enough groups are whole without the task, too."""
         least = self._job.sub_group_minimums
         subjob = self._job.subjobs[task.subjob]
@@ -121,13 +123,13 @@ class _Groups:
         )
         return whole > least[subjob.policy]
 
-    def take(self, task: model.Task) -> None:
+    def take(self, task: entities.Task) -> None:
         """The task goes."""
         self._left[task.subjob] -= 1
 
 
 def _left_by_plugins(
-    within: session.Session, action: str, newcomer: model.Job, bundle: Bundle
+    within: session.Session, action: str, newcomer: entities.Job, bundle: Bundle
 ) -> list[Bundle]:
     """A safe bundle may shrink, a whole one may not."""
     agreed = within.unified_evictable(action, newcomer, bundle.victims)
@@ -137,7 +139,7 @@ def _left_by_plugins(
 
 
 def _job_order(
-    within: session.Session, action: str, newcomer: model.Job
+    within: session.Session, action: str, newcomer: entities.Job
 ) -> Callable[[Bundle, Bundle], int]:
     """Whose tasks go first: those of the job that is served last, or of the queue that is."""
 
@@ -152,7 +154,7 @@ def _job_order(
     return compare
 
 
-def _return(bundle: Bundle, need: amounts.Sum) -> float:
+def _return(bundle: Bundle, need: resource_vectors.Sum) -> float:
     """What the bundle brings towards the need for what its job loses; nothing lost: infinite."""
     if bundle.is_safe:
         return math.inf

@@ -1,11 +1,12 @@
 """Enqueue: pending jobs pass their queue's door if the queue has room for them (spec 8.1)."""
 
-from stromboli.scheduler.core.framework import model, ordering, session
+from stromboli.scheduler.core.framework import ordering, session
+from stromboli.scheduler.core.model import entities
 
 
 def run(within: session.Session) -> None:
     """Every pending job is asked once, queue by queue; one that is refused stops no other."""
-    waiting: dict[str, ordering.Heap[model.Job]] = {}
+    waiting: dict[str, ordering.Heap[entities.Job]] = {}
     for job in within.waiting_jobs():
         if job.is_pending and job.is_decidable:
             heap = waiting.setdefault(job.queue, ordering.Heap(within.job_key()))

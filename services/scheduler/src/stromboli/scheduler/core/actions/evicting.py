@@ -5,7 +5,9 @@ from functools import cmp_to_key
 
 import numpy as np
 
-from stromboli.scheduler.core.framework import amounts, model, points, session
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, resource_vectors
+from stromboli.scheduler.core.placement import extension_points
 
 NEVER = "Never"
 """The preemption policy of pods that wait rather than evict."""
@@ -18,11 +20,11 @@ class Victims:
     Those of equal standing are listed youngest first. O(tasks) to make.
     """
 
-    def __init__(self, within: session.Session, statuses: Iterable[model.Status]) -> None:
+    def __init__(self, within: session.Session, statuses: Iterable[entities.Status]) -> None:
         self._session = within
         self._statuses = frozenset(statuses)
-        self._listed: dict[str, dict[int, list[model.Task]]] = {}
-        self._held: dict[str, amounts.Table] = {}
+        self._listed: dict[str, dict[int, list[entities.Task]]] = {}
+        self._held: dict[str, resource_vectors.Table] = {}
         for row, tasks in enumerate(within.nodes.tasks):
             for task in sorted(tasks.values(), key=_worth, reverse=True):
                 job = within.job_of(task)
@@ -36,7 +38,7 @@ class Victims:
         """Queues with any, by name."""
         return sorted(self._listed)
 
-    def on(self, row: int, queues: Iterable[str]) -> list[model.Task]:
+    def on(self, row: int, queues: Iterable[str]) -> list[entities.Task]:
         """Those of the queues on a node that have not been evicted since."""
         return [
             task
@@ -45,29 +47,29 @@ class Victims:
             if task.status in self._statuses
         ]
 
-    def may_help(self, task: model.Task, queues: Iterable[str]) -> points.Mask:
+    def may_help(self, task: entities.Task, queues: Iterable[str]) -> extension_points.Mask:
         """Nodes that could hold the task if all went; on the others there is nothing to try."""
         future = self._session.nodes.future_idle
         for queue in queues:
             if queue in self._held:
                 future = future + self._held[queue]
-        return amounts.covered(task.request, future) & self._session.nodes.labelled.usable
+        return resource_vectors.covered(task.request, future) & self._session.nodes.labelled.usable
 
-    def held_by(self, queues: Iterable[str]) -> points.Mask:
+    def held_by(self, queues: Iterable[str]) -> extension_points.Mask:
         """Nodes that had tasks of the queues when the action began."""
         mask = np.zeros(len(self._session.nodes), np.bool_)
         for queue in queues:
             mask[list(self._listed.get(queue, ()))] = True
         return mask
 
-    def _list(self, task: model.Task, queue: str, row: int) -> None:
+    def _list(self, task: entities.Task, queue: str, row: int) -> None:
         self._listed.setdefault(queue, {}).setdefault(row, []).append(task)
         if queue not in self._held:
             self._held[queue] = np.zeros_like(self._session.nodes.idle)
         self._held[queue][:, row] += task.request
 
 
-def may_evict(within: session.Session, task: model.Task) -> bool:
+def may_evict(within: session.Session, task: entities.Task) -> bool:
     """Whether the pod may evict others now: its policy allows it, and it does not wait already
     for what was evicted for it at the node it is nominated to."""
     if task.pod.spec.preemption_policy == NEVER:
@@ -84,14 +86,14 @@ def may_evict(within: session.Session, task: model.Task) -> bool:
     )
 
 
-def wanting(within: session.Session, job: model.Job) -> list[model.Task]:
+def wanting(within: session.Session, job: entities.Job) -> list[entities.Task]:
     """The job's tasks that wait for a place and may be given one, in order."""
     return within.ordered_tasks(task for task in job.pending if not task.is_gated)
 
 
-def starving(within: session.Session) -> dict[str, list[model.Job]]:
+def starving(within: session.Session) -> dict[str, list[entities.Job]]:
     """Queue -> jobs that may evict others, in order."""
-    found: dict[str, list[model.Job]] = {}
+    found: dict[str, list[entities.Job]] = {}
     for job in within.waiting_jobs():
         is_tried = job.is_decidable and not job.is_pending and within.job_valid(job) is None
         is_tried = is_tried and not within.nearness.problem(job)
@@ -104,17 +106,17 @@ def starving(within: session.Session) -> dict[str, list[model.Job]]:
     return {queue: within.ordered_jobs(jobs) for queue, jobs in found.items()}
 
 
-def ordered_queues(within: session.Session, names: Iterable[str]) -> list[model.Queue]:
+def ordered_queues(within: session.Session, names: Iterable[str]) -> list[entities.Queue]:
     """Queues as they are to be served."""
     return sorted((within.queues[name] for name in names), key=cmp_to_key(within.compare_queues))
 
 
-def _worth(task: model.Task) -> tuple[int, float, str]:
+def _worth(task: entities.Task) -> tuple[int, float, str]:
     """More for what should rather go: low priority, then youth."""
     return (-task.priority, task.created.timestamp(), task.key)
 
 
-def _is_preempted(task: model.Task) -> bool:
+def _is_preempted(task: entities.Task) -> bool:
     return task.pod.metadata.deletion_timestamp is not None and any(
         (condition.type, condition.status, condition.reason) == _PREEMPTED
         for condition in task.pod.status.conditions

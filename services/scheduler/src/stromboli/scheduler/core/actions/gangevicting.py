@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from stromboli.scheduler.core.actions import bundles, evicting, nearby, victim_search
-from stromboli.scheduler.core.framework import amounts, holdings, model, points, session, statement
+from stromboli.scheduler.core.framework import session, statement
+from stromboli.scheduler.core.model import entities, queue_usage, resource_vectors
+from stromboli.scheduler.core.placement import extension_points
 
 
 def allows_whole(within: session.Session, action: str) -> bool:
@@ -22,7 +24,7 @@ def allows_whole(within: session.Session, action: str) -> bool:
     return allowed
 
 
-def least(within: session.Session, job: model.Job) -> list[model.Task]:
+def least(within: session.Session, job: entities.Job) -> list[entities.Task]:
     """The tasks without which the job does not stand; none if it does already."""
     waiting = job.most_needed_first(evicting.wanting(within, job))
     return waiting[: max(0, job.min_available - job.ready - job.waiting)]
@@ -31,8 +33,8 @@ def least(within: session.Session, job: model.Job) -> list[model.Task]:
 def serve(
     within: session.Session,
     action: str,
-    job: model.Job,
-    candidates: Iterable[model.Task],
+    job: entities.Job,
+    candidates: Iterable[entities.Task],
     *,
     whole_allowed: bool,
     with_surplus: bool = True,
@@ -67,7 +69,7 @@ def serve(
                     return
 
 
-def _waiting(within: session.Session, job: model.Job) -> list[model.Task]:
+def _waiting(within: session.Session, job: entities.Job) -> list[entities.Task]:
     """The tasks for which room is to be made."""
     waiting = [task for task in evicting.wanting(within, job) if not task.is_best_effort]
     waiting = [task for task in waiting if within.finder.pre_predicate(task) is None]
@@ -82,20 +84,22 @@ def _waiting(within: session.Session, job: model.Job) -> list[model.Task]:
 def _offered(
     within: session.Session,
     action: str,
-    job: model.Job,
-    candidates: Sequence[model.Task],
-    waiting: Sequence[model.Task],
+    job: entities.Job,
+    candidates: Sequence[entities.Task],
+    waiting: Sequence[entities.Task],
     *,
     whole_allowed: bool,
 ) -> list[bundles.Bundle]:
-    need = holdings.together(waiting, len(waiting[0].request))
+    need = queue_usage.together(waiting, len(waiting[0].request))
     helps = _helpful(within, waiting)
     return bundles.bundles(
         within, action, job, candidates, need, helps, whole_allowed=whole_allowed
     )
 
 
-def _tried(within: session.Session, job: model.Job, waiting: Sequence[model.Task]) -> list[int]:
+def _tried(
+    within: session.Session, job: entities.Job, waiting: Sequence[entities.Task]
+) -> list[int]:
     """Domains that may take the job, the one with the most room for it first."""
     found = within.nearness.widest(job)
     if len(found) > 1:
@@ -104,15 +108,15 @@ def _tried(within: session.Session, job: model.Job, waiting: Sequence[model.Task
     return found[: within.nearness.most_evicted_in]
 
 
-def _helpful(within: session.Session, waiting: Iterable[model.Task]) -> points.Mask:
+def _helpful(within: session.Session, waiting: Iterable[entities.Task]) -> extension_points.Mask:
     """Nodes on which evictions could make room for some of the tasks."""
     kinds = {within.finder.kind(task): task for task in waiting}
     masks = [within.finder.verdict(task).resolvable for task in kinds.values()]
-    helps: points.Mask = np.any(masks, axis=0) & within.nodes.labelled.usable
+    helps: extension_points.Mask = np.any(masks, axis=0) & within.nodes.labelled.usable
     return helps
 
 
-def _willing(within: session.Session, candidates: Iterable[model.Task]) -> list[model.Task]:
+def _willing(within: session.Session, candidates: Iterable[entities.Task]) -> list[entities.Task]:
     """Victims whose job does not refuse to be evicted; one that says nothing agrees."""
     return [
         task
@@ -125,10 +129,10 @@ def _willing(within: session.Session, candidates: Iterable[model.Task]) -> list[
 def _enough(
     within: session.Session,
     action: str,
-    job: model.Job,
-    waiting: Sequence[model.Task],
+    job: entities.Job,
+    waiting: Sequence[entities.Task],
     offered: Sequence[bundles.Bundle],
-    inside: points.Mask,
+    inside: extension_points.Mask,
     *,
     with_surplus: bool,
 ) -> tuple[statement.Statement, list[bundles.Bundle]] | None:
@@ -138,7 +142,7 @@ def _enough(
     """
     lacking = len(waiting) if with_surplus else job.min_available - job.ready - job.waiting
     need = _least(waiting, lacking)
-    there = amounts.total(np.maximum(within.nodes.future_idle[:, inside], 0))
+    there = resource_vectors.total(np.maximum(within.nodes.future_idle[:, inside], 0))
     for count in range(len(offered) + 1):
         taken = list(offered[:count])
         if taken:
@@ -151,16 +155,16 @@ def _enough(
     return None
 
 
-def _least(waiting: Sequence[model.Task], count: int) -> amounts.Sum:
+def _least(waiting: Sequence[entities.Task], count: int) -> resource_vectors.Sum:
     """What so many of the tasks ask for at least, resource by resource; of one at least."""
     requests = np.sort(np.array([task.request for task in waiting]), axis=0)
-    return amounts.summed(list(requests[: max(1, count)]), requests.shape[1])
+    return resource_vectors.summed(list(requests[: max(1, count)]), requests.shape[1])
 
 
 def _trial(
     within: session.Session,
-    job: model.Job,
-    waiting: Sequence[model.Task],
+    job: entities.Job,
+    waiting: Sequence[entities.Task],
     taken: Sequence[bundles.Bundle],
     action: str,
     *,

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from stromboli.scheduler.core.actions import bundles, evicting, gangevicting
-from stromboli.scheduler.core.framework import model, session
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
 
 
 def run(within: session.Session) -> None:
@@ -17,9 +18,9 @@ def run(within: session.Session) -> None:
             )
 
 
-def _lower(within: session.Session, job: model.Job) -> Iterator[model.Task]:
+def _lower(within: session.Session, job: entities.Job) -> Iterator[entities.Task]:
     for other in within.jobs.values():
         if other.queue == job.queue and other.priority < job.priority:
-            for task in other.with_status(*model.PREEMPTABLE):
+            for task in other.with_status(*entities.PREEMPTABLE):
                 if task.preemptable:
                     yield task

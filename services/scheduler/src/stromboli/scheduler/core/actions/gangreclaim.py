@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from stromboli.scheduler.core.actions import bundles, evicting, gangevicting
-from stromboli.scheduler.core.framework import model, session
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
 
 
 def run(within: session.Session) -> None:
@@ -19,7 +20,7 @@ def run(within: session.Session) -> None:
 
 
 def _serve(
-    within: session.Session, queue: model.Queue, job: model.Job, *, whole_allowed: bool
+    within: session.Session, queue: entities.Queue, job: entities.Job, *, whole_allowed: bool
 ) -> None:
     """Unlike Volcano, it reclaims for the minimum of a job if its queue deserves no more of it."""
     has_claim = within.preemptive(queue, evicting.wanting(within, job))
@@ -35,9 +36,9 @@ def _serve(
         )
 
 
-def _others(within: session.Session, job: model.Job) -> Iterator[model.Task]:
+def _others(within: session.Session, job: entities.Job) -> Iterator[entities.Task]:
     for other in within.jobs.values():
         if other.queue != job.queue and within.queue_of(other).reclaimable:
-            for task in other.with_status(model.Status.RUNNING):
+            for task in other.with_status(entities.Status.RUNNING):
                 if task.preemptable:
                     yield task

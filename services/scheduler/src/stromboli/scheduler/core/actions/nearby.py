@@ -13,20 +13,21 @@ from typing import NamedTuple
 import numpy as np
 
 from stromboli.scheduler.core.actions import subgroups
-from stromboli.scheduler.core.framework import domains, model, session, statement, subjobs, views
+from stromboli.scheduler.core.framework import session, statement
+from stromboli.scheduler.core.model import entities, node_views, subjobs, topology_domains
 
-Place = Callable[[model.SubJob | None, list[model.Task], statement.Statement], None]
+Place = Callable[[entities.SubJob | None, list[entities.Task], statement.Statement], None]
 """Places tasks of the job, or of a group of it, until it is ready; the next one is the last of the
 list, and what was tried is taken from it."""
-Attempt = Callable[[int, list[model.Task], statement.Statement], None]
+Attempt = Callable[[int, list[entities.Task], statement.Statement], None]
 """The same inside a domain."""
 
 
 class Sought(NamedTuple):
     """A job, or a group of it."""
 
-    job: model.Job
-    subjob: model.SubJob | None = None
+    job: entities.Job
+    subjob: entities.SubJob | None = None
 
     def is_ready(self, within: session.Session) -> bool:
         """It may be bound."""
@@ -51,21 +52,21 @@ class Sought(NamedTuple):
 
 def place(
     within: session.Session,
-    job: model.Job,
-    tasks: list[model.Task],
+    job: entities.Job,
+    tasks: list[entities.Task],
     trial: statement.Statement,
     place_tasks: Place,
 ) -> None:
     """Place the job's tasks where its wishes allow, until it is ready. ``tasks``: those to be
     tried, the next one last; what was tried is taken from them."""
 
-    def attempt(domain: int, left: list[model.Task], part: statement.Statement) -> None:
+    def attempt(domain: int, left: list[entities.Task], part: statement.Statement) -> None:
         if not job.sub_group_minimums:
             place_tasks(None, left, part)
             return
 
         def place_group(
-            subjob: model.SubJob, members: list[model.Task], piece: statement.Statement
+            subjob: entities.SubJob, members: list[entities.Task], piece: statement.Statement
         ) -> None:
             _seek(
                 within,
@@ -79,7 +80,7 @@ def place(
         subgroups.place(within, job, left, part, place_group)
 
     job.domain_error = ""
-    _seek(within, Sought(job), tasks, trial, domains.ROOT_INDEX, attempt)
+    _seek(within, Sought(job), tasks, trial, topology_domains.ROOT_INDEX, attempt)
     if trial.operations:
         job.domain_error = ""
 
@@ -87,14 +88,14 @@ def place(
 def _seek(
     within: session.Session,
     sought: Sought,
-    tasks: list[model.Task],
+    tasks: list[entities.Task],
     trial: statement.Statement,
     inside: int,
     attempt: Attempt,
 ) -> None:
     job = sought.job
     for group in within.nearness.ways(job, sought.subjob, inside):
-        promised: tuple[list[statement.Operation], list[model.Task]] | None = None
+        promised: tuple[list[statement.Operation], list[entities.Task]] | None = None
         for domain in _promising(within, sought, tasks, group):
             left, part = list(tasks), within.statement()
             job.fit_errors.clear()
@@ -115,7 +116,7 @@ def _seek(
 
 
 def _promising(
-    within: session.Session, sought: Sought, tasks: Sequence[model.Task], group: Sequence[int]
+    within: session.Session, sought: Sought, tasks: Sequence[entities.Task], group: Sequence[int]
 ) -> list[int]:
     """The domains that could hold what is lacking, the best first."""
     asked = np.array(group, np.intp)
@@ -131,11 +132,11 @@ def _promising(
     return sorted(numbers, key=lambda each: (-scores[each], -there[each], each))
 
 
-def room(within: session.Session, tasks: Sequence[model.Task]) -> views.Counts:
+def room(within: session.Session, tasks: Sequence[entities.Task]) -> node_views.Counts:
     """How many of the tasks each domain could hold at most, kinds that get into each other's way
     counted as if they did not."""
     tree = within.nearness.tree
-    first: dict[Hashable, model.Task] = {}
+    first: dict[Hashable, entities.Task] = {}
     counts: Counter[Hashable] = Counter()
     for task in tasks:
         kind = within.finder.kind(task)
@@ -152,14 +153,17 @@ def room(within: session.Session, tasks: Sequence[model.Task]) -> views.Counts:
 
 
 def _say_what_is_short(
-    within: session.Session, sought: Sought, asked: domains.Indices, room: views.Counts
+    within: session.Session,
+    sought: Sought,
+    asked: topology_domains.Indices,
+    room: node_views.Counts,
 ) -> None:
     tree = within.nearness.tree
     best = int(np.argmax(room))
     domain = int(asked[best])
     what = "the gang" if sought.subjob is None else f"its group {sought.subjob.key}"
     where = f"{tree.names[domain]} of tier {tree.tiers[domain]}"
-    if domain == domains.ROOT_INDEX:
+    if domain == topology_domains.ROOT_INDEX:
         where = "the whole cluster"
     sought.job.domain_error = (
         f"no part of the network that is near enough has room for {what}: {sought.lacks} of its "

@@ -14,13 +14,10 @@ import msgspec
 import numpy as np
 
 from stromboli.scheduler.core.actions import evicting, victim_search
-from stromboli.scheduler.core.framework import (
-    configuration,
-    model,
-    points,
-    session,
-    views,
-)
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import extension_points
 
 NAME = "preempt"
 
@@ -70,12 +67,12 @@ def configuration_of(within: session.Session) -> Arguments:
     return arguments
 
 
-def _from_others(within: session.Session, job: model.Job, attempt: "_Attempt") -> None:
+def _from_others(within: session.Session, job: entities.Job, attempt: "_Attempt") -> None:
     rules = attempt.rules(lambda victim: victim.job != job.key)
     victim_search.serve(within, job, evicting.wanting(within, job), rules)
 
 
-def _from_itself(within: session.Session, job: model.Job, attempt: "_Attempt") -> None:
+def _from_itself(within: session.Session, job: entities.Job, attempt: "_Attempt") -> None:
     rules = attempt.rules(lambda victim: victim.job == job.key)
     whole = within.statement()
     for task in evicting.wanting(within, job):
@@ -90,13 +87,13 @@ class _Attempt:
     def __init__(self, within: session.Session, arguments: Arguments) -> None:
         self._session = within
         self._arguments = arguments
-        self._victims = evicting.Victims(within, model.PREEMPTABLE)
-        self._failed: dict[tuple[model.TaskClass, str, int, bool], int] = {}
+        self._victims = evicting.Victims(within, entities.PREEMPTABLE)
+        self._failed: dict[tuple[entities.TaskClass, str, int, bool], int] = {}
 
-    def rules(self, may_go: Callable[[model.Task], bool]) -> victim_search.Rules:
+    def rules(self, may_go: Callable[[entities.Task], bool]) -> victim_search.Rules:
         """What the search may do where these victims may go."""
 
-        def may_place(task: model.Task) -> bool:
+        def may_place(task: entities.Task) -> bool:
             return self._session.finder.pre_predicate(task) is None
 
         return victim_search.Rules(
@@ -107,7 +104,7 @@ class _Attempt:
         )
 
     def _make_room(
-        self, task: model.Task, may_go: Callable[[model.Task], bool]
+        self, task: entities.Task, may_go: Callable[[entities.Task], bool]
     ) -> victim_search.Room | None:
         within = self._session
         if not evicting.may_evict(within, task):
@@ -122,7 +119,7 @@ class _Attempt:
         return room
 
     def _room(
-        self, task: model.Task, may_go: Callable[[model.Task], bool]
+        self, task: entities.Task, may_go: Callable[[entities.Task], bool]
     ) -> victim_search.Room | None:
         finder = self._session.finder
         queue = self._session.jobs[task.job].queue
@@ -140,7 +137,7 @@ class _Attempt:
         rooms = (self._room_on(task, node, may_go) for node in finder.ranked(task, helps))
         return next((room for room in rooms if room is not None), None)
 
-    def _unmoved(self, task: model.Task) -> points.Mask:
+    def _unmoved(self, task: entities.Task) -> extension_points.Mask:
         """Nodes that pass plugins whose flags keep them out of trying evictions: what these say of
         pods near pods, they say as if nobody went."""
         within = self._session
@@ -151,16 +148,16 @@ class _Attempt:
             for test in within.flat("predicate", flag)
         }
         for test in within.flat("predicate", "enablePredicate"):
-            if test not in moved and within.scopes[test] is points.Scope.GLOBAL:
-                for check in test(task, views.View(within.nodes, task)):
+            if test not in moved and within.scopes[test] is extension_points.Scope.GLOBAL:
+                for check in test(task, node_views.NodeView(within.nodes, task)):
                     mask &= check.passed
         return mask
 
     def _cheapest(
         self,
-        task: model.Task,
-        may_go: Callable[[model.Task], bool],
-        helps: points.Mask,
+        task: entities.Task,
+        may_go: Callable[[entities.Task], bool],
+        helps: extension_points.Mask,
     ) -> victim_search.Room | None:
         """Of the first nodes with room, the one whose victims matter least."""
         wanted = self._arguments.most_compared(len(self._session.nodes))
@@ -174,7 +171,7 @@ class _Attempt:
         return min(found, key=_cost, default=None)
 
     def _room_on(
-        self, task: model.Task, node: str, may_go: Callable[[model.Task], bool]
+        self, task: entities.Task, node: str, may_go: Callable[[entities.Task], bool]
     ) -> victim_search.Room | None:
         within = self._session
         queue = within.jobs[task.job].queue
@@ -188,7 +185,7 @@ class _Attempt:
         room = victim_search.room_on(within, task, node, candidates, within.preemptable)
         return None if room is None or self._goes_back(task, room) else room
 
-    def _goes_back(self, task: model.Task, room: victim_search.Room) -> bool:
+    def _goes_back(self, task: entities.Task, room: victim_search.Room) -> bool:
         """With its victims gone, one of their jobs would be served before the task's own: it would
         take the room back, be robbed again, and so for ever."""
         within = self._session
@@ -216,5 +213,5 @@ def _cost(room: victim_search.Room) -> tuple[int, int, int, float]:
     return (highest, total, len(priorities), -earliest.timestamp())
 
 
-def _started(task: model.Task) -> datetime:
+def _started(task: entities.Task) -> datetime:
     return task.pod.status.start_time or task.created

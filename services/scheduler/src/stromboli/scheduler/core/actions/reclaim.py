@@ -7,7 +7,8 @@ and its queue's limits on the node as it is after the evictions.
 import numpy as np
 
 from stromboli.scheduler.core.actions import evicting, victim_search
-from stromboli.scheduler.core.framework import model, session
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
 
 NAME = "reclaim"
 
@@ -15,7 +16,7 @@ NAME = "reclaim"
 def run(within: session.Session) -> None:
     """Evict tasks of other queues for starving jobs, queue by queue as shares change."""
     starving = evicting.starving(within)
-    victims = evicting.Victims(within, (model.Status.RUNNING,))
+    victims = evicting.Victims(within, (entities.Status.RUNNING,))
     while starving:
         queue = evicting.ordered_queues(within, starving)[0]
         jobs = starving.pop(queue.name)
@@ -26,14 +27,14 @@ def run(within: session.Session) -> None:
                     _reclaim_for(within, job, victims)
 
 
-def _reclaim_for(within: session.Session, job: model.Job, victims: evicting.Victims) -> None:
+def _reclaim_for(within: session.Session, job: entities.Job, victims: evicting.Victims) -> None:
     queue = within.queue_of(job)
-    failed: dict[model.TaskClass, int] = {}
+    failed: dict[entities.TaskClass, int] = {}
 
-    def may_place(task: model.Task) -> bool:
+    def may_place(task: entities.Task) -> bool:
         return within.preemptive(queue, [task]) and within.finder.pre_predicate(task) is None
 
-    def make_room(task: model.Task) -> victim_search.Room | None:
+    def make_room(task: entities.Task) -> victim_search.Room | None:
         if task.pod.spec.preemption_policy == evicting.NEVER:
             return None
         if failed.get(task.task_class) == len(within.nodes.touched):
@@ -51,7 +52,7 @@ def _reclaim_for(within: session.Session, job: model.Job, victims: evicting.Vict
 
 
 def _room(
-    within: session.Session, task: model.Task, queue: model.Queue, victims: evicting.Victims
+    within: session.Session, task: entities.Task, queue: entities.Queue, victims: evicting.Victims
 ) -> victim_search.Room | None:
     """Room on the first node whose victims make some."""
     others = _others(within, queue, victims)
@@ -66,7 +67,7 @@ def _room(
     return None
 
 
-def _others(within: session.Session, queue: model.Queue, victims: evicting.Victims) -> list[str]:
+def _others(within: session.Session, queue: entities.Queue, victims: evicting.Victims) -> list[str]:
     """The queues from which may be reclaimed."""
     return [
         name

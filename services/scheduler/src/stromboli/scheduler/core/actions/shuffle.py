@@ -1,6 +1,7 @@
 """Shuffle: evict running tasks that plugins want elsewhere (spec/scheduling 8.7)."""
 
-from stromboli.scheduler.core.framework import model, session
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
 
 NAME = "shuffle"
 
@@ -11,7 +12,7 @@ def run(within: session.Session) -> None:
         task
         for _, job in sorted(within.jobs.items())
         if not job.frozen
-        for task in job.with_status(model.Status.RUNNING)
+        for task in job.with_status(entities.Status.RUNNING)
     ]
     moved = within.statement()
     for task in within.victim_tasks(running):

@@ -7,23 +7,24 @@ the gang is bound once it is ready, which its policies have a say in.
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from stromboli.scheduler.core.framework import model, session, statement, subjobs
+from stromboli.scheduler.core.framework import session, statement
+from stromboli.scheduler.core.model import entities, subjobs
 
-Place = Callable[[model.SubJob, list[model.Task], statement.Statement], None]
+Place = Callable[[entities.SubJob, list[entities.Task], statement.Statement], None]
 """Places tasks of a group until it is ready; the next one is the last of the list, and what was
 tried is taken from it."""
 
 
 def place(
     within: session.Session,
-    job: model.Job,
-    tasks: list[model.Task],
+    job: entities.Job,
+    tasks: list[entities.Task],
     trial: statement.Statement,
     place_group: Place,
 ) -> None:
     """Place groups until the job is ready. ``tasks``: those to be tried, the next one last; what
     was tried is taken from them."""
-    waiting: dict[str, list[model.Task]] = {}
+    waiting: dict[str, list[entities.Task]] = {}
     for task in tasks:
         waiting.setdefault(task.subjob, []).append(task)
     while not _placed_round(within, job, waiting, trial, place_group):
@@ -34,8 +35,8 @@ def place(
 
 def _placed_round(
     within: session.Session,
-    job: model.Job,
-    waiting: dict[str, list[model.Task]],
+    job: entities.Job,
+    waiting: dict[str, list[entities.Task]],
     trial: statement.Statement,
     place_group: Place,
 ) -> bool:
@@ -58,8 +59,8 @@ def _placed_round(
 
 
 def _ordered(
-    within: session.Session, job: model.Job, waiting: Iterable[model.SubJob]
-) -> list[model.SubJob]:
+    within: session.Session, job: entities.Job, waiting: Iterable[entities.SubJob]
+) -> list[entities.SubJob]:
     ordered = within.ordered_subjobs(waiting)
     whole = Counter(
         each.policy for each in job.subjobs.values() if subjobs.reaches(each, subjobs.HELD)

@@ -19,12 +19,14 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core.framework import amounts, model, points, session, statement
+from stromboli.scheduler.core.framework import session, statement
+from stromboli.scheduler.core.model import entities, resource_vectors
+from stromboli.scheduler.core.placement import extension_points
 
 ALLOCATE = "allocate"
 """The action that binds to what is idle."""
 
-Chooser = Callable[[model.Task, Sequence[model.Task]], list[model.Task]]
+Chooser = Callable[[entities.Task, Sequence[entities.Task]], list[entities.Task]]
 """What plugins leave of a node's candidates: ``Session.preemptable`` or ``Session.reclaimable``."""
 
 
@@ -32,10 +34,10 @@ class Room(msgspec.Struct, frozen=True, eq=False):
     """A node for a task once the victims are gone. Nothing of it is applied."""
 
     node: str
-    victims: Sequence[model.Task]
+    victims: Sequence[entities.Task]
 
 
-MakeRoom = Callable[[model.Task], Room | None]
+MakeRoom = Callable[[entities.Task], Room | None]
 """Room for a task that has none without evictions; None if no eviction helps."""
 
 
@@ -49,15 +51,15 @@ class Rules(msgspec.Struct, frozen=True, eq=False):
     """
 
     action: str
-    may_place: Callable[[model.Task], bool]
+    may_place: Callable[[entities.Task], bool]
     make_room: MakeRoom
     nominates_idle: Callable[[str], bool]
 
 
 def serve(
     within: session.Session,
-    job: model.Job,
-    tasks: Iterable[model.Task],
+    job: entities.Job,
+    tasks: Iterable[entities.Task],
     rules: Rules,
 ) -> None:
     """Evict for the gang and nominate its tasks, or change nothing. ``tasks``: in order."""
@@ -68,8 +70,8 @@ def serve(
 
 def place(
     within: session.Session,
-    job: model.Job,
-    tasks: Iterable[model.Task],
+    job: entities.Job,
+    tasks: Iterable[entities.Task],
     rules: Rules,
     whole: statement.Statement,
     *,
@@ -87,7 +89,7 @@ def place(
 
 def nominate(
     within: session.Session,
-    task: model.Task,
+    task: entities.Task,
     rules: Rules,
     whole: statement.Statement,
 ) -> bool:
@@ -112,10 +114,10 @@ def nominate(
 
 def conclude(
     within: session.Session,
-    job: model.Job,
+    job: entities.Job,
     whole: statement.Statement,
     rules: Rules,
-    inseparable: Iterable[Sequence[model.Task]] = (),
+    inseparable: Iterable[Sequence[entities.Task]] = (),
 ) -> None:
     """Commit what the gang needs of the statement if it stands with it; else discard it.
 
@@ -146,9 +148,9 @@ def _is_idle_alone(within: session.Session, whole: statement.Statement) -> bool:
 
 def room_on(
     within: session.Session,
-    task: model.Task,
+    task: entities.Task,
     node: str,
-    candidates: Sequence[model.Task],
+    candidates: Sequence[entities.Task],
     choose: Chooser,
 ) -> Room | None:
     """The room that a node's candidates can make for a task, with as few of them as will do.
@@ -173,9 +175,9 @@ def room_on(
 
 def _room_of(
     within: session.Session,
-    task: model.Task,
+    task: entities.Task,
     node: str,
-    candidates: Sequence[model.Task],
+    candidates: Sequence[entities.Task],
     choose: Chooser,
 ) -> Room | None:
     chosen = choose(task, candidates)
@@ -187,7 +189,9 @@ def _room_of(
     return None if evicted is None else Room(node, _spared(within, task, node, evicted))
 
 
-def _most_useful_first(candidates: Iterable[model.Task], short: amounts.Vector) -> list[model.Task]:
+def _most_useful_first(
+    candidates: Iterable[entities.Task], short: resource_vectors.Vector
+) -> list[entities.Task]:
     """Candidates that hold something of what is short; those that cover the most of it first, as
     parts of each resource. Of equals the order stays."""
     lacking = np.flatnonzero(short > 0)
@@ -211,7 +215,7 @@ def _leaves_idle(within: session.Session, whole: statement.Statement, rules: Rul
 def settle(
     within: session.Session,
     whole: statement.Statement,
-    inseparable: Iterable[Sequence[model.Task]],
+    inseparable: Iterable[Sequence[entities.Task]],
 ) -> None:
     """Take back evictions that all promises of the statement turn out not to need.
 
@@ -230,7 +234,7 @@ def settle(
     if not spareable or _replay(within, whole, saved, spareable):
         return
     # Rules beyond resources forbid to spare them all: those that can be, one by one.
-    spared: list[Sequence[model.Task]] = []
+    spared: list[Sequence[entities.Task]] = []
     for group in spareable:
         if group[0].job in ended:
             continue
@@ -245,7 +249,7 @@ def _replay(
     within: session.Session,
     whole: statement.Statement,
     saved: Sequence[statement.Operation],
-    spared: Iterable[Sequence[model.Task]],
+    spared: Iterable[Sequence[entities.Task]],
 ) -> bool:
     """Do again what was saved, without evicting these; all of it, and False, if some promise could
     not be kept then."""
@@ -267,10 +271,10 @@ def _replay(
 
 
 def _spareable(
-    within: session.Session, groups: Iterable[Sequence[model.Task]]
-) -> list[Sequence[model.Task]]:
+    within: session.Session, groups: Iterable[Sequence[entities.Task]]
+) -> list[Sequence[entities.Task]]:
     """Groups for which their nodes have room after all that was promised."""
-    left: dict[str, amounts.Vector] = {}
+    left: dict[str, resource_vectors.Vector] = {}
     found = []
     for group in groups:
         trial = dict(left)
@@ -284,22 +288,22 @@ def _spareable(
     return found
 
 
-def free_room(within: session.Session, task: model.Task) -> points.Mask:
+def free_room(within: session.Session, task: entities.Task) -> extension_points.Mask:
     """Nodes that hold the task without any eviction, if its queue may have it at all."""
     if not within.allocatable(within.queue_of(within.jobs[task.job]), task):
         return np.zeros(len(within.nodes), np.bool_)
-    mask: points.Mask = within.finder.verdict(task).passed_in_future & within.finder.fits_future(
+    mask: extension_points.Mask = within.finder.verdict(
         task
-    )
+    ).passed_in_future & within.finder.fits_future(task)
     return mask
 
 
 def _enough(
-    within: session.Session, task: model.Task, node: str, victims: Iterable[model.Task]
-) -> list[model.Task] | None:
+    within: session.Session, task: entities.Task, node: str, victims: Iterable[entities.Task]
+) -> list[entities.Task] | None:
     """The first victims, as many as it takes; None if all of them are not enough."""
     trial = within.statement()
-    evicted: list[model.Task] = []
+    evicted: list[entities.Task] = []
     waiting = iter(victims)
     try:
         while not _fits(within, task, node):
@@ -314,8 +318,8 @@ def _enough(
 
 
 def _spared(
-    within: session.Session, task: model.Task, node: str, evicted: list[model.Task]
-) -> list[model.Task]:
+    within: session.Session, task: entities.Task, node: str, evicted: list[entities.Task]
+) -> list[entities.Task]:
     """The victims without those that need not go. The last one always must."""
     needed = list(evicted)
     for victim in reversed(evicted[:-1]):
@@ -329,7 +333,7 @@ def _spared(
     return needed
 
 
-def _fits(within: session.Session, task: model.Task, node: str) -> bool:
+def _fits(within: session.Session, task: entities.Task, node: str) -> bool:
     row = within.nodes.rows[node]
     return (
         _covers(task, within.nodes.future_idle_of(row))
@@ -338,5 +342,5 @@ def _fits(within: session.Session, task: model.Task, node: str) -> bool:
     )
 
 
-def _covers(task: model.Task, amount: amounts.Vector) -> bool:
+def _covers(task: entities.Task, amount: resource_vectors.Vector) -> bool:
     return bool(np.all((task.request <= amount) | (task.request == 0)))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from stromboli.scheduler.core.framework import amounts, model
+from stromboli.scheduler.core.model import entities, resource_vectors
 from stromboli.shared.api import scheduling
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ class Changes:
 
     def __init__(self, within: "session.Session") -> None:
         self._session = within
-        self._tasks: dict[str, tuple[model.Task, model.Status, str]] = {}
-        self._held: dict[str, amounts.Sum] = {}
+        self._tasks: dict[str, tuple[entities.Task, entities.Status, str]] = {}
+        self._held: dict[str, resource_vectors.Sum] = {}
         self._jobs = {
             job.key: _Before(job.phase, list(job.conditions)) for job in within.waiting_jobs()
         }
 
-    def note(self, tasks: Sequence[model.Task]) -> None:
+    def note(self, tasks: Sequence[entities.Task]) -> None:
         """Tasks of one job are about to change."""
-        if tasks[0].status is model.Status.ALLOCATED:
+        if tasks[0].status is entities.Status.ALLOCATED:
             return  # Only a session allocates: they have been noted.
         for task in tasks:
             if task.key not in self._tasks:
@@ -39,11 +39,11 @@ class Changes:
         if job is not None and job.key not in self._held:
             self._held[job.key] = job.allocated
 
-    def held(self, job: model.Job) -> amounts.Sum:
+    def held(self, job: entities.Job) -> resource_vectors.Sum:
         """What the job's tasks held when the session opened; not to be changed by the caller."""
         return self._held.get(job.key, job.allocated)
 
-    def take_back(self) -> None:
+    def rollback(self) -> None:
         """Everything is as it was when the session opened."""
         for task, status, node in self._tasks.values():
             # What was evicted or promised is where it lies: only a task without a place was moved.

@@ -1,20 +1,20 @@
 """What a session leaves behind for each PodGroup: its phase and counts (spec/scheduling 9)."""
 
-from stromboli.scheduler.core.framework import model
+from stromboli.scheduler.core.model import entities
 
 
-def phase(job: model.Job) -> str:
+def phase(job: entities.Job) -> str:
     """The phase to be written, after plugins have closed."""
-    if job.is_unschedulable and job.count(model.Status.RUNNING):
+    if job.is_unschedulable and job.count(entities.Status.RUNNING):
         # Only a gang that was whole can have lost that: one that still gathers its places waits,
         # whatever terminates.
         if job.phase in ("Running", "Unknown"):
             return "Unknown"
         if job.phase == "Inqueue":
             return "Inqueue"
-    releasing = sum(bool(task.node) for task in job.with_status(model.Status.RELEASING))
-    scheduled = job.count(*model.SCHEDULED) + releasing
-    completed = job.count(*model.COMPLETED)
+    releasing = sum(bool(task.node) for task in job.with_status(entities.Status.RELEASING))
+    scheduled = job.count(*entities.SCHEDULED) + releasing
+    completed = job.count(*entities.COMPLETED)
     # A job without a minimum is not done as long as its pods wait: the field's scheduler calls
     # it Completed at once, as none of none are.
     if scheduled >= max(job.min_available, 1):
@@ -22,10 +22,10 @@ def phase(job: model.Job) -> str:
     return "Inqueue" if job.phase == "Inqueue" else "Pending"
 
 
-def counts(job: model.Job) -> dict[str, int]:
+def counts(job: entities.Job) -> dict[str, int]:
     """Status -> tasks, without statuses that no task has."""
     return {
         status.value: len(job.by_status[status])
-        for status in model.Status
+        for status in entities.Status
         if job.by_status.get(status)
     }

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.framework import configuration, model, points, views
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import extension_points
 
 _Tiers = list[list[Callable[..., Any]]]
 
@@ -26,15 +28,15 @@ class Extensions:
         self._asked: dict[tuple[str, str], _Tiers] = {}
         self._opening: tuple[int, int] = (0, 0)
         self._registered: list[tuple[str, tuple[int, int], Callable[..., Any]]] = []
-        self.scopes: dict[Callable[..., Any], points.Scope] = {}
-        self._keys: dict[Callable[..., Any], points.Key[Any]] = {}
-        self._room: dict[Callable[..., Any], points.Room] = {}
-        self._lacking: dict[Callable[..., Any], points.Lacking] = {}
-        self.allocate_events: list[points.TaskEvent] = []
-        self.deallocate_events: list[points.TaskEvent] = []
-        self.preparations: list[points.Preparation] = []
-        self.annotations: list[points.Annotation] = []
-        self.distinctions: list[points.Distinction] = []
+        self.scopes: dict[Callable[..., Any], extension_points.Scope] = {}
+        self._keys: dict[Callable[..., Any], extension_points.Key[Any]] = {}
+        self._room: dict[Callable[..., Any], extension_points.Room] = {}
+        self._lacking: dict[Callable[..., Any], extension_points.Lacking] = {}
+        self.allocate_events: list[extension_points.TaskEvent] = []
+        self.deallocate_events: list[extension_points.TaskEvent] = []
+        self.preparations: list[extension_points.Preparation] = []
+        self.annotations: list[extension_points.Annotation] = []
+        self.distinctions: list[extension_points.Distinction] = []
 
     @contextlib.contextmanager
     def opening(self, tier: int, place: int) -> Iterator[None]:
@@ -45,7 +47,9 @@ class Extensions:
     # Registration ---------------------------------------------------------------------------
 
     def add_job_order(
-        self, compare: points.Order[model.Job], key: points.Key[model.Job] | None = None
+        self,
+        compare: extension_points.Order[entities.Job],
+        key: extension_points.Key[entities.Job] | None = None,
     ) -> None:
         """Which job first. ``key`` sorts alike, and faster: it may change for a job only with what
         the job itself holds."""
@@ -53,20 +57,22 @@ class Extensions:
             self._keys[compare] = key
         self._add("job_order", compare)
 
-    def add_standing(self, tell: points.Standings) -> None:
+    def add_standing(self, tell: extension_points.Standings) -> None:
         """What a queue holds and may hold, for explanations."""
         self._add("standing", tell)
 
-    def add_gauges(self, tell: Callable[[], Iterable[points.Gauge]]) -> None:
+    def add_gauges(self, tell: Callable[[], Iterable[extension_points.Gauge]]) -> None:
         """Numbers for people's dashboards; asked for now and then, at a session's end."""
         self._add("gauges", tell)
 
-    def add_queue_order(self, compare: points.Order[model.Queue]) -> None:
+    def add_queue_order(self, compare: extension_points.Order[entities.Queue]) -> None:
         """Which queue first."""
         self._add("queue_order", compare)
 
     def add_task_order(
-        self, compare: points.Order[model.Task], key: points.Key[model.Task] | None = None
+        self,
+        compare: extension_points.Order[entities.Task],
+        key: extension_points.Key[entities.Task] | None = None,
     ) -> None:
         """Which task of a job first. ``key`` sorts alike, and faster."""
         if key is not None:
@@ -74,141 +80,149 @@ class Extensions:
             self._keys[compare] = key
         self._add("task_order", compare)
 
-    def add_subjob_order(self, compare: points.Order[model.SubJob]) -> None:
+    def add_subjob_order(self, compare: extension_points.Order[entities.SubJob]) -> None:
         """Which subjob first."""
         self._add("subjob_order", compare)
 
-    def add_victim_queue_order(self, compare: points.VictimOrder) -> None:
+    def add_victim_queue_order(self, compare: extension_points.VictimOrder) -> None:
         """Of which queue victims go first."""
         self._add("victim_queue_order", compare)
 
-    def add_pre_predicate(self, test: points.PrePredicate) -> None:
+    def add_pre_predicate(self, test: extension_points.PrePredicate) -> None:
         """A reason why a task fits nowhere."""
         self._add("pre_predicate", test)
 
     def add_predicate(
-        self, test: points.Predicate, scope: points.Scope = points.Scope.LOCAL
+        self,
+        test: extension_points.Predicate,
+        scope: extension_points.Scope = extension_points.Scope.LOCAL,
     ) -> None:
         """Checks of nodes for a task's class: for one class always the same, in one order."""
         self.scopes[test] = scope
         self._add("predicate", test)
 
     def add_node_order(
-        self, score: points.NodeOrder, scope: points.Scope = points.Scope.LOCAL
+        self,
+        score: extension_points.NodeOrder,
+        scope: extension_points.Scope = extension_points.Scope.LOCAL,
     ) -> None:
         """Scores of nodes for a task's class. GLOBAL functions are asked about candidates only, so
         they may compare candidates with each other."""
         self.scopes[score] = scope
         self._add("node_order", score)
 
-    def add_domain_order(self, score: points.DomainOrder) -> None:
+    def add_domain_order(self, score: extension_points.DomainOrder) -> None:
         """Scores of network domains for tasks that are to be placed together."""
         self._add("domain_order", score)
 
     def add_closeness(self) -> None:
         """Gangs that ask for nearness without insisting are placed in the lowest tier that will
         do."""
-        self._add(points.CLOSENESS[0], _agree)
+        self._add(extension_points.CLOSENESS[0], _agree)
 
-    def add_distinction(self, tell: points.Distinction) -> None:
+    def add_distinction(self, tell: extension_points.Distinction) -> None:
         """Predicates and scores of this plugin differ for tasks of one class by what it tells."""
         self._note("distinction", tell)
         self.distinctions.append(tell)
 
-    def add_preemptable(self, choose: points.VictimChoice) -> None:
+    def add_preemptable(self, choose: extension_points.VictimChoice) -> None:
         """Victims of the preemptor's queue."""
         self._add("preemptable", choose)
 
-    def add_reclaimable(self, choose: points.VictimChoice) -> None:
+    def add_reclaimable(self, choose: extension_points.VictimChoice) -> None:
         """Victims of other queues."""
         self._add("reclaimable", choose)
 
-    def add_unified_evictable(self, choose: points.UnifiedChoice) -> None:
+    def add_unified_evictable(self, choose: extension_points.UnifiedChoice) -> None:
         """Victims for a whole gang."""
         self._add("unified_evictable", choose)
 
-    def add_victim_tasks(self, choose: points.VictimSource) -> None:
+    def add_victim_tasks(self, choose: extension_points.VictimSource) -> None:
         """Running tasks to be moved elsewhere."""
         self._add("victim_tasks", choose)
 
-    def add_overused(self, test: points.QueueTest) -> None:
+    def add_overused(self, test: extension_points.QueueTest) -> None:
         """The queue has its share."""
         self._add("overused", test)
 
-    def add_preemptive(self, test: points.Preemptive) -> None:
+    def add_preemptive(self, test: extension_points.Preemptive) -> None:
         """The queue may reclaim for these tasks."""
         self._add("preemptive", test)
 
-    def add_allocatable(self, test: points.Allocatable, room: points.Room | None = None) -> None:
+    def add_allocatable(
+        self, test: extension_points.Allocatable, room: extension_points.Room | None = None
+    ) -> None:
         """The queue may hold this task as well. Without ``room`` it is asked for task by task."""
         if room is not None:
             self._note("allocatable", room)
             self._room[test] = room
         self._add("allocatable", test)
 
-    def add_job_ready(self, test: points.JobTest, lacking: points.Lacking | None = None) -> None:
+    def add_job_ready(
+        self, test: extension_points.JobTest, lacking: extension_points.Lacking | None = None
+    ) -> None:
         """The job may be bound. Without ``lacking`` it is asked after every task."""
         if lacking is not None:
             self._note("job_ready", lacking)
             self._lacking[test] = lacking
         self._add("job_ready", test)
 
-    def add_subjob_ready(self, test: points.SubJobTest) -> None:
+    def add_subjob_ready(self, test: extension_points.SubJobTest) -> None:
         """The subjob may be bound."""
         self._add("subjob_ready", test)
 
-    def add_job_pipelined(self, vote: points.JobVote) -> None:
+    def add_job_pipelined(self, vote: extension_points.JobVote) -> None:
         """The job's promises are worth keeping."""
         self._add("job_pipelined", vote)
 
-    def add_subjob_pipelined(self, vote: points.SubJobVote) -> None:
+    def add_subjob_pipelined(self, vote: extension_points.SubJobVote) -> None:
         """The subjob's promises are worth keeping."""
         self._add("subjob_pipelined", vote)
 
-    def add_job_starving(self, test: points.JobTest) -> None:
+    def add_job_starving(self, test: extension_points.JobTest) -> None:
         """The job may evict others."""
         self._add("job_starving", test)
 
-    def add_job_valid(self, test: points.JobValidity) -> None:
+    def add_job_valid(self, test: extension_points.JobValidity) -> None:
         """Why the job cannot be tried."""
         self._add("job_valid", test)
 
-    def add_job_enqueueable(self, vote: points.JobVote) -> None:
+    def add_job_enqueueable(self, vote: extension_points.JobVote) -> None:
         """The job may pass its queue's door."""
         self._add("job_enqueueable", vote)
 
-    def add_job_enqueued(self, note: Callable[[model.Job], None]) -> None:
+    def add_job_enqueued(self, note: Callable[[entities.Job], None]) -> None:
         """The job has passed the door."""
         self._add("job_enqueued", note)
 
-    def add_job_blocked(self, note: points.JobBlocked) -> None:
+    def add_job_blocked(self, note: extension_points.JobBlocked) -> None:
         """Hear of jobs that were tried and cannot start now; say whether others may pass."""
         self._add("job_blocked", note)
 
-    def add_job_moved(self, look: points.JobMoved) -> None:
+    def add_job_moved(self, look: extension_points.JobMoved) -> None:
         """Say that a job has moved back in the order because others of its kind were served."""
         self._add("job_moved", look)
 
-    def add_evictable(self, test: points.Evictable) -> None:
+    def add_evictable(self, test: extension_points.Evictable) -> None:
         """A veto: what any plugin refuses is no candidate for any other, in whatever tier."""
         self._add("evictable", test)
 
-    def add_reclaim_limit(self, leave: points.VictimSource) -> None:
+    def add_reclaim_limit(self, leave: extension_points.VictimSource) -> None:
         """What of these victims their queues can lose together, whatever tier chose them."""
         self._add("reclaim_limit", leave)
 
-    def add_eviction_notice(self, tell: points.EvictionNotice) -> None:
+    def add_eviction_notice(self, tell: extension_points.EvictionNotice) -> None:
         """How long before its end an evicted task is told; the longest holds."""
         self._add("eviction_notice", tell)
 
-    def add_openness(self, test: points.Openness) -> None:
+    def add_openness(self, test: extension_points.Openness) -> None:
         """Nodes that are open to a task from its start to its end."""
         self._add("openness", test)
 
     def add_event_handler(
         self,
-        allocate: points.TaskEvent | None = None,
-        deallocate: points.TaskEvent | None = None,
+        allocate: extension_points.TaskEvent | None = None,
+        deallocate: extension_points.TaskEvent | None = None,
     ) -> None:
         """Hear of runs of tasks that were placed or promised, and of those evicted or taken back:
         together they are of one class and job."""
@@ -219,19 +233,19 @@ class Extensions:
             self._note("event", deallocate)
             self.deallocate_events.append(deallocate)
 
-    def add_preparation(self, prepare: points.Preparation) -> None:
+    def add_preparation(self, prepare: extension_points.Preparation) -> None:
         """Say what must be done before a task's bind."""
         self._note("preparation", prepare)
         self.preparations.append(prepare)
 
-    def add_annotation(self, tell: points.Annotation) -> None:
+    def add_annotation(self, tell: extension_points.Annotation) -> None:
         """Say what is to stand on a task's pod once it is bound."""
         self._note("annotation", tell)
         self.annotations.append(tell)
 
     # Answers --------------------------------------------------------------------------------
 
-    def victim_tasks(self, tasks: Sequence[model.Task]) -> list[model.Task]:
+    def victim_tasks(self, tasks: Sequence[entities.Task]) -> list[entities.Task]:
         """The union of a tier's choices; the first tier with any decides."""
         candidates = self.evictable(None, tasks)
         for tier in self.functions("victim_tasks", "enabledVictim"):
@@ -241,41 +255,41 @@ class Extensions:
         return []
 
     def preemptable(
-        self, preemptor: model.Task, candidates: Sequence[model.Task]
-    ) -> list[model.Task]:
+        self, preemptor: entities.Task, candidates: Sequence[entities.Task]
+    ) -> list[entities.Task]:
         """Victims all plugins of the deciding tier agree on."""
         tiers = self.functions("preemptable", "enablePreemptable")
         return _agreed(tiers, candidates, preemptor)
 
     def reclaimable(
-        self, reclaimer: model.Task, candidates: Sequence[model.Task]
-    ) -> list[model.Task]:
+        self, reclaimer: entities.Task, candidates: Sequence[entities.Task]
+    ) -> list[entities.Task]:
         """Victims all plugins of the deciding tier agree on, within the limits of any tier."""
         tiers = self.functions("reclaimable", "enableReclaimable")
         return self._bearable(_agreed(tiers, candidates, reclaimer))
 
-    def _bearable(self, victims: list[model.Task]) -> list[model.Task]:
+    def _bearable(self, victims: list[entities.Task]) -> list[entities.Task]:
         for leave in self.flat("reclaim_limit", "enableReclaimable"):
             victims = list(leave(victims))
         return victims
 
     def evictable(
-        self, job: model.Job | None, candidates: Sequence[model.Task]
-    ) -> Sequence[model.Task]:
+        self, job: entities.Job | None, candidates: Sequence[entities.Task]
+    ) -> Sequence[entities.Task]:
         """The candidates that nobody refuses to have evicted for the job."""
         tests = list(self.flat("evictable", ""))
         if not tests:
             return candidates
         return [task for task in candidates if all(test(job, task) for test in tests)]
 
-    def eviction_notice(self, task: model.Task) -> timedelta:
+    def eviction_notice(self, task: entities.Task) -> timedelta:
         """How long before its end the evicted task is told."""
         told = (tell(task) for tell in self.flat("eviction_notice", ""))
         return max(told, default=timedelta())
 
     def is_open(
-        self, start: datetime, run_time: timedelta | None, rows: views.Rows, size: int
-    ) -> points.Mask:
+        self, start: datetime, run_time: timedelta | None, rows: node_views.Rows, size: int
+    ) -> extension_points.Mask:
         """Nodes, ``size`` many asked for, where nothing disturbs a task from start to end."""
         mask = np.ones(size, np.bool_)
         for test in self.flat("openness", ""):
@@ -283,27 +297,27 @@ class Extensions:
         return mask
 
     def unified_evictable(
-        self, action: str, job: model.Job, candidates: Sequence[model.Task]
-    ) -> list[model.Task]:
+        self, action: str, job: entities.Job, candidates: Sequence[entities.Task]
+    ) -> list[entities.Task]:
         """Victims all plugins of the deciding tier agree on; what is reclaimed, within the limits
         of any tier."""
         left = self.evictable(job, candidates)
         victims = _agreed(self.functions("unified_evictable", ""), left, action, job)
         return self._bearable(victims) if action == "gangreclaim" else victims
 
-    def overused(self, queue: model.Queue) -> bool:
+    def overused(self, queue: entities.Queue) -> bool:
         """Any plugin says so."""
         return any(test(queue) for test in self.flat("overused", "enabledOverused"))
 
-    def preemptive(self, queue: model.Queue, tasks: Sequence[model.Task]) -> bool:
+    def preemptive(self, queue: entities.Queue, tasks: Sequence[entities.Task]) -> bool:
         """All plugins agree."""
         return all(test(queue, tasks) for test in self.flat("preemptive", "enablePreemptive"))
 
-    def allocatable(self, queue: model.Queue, task: model.Task) -> bool:
+    def allocatable(self, queue: entities.Queue, task: entities.Task) -> bool:
         """All plugins agree."""
         return all(test(queue, task) for test in self.flat("allocatable", "enabledAllocatable"))
 
-    def sort_keys(self, point: str, flag: str) -> list[points.Key[Any]] | None:
+    def sort_keys(self, point: str, flag: str) -> list[extension_points.Key[Any]] | None:
         """Keys that sort as the plugins' orders do, the first decides; None if one has no key."""
         orders = list(self.flat(point, flag))
         keys = [self._keys[compare] for compare in orders if compare in self._keys]
@@ -313,7 +327,7 @@ class Extensions:
         """Whether every plugin can say how many tasks a queue may hold."""
         return all(test in self._room for test in self.flat("allocatable", "enabledAllocatable"))
 
-    def room(self, queue: model.Queue, task: model.Task, most: int) -> int:
+    def room(self, queue: entities.Queue, task: entities.Task, most: int) -> int:
         """How many tasks like this one, up to ``most``, all plugins agree on; 1 at most where one
         of them cannot count."""
         for test in self.flat("allocatable", "enabledAllocatable"):
@@ -323,7 +337,7 @@ class Extensions:
                 return 0
         return most
 
-    def lacking(self, job: model.Job, task: model.Task) -> int:
+    def lacking(self, job: entities.Job, task: entities.Task) -> int:
         """How many tasks like this one must at least be placed before the job can be ready."""
         least = 1
         for test in self.flat("job_ready", "enableJobReady"):
@@ -331,61 +345,61 @@ class Extensions:
             least = least if count is None else max(least, count(job, task))
         return least
 
-    def job_ready(self, job: model.Job) -> bool:
+    def job_ready(self, job: entities.Job) -> bool:
         """All plugins agree; without any, every job is ready."""
         return all(test(job) for test in self.flat("job_ready", "enableJobReady"))
 
-    def subjob_ready(self, job: model.Job, subjob: model.SubJob) -> bool:
+    def subjob_ready(self, job: entities.Job, subjob: entities.SubJob) -> bool:
         """All plugins agree; a job that is not divided is asked as a whole."""
         if not job.sub_group_minimums:
             return self.job_ready(job)
         return all(test(job, subjob) for test in self.flat("subjob_ready", "enabledSubJobReady"))
 
-    def job_pipelined(self, job: model.Job) -> bool:
+    def job_pipelined(self, job: entities.Job) -> bool:
         """The plugins' vote."""
         return _voted(self.functions("job_pipelined", "enableJobPipelined"), job)
 
-    def subjob_pipelined(self, job: model.Job, subjob: model.SubJob) -> bool:
+    def subjob_pipelined(self, job: entities.Job, subjob: entities.SubJob) -> bool:
         """The plugins' vote; a job that is not divided is asked as a whole."""
         if not job.sub_group_minimums:
             return self.job_pipelined(job)
         return _voted(self.functions("subjob_pipelined", "enabledSubJobPipelined"), job, subjob)
 
     def domain_scores(
-        self, tasks: Sequence[model.Task], asked: npt.NDArray[np.intp]
-    ) -> points.Scores:
+        self, tasks: Sequence[entities.Task], asked: npt.NDArray[np.intp]
+    ) -> extension_points.Scores:
         """The sum of what plugins say of network domains."""
-        total: points.Scores = np.zeros(len(asked), np.int64)
+        total: extension_points.Scores = np.zeros(len(asked), np.int64)
         for score in self.flat("domain_order", "enabledHyperNodeOrder"):
             total += score(tasks, asked)
         return total
 
-    def job_enqueueable(self, job: model.Job) -> bool:
+    def job_enqueueable(self, job: entities.Job) -> bool:
         """The plugins' vote."""
         return _voted(self.functions("job_enqueueable", "enableJobEnqueued"), job)
 
-    def job_enqueued(self, job: model.Job) -> None:
+    def job_enqueued(self, job: entities.Job) -> None:
         """All plugins are told."""
         for note in self.flat("job_enqueued", "enableJobEnqueued"):
             note(job)
 
-    def job_starving(self, job: model.Job) -> bool:
+    def job_starving(self, job: entities.Job) -> bool:
         """All plugins of the first tier that has any agree; without any, no job starves."""
         for tier in self.functions("job_starving", "enableJobStarving"):
             if tier:
                 return all(test(job) for test in tier)
         return False
 
-    def job_valid(self, job: model.Job) -> points.Invalid | None:
+    def job_valid(self, job: entities.Job) -> extension_points.Invalid | None:
         """The first objection."""
         answers = (test(job) for test in self.flat("job_valid", ""))
         return next((answer for answer in answers if answer is not None), None)
 
-    def gauges(self) -> tuple[points.Gauge, ...]:
+    def gauges(self) -> tuple[extension_points.Gauge, ...]:
         """All that plugins tell."""
         return tuple(gauge for tell in self.flat("gauges", "") for gauge in tell())
 
-    def standing(self, queue: model.Queue) -> points.Standing | None:
+    def standing(self, queue: entities.Queue) -> extension_points.Standing | None:
         """What the queue holds and may hold; None if nobody keeps books."""
         answers = (tell(queue) for tell in self.flat("standing", ""))
         return next((answer for answer in answers if answer is not None), None)
@@ -450,17 +464,19 @@ def _voted(tiers: _Tiers, *subject: Any) -> bool:
     return True
 
 
-def _agreed(tiers: _Tiers, candidates: Sequence[model.Task], *subject: Any) -> list[model.Task]:
+def _agreed(
+    tiers: _Tiers, candidates: Sequence[entities.Task], *subject: Any
+) -> list[entities.Task]:
     """The first tier that is left with a choice decides; spec 4, *tiered intersection*.
 
     Plugins that agree on nobody end their tier, as one that chooses nobody does. The field's
     scheduler asks the rest of the tier as if nothing had been said, and so takes what is protected.
     """
     for tier in tiers:
-        agreed: list[model.Task] | None = None
+        agreed: list[entities.Task] | None = None
         for choose in tier:
-            chosen: points.Victims = choose(*subject, candidates)
-            if chosen.vote == points.ABSTAIN:
+            chosen: extension_points.Victims = choose(*subject, candidates)
+            if chosen.vote == extension_points.ABSTAIN:
                 continue
             kept = None if agreed is None else {task.uid for task in agreed}
             agreed = [task for task in chosen.tasks if kept is None or task.uid in kept]

@@ -3,15 +3,9 @@
 from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
-from stromboli.scheduler.core.framework import (
-    cluster,
-    configuration,
-    outside,
-    session,
-    surroundings,
-    timing,
-    world,
-)
+from stromboli.scheduler.core.cluster import cluster_model, cluster_objects, cluster_resources
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import external_calls, session, timing
 from stromboli.shared.api import meta
 
 FindPlugin = Callable[
@@ -22,7 +16,7 @@ Found = TypeVar("Found", bound=meta.Object)
 
 
 def open_session(
-    configured: configuration.Configuration, given: cluster.Cluster, find: FindPlugin
+    configured: configuration.Configuration, given: cluster_objects.Cluster, find: FindPlugin
 ) -> session.Session:
     """A session over these objects, with all plugins open; close it with ``Session.close``."""
     made, complaints = made_world(configured, given)
@@ -32,14 +26,14 @@ def open_session(
 
 
 def open_on(
-    kept: world.World,
+    kept: cluster_model.ClusterModel,
     configured: configuration.Configuration,
-    given: cluster.Cluster,
+    given: cluster_objects.Cluster,
     find: FindPlugin,
     *,
     seed: int = 0,
     allowance: int | None = None,
-    conversation: outside.Conversation | None = None,
+    conversation: external_calls.ExternalCalls | None = None,
     timed: timing.Timed = timing.untimed,
 ) -> session.Session:
     """A session on a world; take its changes back with ``Session.take_back``.
@@ -59,10 +53,10 @@ def open_on(
 
 
 def made_world(
-    configured: configuration.Configuration, given: cluster.Cluster
-) -> tuple[world.World, list[str]]:
+    configured: configuration.Configuration, given: cluster_objects.Cluster
+) -> tuple[cluster_model.ClusterModel, list[str]]:
     """A world of these objects, and complaints about those that are there twice."""
-    made = world.World(default_queue=configured.default_queue)
+    made = cluster_model.ClusterModel(default_queue=configured.default_queue)
     complaints: list[str] = []
     for name, labels in given.namespace_labels.items():
         made.label_namespace(name, labels)
@@ -72,7 +66,7 @@ def made_world(
         made.put_priority_class(priority_class)
     for node in _distinct(given.nodes, complaints):
         made.put_node(node)
-    for field in surroundings.FIELDS.values():
+    for field in cluster_resources.FIELDS.values():
         for each in _distinct(getattr(given, field), complaints):
             made.surroundings.put(each)
     made.surroundings.hardware = {each.node: each for each in given.hardware}

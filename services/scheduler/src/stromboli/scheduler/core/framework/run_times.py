@@ -8,7 +8,8 @@ may run for ever.
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from stromboli.scheduler.core.framework import durations, model
+from stromboli.scheduler.core.config import durations
+from stromboli.scheduler.core.model import entities
 from stromboli.shared import keys
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class RunTimes:
         self._session = within
         self._estimates: dict[str, timedelta | None] = {}
 
-    def of(self, task: model.Task) -> timedelta | None:
+    def of(self, task: entities.Task) -> timedelta | None:
         """How long the task runs at most; None: nobody knows."""
         job = self._session.job_of(task)
         limit = task.pod.spec.active_deadline_seconds
@@ -37,7 +38,7 @@ class RunTimes:
         )
         return min((each for each in said if each is not None), default=None)
 
-    def of_job(self, job: model.Job) -> timedelta | None:
+    def of_job(self, job: entities.Job) -> timedelta | None:
         """The longest of its tasks; None: nobody knows. A job without pods has its estimate."""
         if not job.tasks:
             return self._estimate(job)
@@ -49,13 +50,13 @@ class RunTimes:
             longest = max(longest, found)
         return longest
 
-    def is_known(self, job: model.Job) -> bool:
+    def is_known(self, job: entities.Job) -> bool:
         """Whether anything is said of any of its tasks. O(1) for jobs with an estimate."""
         return self._estimate(job) is not None or any(
             task.pod.spec.active_deadline_seconds is not None for task in job.tasks.values()
         )
 
-    def end(self, task: model.Task) -> datetime | None:
+    def end(self, task: entities.Task) -> datetime | None:
         """When a task that is placed will end; None: nobody knows.
 
         One that is not seen to run yet begins now. One that runs longer than was said is taken to
@@ -68,12 +69,12 @@ class RunTimes:
         end = durations.after(task.pod.status.start_time or now, run_time)
         return end if end >= now else now + (now - end)
 
-    def _estimate(self, job: model.Job) -> timedelta | None:
+    def _estimate(self, job: entities.Job) -> timedelta | None:
         if job.key not in self._estimates:
             self._estimates[job.key] = self._read(job)
         return self._estimates[job.key]
 
-    def _read(self, job: model.Job) -> timedelta | None:
+    def _read(self, job: entities.Job) -> timedelta | None:
         text = job.pod_group.metadata.annotation(keys.RUNNING_ESTIMATE)
         if not text:
             return None

@@ -11,22 +11,19 @@ from typing import Any, Protocol
 
 import msgspec
 
+from stromboli.scheduler.core.cluster import cluster_model, cluster_objects, pod_affinity_index
+from stromboli.scheduler.core.config import configuration
 from stromboli.scheduler.core.framework import (
-    amounts,
     changes,
-    cluster,
-    configuration,
     extensions,
-    model,
-    nearness,
-    neighbours,
-    outside,
-    placing,
-    points,
+    external_calls,
+    filter_score,
     statement,
     timing,
-    world,
+    topology_constraint,
 )
+from stromboli.scheduler.core.model import entities, resource_vectors
+from stromboli.scheduler.core.placement import extension_points
 
 
 class Plugin(Protocol):
@@ -75,7 +72,7 @@ class Decisions(msgspec.Struct):
 
     binds: dict[str, str] = {}
     evictions: list[Eviction] = []
-    preparations: dict[str, list[points.Step]] = {}
+    preparations: dict[str, list[extension_points.Step]] = {}
     """Task -> what must be done before its bind, such as binding a volume's claim."""
     annotations: dict[str, dict[str, str]] = {}
     """Task -> what is to stand on its pod with the bind."""
@@ -101,11 +98,11 @@ class Session(extensions.Extensions):
     def __init__(
         self,
         configured: configuration.Configuration,
-        kept: world.World,
-        given: cluster.Cluster,
+        kept: cluster_model.ClusterModel,
+        given: cluster_objects.Cluster,
         seed: int = 0,
         allowance: int | None = None,
-        conversation: outside.Conversation | None = None,
+        conversation: external_calls.ExternalCalls | None = None,
         timed: timing.Timed = timing.untimed,
     ) -> None:
         super().__init__(configured.tiers)
@@ -118,14 +115,14 @@ class Session(extensions.Extensions):
         self.now = given.now
         self.seed = seed
         self.allowance = allowance
-        self.outside = outside.Conversation() if conversation is None else conversation
+        self.outside = external_calls.ExternalCalls() if conversation is None else conversation
         self.timed = timed
         self.untried: set[str] = set()
         self.resources = kept.resources
         self.nodes = kept.nodes
         self.jobs = kept.jobs
         self.queues = kept.queues
-        self.total: amounts.Sum = amounts.total(self.nodes.allocatable)
+        self.total: resource_vectors.Sum = resource_vectors.total(self.nodes.allocatable)
         self.changes = changes.Changes(self)
         self.decisions = Decisions()
         self.complaints: list[str] = kept.complaints()
@@ -133,10 +130,10 @@ class Session(extensions.Extensions):
         self.events: dict[str, list[str]] = {}
         self.remember: dict[str, str] = {}
         self.wake_at: datetime | None = None
-        self._blocked: dict[str, tuple[model.Job, str]] = {}
-        self.finder = placing.Finder(self)
-        self._board: neighbours.Board | None = None
-        self.nearness = nearness.Nearness(self)
+        self._blocked: dict[str, tuple[entities.Job, str]] = {}
+        self.finder = filter_score.NodeFinder(self)
+        self._board: pod_affinity_index.PodAffinityIndex | None = None
+        self.nearness = topology_constraint.TopologyConstraint(self)
         self.complaints += kept.surroundings.network_problems(self.nodes)
 
     # Plugins --------------------------------------------------------------------------------
@@ -186,44 +183,44 @@ class Session(extensions.Extensions):
             with self.timed(timing.PLUGIN_CLOSES, name):
                 plugin.close(self)
 
-    def take_back(self) -> None:
+    def rollback(self) -> None:
         """Leave the world as it was; the session is over. O(changes + jobs that wait)."""
-        self.changes.take_back()
+        self.changes.rollback()
 
-    def waiting_jobs(self) -> Iterator[model.Job]:
+    def waiting_jobs(self) -> Iterator[entities.Job]:
         """Jobs with something to do or to say, in the order of keys."""
         return (self.jobs[key] for key in self.waiting)
 
     @property
-    def board(self) -> neighbours.Board:
+    def board(self) -> pod_affinity_index.PodAffinityIndex:
         """Which pods lie where, as of now; followed from the first question on."""
         if self._board is None:
-            self._board = neighbours.Board(self.nodes, self.world.census)
+            self._board = pod_affinity_index.PodAffinityIndex(self.nodes, self.world.census)
             self.add_event_handler(self._board.put, self._board.take)
         return self._board
 
     # Order ----------------------------------------------------------------------------------
 
-    def compare_jobs(self, left: model.Job, right: model.Job) -> int:
+    def compare_jobs(self, left: entities.Job, right: entities.Job) -> int:
         """Negative if left goes first: plugins, then age, then uid."""
         return self._first_opinion("job_order", "enableJobOrder", left, right) or _by_age(
             left, right
         )
 
-    def compare_queues(self, left: model.Queue, right: model.Queue) -> int:
+    def compare_queues(self, left: entities.Queue, right: entities.Queue) -> int:
         """Negative if left goes first: plugins, then age, then name."""
         return self._first_opinion("queue_order", "enableQueueOrder", left, right) or _by_age(
             left, right
         )
 
-    def compare_tasks(self, left: model.Task, right: model.Task) -> int:
+    def compare_tasks(self, left: entities.Task, right: entities.Task) -> int:
         """Negative if left goes first: plugins, then index, age, uid."""
         return self._first_opinion("task_order", "enableTaskOrder", left, right) or (
             _by_index(left, right) or _by_age(left, right)
         )
 
     def compare_victim_queues(
-        self, left: model.Queue, right: model.Queue, preemptor: model.Queue
+        self, left: entities.Queue, right: entities.Queue, preemptor: entities.Queue
     ) -> int:
         """Negative if left's tasks are evicted first: plugins, else the queue that comes last."""
         for compare in self.flat("victim_queue_order", ""):
@@ -232,14 +229,14 @@ class Session(extensions.Extensions):
                 return answer
         return -self.compare_queues(left, right)
 
-    def job_key(self) -> Callable[[model.Job], Any]:
+    def job_key(self) -> Callable[[entities.Job], Any]:
         """What sorts as ``compare_jobs`` does, as long as nothing is given to the jobs."""
         keys = self.sort_keys("job_order", "enableJobOrder")
         if keys is None:
             return cmp_to_key(self.compare_jobs)
         return lambda job: (*[key(job) for key in keys], job.created, job.uid)
 
-    def ordered_tasks(self, tasks: Iterable[model.Task]) -> list[model.Task]:
+    def ordered_tasks(self, tasks: Iterable[entities.Task]) -> list[entities.Task]:
         """Tasks as they are to be placed."""
         found = list(tasks)
         keys = self.sort_keys("task_order", "enableTaskOrder")
@@ -252,10 +249,10 @@ class Session(extensions.Extensions):
             found.sort(key=key)
         return found
 
-    def ordered_subjobs(self, found: Iterable[model.SubJob]) -> list[model.SubJob]:
+    def ordered_subjobs(self, found: Iterable[entities.SubJob]) -> list[entities.SubJob]:
         """Groups of a job as they are to be placed: plugins, then index, then key."""
 
-        def compare(left: model.SubJob, right: model.SubJob) -> int:
+        def compare(left: entities.SubJob, right: entities.SubJob) -> int:
             first, second = (left.match_index, left.key), (right.match_index, right.key)
             return self._first_opinion("subjob_order", "enabledSubJobOrder", left, right) or (
                 (first > second) - (first < second)
@@ -263,7 +260,7 @@ class Session(extensions.Extensions):
 
         return sorted(found, key=cmp_to_key(compare))
 
-    def ordered_jobs(self, jobs: Iterable[model.Job]) -> list[model.Job]:
+    def ordered_jobs(self, jobs: Iterable[entities.Job]) -> list[entities.Job]:
         """Jobs as they are to be served."""
         jobs = list(jobs)
         for job in jobs:
@@ -271,16 +268,18 @@ class Session(extensions.Extensions):
         return sorted(jobs, key=self.job_key())
 
     def ordered_victims(
-        self, victims: Iterable[model.Task], preemptor: model.Task
-    ) -> list[model.Task]:
+        self, victims: Iterable[entities.Task], preemptor: entities.Task
+    ) -> list[entities.Task]:
         """Victims, the one to be evicted first at the beginning (spec 4, *victims queue*)."""
 
-        def compare(left: model.Task, right: model.Task) -> int:
+        def compare(left: entities.Task, right: entities.Task) -> int:
             return self._compare_victims(left, right, preemptor)
 
         return sorted(victims, key=cmp_to_key(compare))
 
-    def _compare_victims(self, left: model.Task, right: model.Task, preemptor: model.Task) -> int:
+    def _compare_victims(
+        self, left: entities.Task, right: entities.Task, preemptor: entities.Task
+    ) -> int:
         if left.job == right.job:
             return -self.compare_tasks(left, right)
         left_job, right_job = self.jobs.get(left.job), self.jobs.get(right.job)
@@ -306,7 +305,7 @@ class Session(extensions.Extensions):
                 return answer
         return 0
 
-    def job_moved(self, job: model.Job) -> bool:
+    def job_moved(self, job: entities.Job) -> bool:
         """Whether the job goes later than when it was last asked about, through what others got."""
         # Every plugin looks: each keeps its own place for the job.
         moved = [look(job) for look in self.flat("job_moved", "enableJobOrder")]
@@ -314,7 +313,7 @@ class Session(extensions.Extensions):
 
     # Heads of queues ------------------------------------------------------------------------
 
-    def job_blocked(self, job: model.Job) -> None:
+    def job_blocked(self, job: entities.Job) -> None:
         """The job was tried and cannot start now. Plugins hear of it, and may keep its queue for
         it: ``held_back`` then says so of all jobs behind it."""
         for note in self.flat("job_blocked", ""):
@@ -323,7 +322,7 @@ class Session(extensions.Extensions):
             if why and (first is None or self.compare_jobs(job, first[0]) < 0):
                 self._blocked[job.queue] = (job, why)
 
-    def held_back(self, job: model.Job) -> str:
+    def held_back(self, job: entities.Job) -> str:
         """Why the job may not start now although it might fit: its queue waits for the job in
         front. Empty if nothing holds it."""
         first = self._blocked.get(job.queue)
@@ -337,15 +336,15 @@ class Session(extensions.Extensions):
         """A transaction."""
         return statement.Statement(self)
 
-    def job_of(self, task: model.Task) -> model.Job | None:
+    def job_of(self, task: entities.Task) -> entities.Job | None:
         """The task's job; None for a pod of no group, or whose group is not in the session."""
         return self.jobs.get(task.job)
 
-    def queue_of(self, job: model.Job) -> model.Queue:
+    def queue_of(self, job: entities.Job) -> entities.Queue:
         """The job's queue; jobs without one are not in the session."""
         return self.queues[job.queue]
 
-    def change(self, task: model.Task, status: model.Status, node: str) -> None:
+    def change(self, task: entities.Task, status: entities.Status, node: str) -> None:
         """The task takes on a status at a node: job and node follow, nobody is told.
 
         Only statements and the session call it.
@@ -353,19 +352,19 @@ class Session(extensions.Extensions):
         self.change_run((task,), status, (node,))
 
     def change_run(
-        self, tasks: Sequence[model.Task], status: model.Status, nodes: Sequence[str]
+        self, tasks: Sequence[entities.Task], status: entities.Status, nodes: Sequence[str]
     ) -> None:
         """The same for tasks of one class, job, role and status."""
         self.changes.note(tasks)
         before = tasks[0].status
         # What holds its place before and after leaves the nodes as they are.
-        stays = before in model.ALLOCATED and status in model.ALLOCATED
+        stays = before in entities.ALLOCATED and status in entities.ALLOCATED
         known = self.nodes.rows
         placed = (
             [] if stays else [pair for pair in zip(tasks, nodes, strict=True) if pair[1] in known]
         )
         moved, rows = [task for task, _ in placed], [known[node] for _, node in placed]
-        if rows and before in model.ON_NODE:
+        if rows and before in entities.ON_NODE:
             self.nodes.remove(moved, rows)
         job = self.jobs.get(tasks[0].job)
         if job is not None:
@@ -373,31 +372,31 @@ class Session(extensions.Extensions):
         for task, node in zip(tasks, nodes, strict=True):
             task.status = status
             task.node = node
-        if rows and status in model.ON_NODE:
+        if rows and status in entities.ON_NODE:
             self.nodes.add(moved, rows)
 
-    def tell_allocated(self, tasks: Sequence[model.Task]) -> None:
+    def tell_allocated(self, tasks: Sequence[entities.Task]) -> None:
         """Plugins hear that tasks of one class and job were placed or promised."""
         for handle in self.allocate_events:
             handle(tasks)
 
-    def tell_deallocated(self, tasks: Sequence[model.Task]) -> None:
+    def tell_deallocated(self, tasks: Sequence[entities.Task]) -> None:
         """Plugins hear that they were evicted or taken back."""
         for handle in self.deallocate_events:
             handle(tasks)
 
-    def allocate(self, task: model.Task, node: str) -> None:
+    def allocate(self, task: entities.Task, node: str) -> None:
         """Place one task for good; once its job is ready, all that it was allocated is bound."""
-        self.change(task, model.Status.ALLOCATED, node)
+        self.change(task, entities.Status.ALLOCATED, node)
         self.tell_allocated((task,))
         job = self.jobs[task.job]
         if self.job_ready(job):
-            for placed in list(job.with_status(model.Status.ALLOCATED)):
+            for placed in list(job.with_status(entities.Status.ALLOCATED)):
                 self.decide_binds((placed,))
 
-    def decide_binds(self, tasks: Sequence[model.Task]) -> None:
+    def decide_binds(self, tasks: Sequence[entities.Task]) -> None:
         """The tasks, of one class and job, are to be bound where they were placed."""
-        self.change_run(tasks, model.Status.BINDING, [task.node for task in tasks])
+        self.change_run(tasks, entities.Status.BINDING, [task.node for task in tasks])
         self.decisions.binds.update((task.key, task.node) for task in tasks)
         for tell in self.annotations:
             for task in tasks:
@@ -410,7 +409,7 @@ class Session(extensions.Extensions):
                 if before:
                     self.decisions.preparations.setdefault(task.key, []).extend(before)
 
-    def decide_eviction(self, task: model.Task, reason: str, job: str = "") -> None:
+    def decide_eviction(self, task: entities.Task, reason: str, job: str = "") -> None:
         """The task is to be evicted, for the job if it is for one."""
         notice = self.eviction_notice(task)
         self.decisions.evictions.append(Eviction(task.key, reason, job, notice))
@@ -429,7 +428,7 @@ class Session(extensions.Extensions):
         if at > self.now and (self.wake_at is None or at < self.wake_at):
             self.wake_at = at
 
-    def admit(self, job: model.Job) -> None:
+    def admit(self, job: entities.Job) -> None:
         """The job passes its queue's door."""
         job.phase = "Inqueue"
         self.decisions.admitted.append(job.key)
@@ -440,7 +439,7 @@ class Session(extensions.Extensions):
         decided = len(self.decisions.binds) + len(self.decisions.evictions)
         return self.allowance is not None and decided >= self.allowance
 
-    def tell_user(self, job: model.Job, text: str) -> None:
+    def tell_user(self, job: entities.Job, text: str) -> None:
         """An Event on the PodGroup."""
         self.events.setdefault(job.key, []).append(text)
 
@@ -457,7 +456,7 @@ def _by_age(left: _Aged, right: _Aged) -> int:
     return (before > after) - (before < after)
 
 
-def _by_index(left: model.Task, right: model.Task) -> int:
+def _by_index(left: entities.Task, right: entities.Task) -> int:
     """By the number at the end of names like ``job-role-3``, if both have one."""
     first, second = left.index, right.index
     return 0 if first is None or second is None else first - second

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from stromboli.scheduler.core.framework import model
+from stromboli.scheduler.core.model import entities
 
 if TYPE_CHECKING:
     from stromboli.scheduler.core.framework import session as sessions
@@ -19,9 +19,9 @@ class Operation(msgspec.Struct, frozen=True, eq=False):
     """
 
     kind: str
-    tasks: Sequence[model.Task]
+    tasks: Sequence[entities.Task]
     nodes: Sequence[str]
-    before: model.Status
+    before: entities.Status
     reason: str = ""
     eviction_occurred: bool = False
 
@@ -34,22 +34,22 @@ class Statement:
         self._session = session
         self.operations: list[Operation] = []
 
-    def allocate(self, task: model.Task, node: str) -> None:
+    def allocate(self, task: entities.Task, node: str) -> None:
         """Place the task on what is idle."""
         self.allocate_run((task,), (node,))
 
-    def allocate_run(self, tasks: Sequence[model.Task], nodes: Sequence[str]) -> None:
+    def allocate_run(self, tasks: Sequence[entities.Task], nodes: Sequence[str]) -> None:
         """Place pending tasks of one class and job on what is idle."""
-        self._place("allocate", tasks, nodes, model.Status.ALLOCATED, eviction_occurred=False)
+        self._place("allocate", tasks, nodes, entities.Status.ALLOCATED, eviction_occurred=False)
 
-    def pipeline(self, task: model.Task, node: str, eviction_occurred: bool = False) -> None:
+    def pipeline(self, task: entities.Task, node: str, eviction_occurred: bool = False) -> None:
         """Promise the task what is being released."""
-        self._place("pipeline", (task,), (node,), model.Status.PIPELINED, eviction_occurred)
+        self._place("pipeline", (task,), (node,), entities.Status.PIPELINED, eviction_occurred)
 
-    def evict(self, task: model.Task, reason: str) -> None:
+    def evict(self, task: entities.Task, reason: str) -> None:
         """Take the task's place away; its node keeps it as releasing."""
         self.operations.append(Operation("evict", (task,), (task.node,), task.status, reason))
-        self._session.change(task, model.Status.RELEASING, task.node)
+        self._session.change(task, entities.Status.RELEASING, task.node)
         self._session.tell_deallocated((task,))
 
     def commit(self) -> None:
@@ -107,9 +107,9 @@ class Statement:
     def _place(
         self,
         kind: str,
-        tasks: Sequence[model.Task],
+        tasks: Sequence[entities.Task],
         nodes: Sequence[str],
-        status: model.Status,
+        status: entities.Status,
         eviction_occurred: bool,
     ) -> None:
         before = tasks[0].status

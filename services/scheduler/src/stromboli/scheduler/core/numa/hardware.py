@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stromboli.scheduler.core import gpu_links
+from stromboli.scheduler.core.numa import gpu_interconnect
 from stromboli.scheduler.core.numa.cpus import NOTHING, Cpus, Machine
 
 UNKNOWN = -1
@@ -148,7 +148,7 @@ class Hardware:
         aligned = inside if len(inside) >= count else free
         if pool.to_gpus and with_gpus:
             return _nearest(pool, aligned, count, with_gpus)
-        return gpu_links.best(self._pairs[resource], free, count, pool.cells, aligned)
+        return gpu_interconnect.best(self._pairs[resource], free, count, pool.cells, aligned)
 
 
 def _nearest(pool: Pool, free: Collection[int], count: int, gpus: Sequence[int]) -> tuple[int, ...]:
@@ -163,5 +163,5 @@ def _nearest(pool: Pool, free: Collection[int], count: int, gpus: Sequence[int])
     return tuple(sorted(found))
 
 
-def _unlinked(size: int) -> gpu_links.Scores:
+def _unlinked(size: int) -> gpu_interconnect.Scores:
     return np.zeros((size, size), np.int64)

@@ -11,8 +11,8 @@ import msgspec
 
 from stromboli.scheduler.core.numa import alignment, cpus, reports
 from stromboli.scheduler.core.numa.hardware import Hardware, Pool, Room, Share
-from stromboli.shared import cpu_lists, units
 from stromboli.shared.api import core, meta, numa
+from stromboli.shared.formats import cpu_lists, units
 from stromboli.shared.messages import node_topology
 
 STATIC = "static"

@@ -3,17 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from stromboli.scheduler.core import gpu_links
+from stromboli.scheduler.core.numa import gpu_interconnect
 from stromboli.scheduler.core.numa.hardware import Hardware, Places, Pool, Share
-from stromboli.shared import cpu_lists
 from stromboli.shared.api import numa
+from stromboli.shared.formats import cpu_lists
 from stromboli.shared.messages import node_topology
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"
 STATIC_MEMORY = "Static"
 """The kubelet's memory manager policy that keeps books by NUMA node."""
-_PARTS = gpu_links.WAYS["INTERNAL"]
+_PARTS = gpu_interconnect.WAYS["INTERNAL"]
 
 
 class Devices(NamedTuple):
@@ -58,7 +58,7 @@ def _gpus(told: node_topology.NodeTopology) -> Iterator[tuple[str, Devices]]:
     pairs: tuple[tuple[int, ...], ...] = ()
     if told.ways:
         nvlinks = told.nvlinks or [[0] * len(told.gpus)] * len(told.gpus)
-        found = gpu_links.scores(told.ways, nvlinks, [gpu.to_switch for gpu in told.gpus])
+        found = gpu_interconnect.scores(told.ways, nvlinks, [gpu.to_switch for gpu in told.gpus])
         pairs = tuple(tuple(int(found[one, other]) for other in whole) for one in whole)
     own = [told.gpus[at] for at in whole]
     yield (
@@ -107,7 +107,7 @@ def _nics(
         if "rdma" not in resource or not own or 0 < count < len(own):
             continue
         to_gpus = tuple(
-            tuple(gpu_links.WAYS.get(nic.ways[at], 0) if nic.ways else 0 for at in whole)
+            tuple(gpu_interconnect.WAYS.get(nic.ways[at], 0) if nic.ways else 0 for at in whole)
             for nic in own
         )
         pool = Pool(tuple(nic.cell for nic in own), (), to_gpus, GPU, count > len(own))

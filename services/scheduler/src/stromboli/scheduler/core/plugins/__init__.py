@@ -3,7 +3,8 @@
 import importlib
 from collections.abc import Callable, Collection, Mapping
 
-from stromboli.scheduler.core.framework import configuration, session
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
 
 NAMES = frozenset(
     {
@@ -41,6 +42,26 @@ NAMES = frozenset(
 )
 
 
+GUARDS = frozenset({"cdp", "conformance", "eviction-limits", "pdb"})
+"""Those in ``eviction_guards``: they only protect victims."""
+
+FOLDERS = frozenset(
+    {
+        "capacity",
+        "deviceshare",
+        "drf",
+        "extender",
+        "numa-aware",
+        "predicates",
+        "queue-policy",
+        "reservation",
+        "task-topology",
+        "tdm",
+    }
+)
+"""Those of several modules, in a folder of their name."""
+
+
 RIVALS = ("proportion", "capacity")
 """Both share the cluster out among queues: together neither's promises hold, so one is heard."""
 
@@ -54,9 +75,17 @@ def find(
     for rival in RIVALS:
         if name in RIVALS and rival in already_open:
             raise LookupError(f"{rival} comes first and shares out queues already")
-    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    module = importlib.import_module(f"{__name__}.{_module_of(name)}")
     make: Callable[[configuration.PluginOptions], session.Plugin] = module.Plugin
     return make
+
+
+def _module_of(name: str) -> str:
+    """A plugin's module below this package: of its name, or in a folder of its name or group."""
+    module = name.replace("-", "_")
+    if name in GUARDS:
+        return f"eviction_guards.{module}"
+    return f"{module}.{module}" if name in FOLDERS else module
 
 
 class Registry:

@@ -2,7 +2,10 @@
 
 import numpy as np
 
-from stromboli.scheduler.core.framework import configuration, model, points, session, views
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import extension_points
 
 BEST = 100
 
@@ -36,7 +39,9 @@ class Plugin:
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
 
-    def _score(self, task: model.Task, view: views.View) -> points.Scores | None:
+    def _score(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> extension_points.Scores | None:
         """Zero where anything asked for overflows: such a node is kept only for what it releases.
 
         A resource that a node has none of counts as unused.
@@ -52,7 +57,9 @@ class Plugin:
         parts = np.divide(used * weights, allocatable, out=np.zeros(used.shape), where=counts)
         fits = np.all((used <= allocatable) | ~counts, axis=0)
         points_each = parts.sum(axis=0) / total_weight * (BEST * self._weight)
-        scores: points.Scores = np.rint(points_each * points.SCORE_UNIT).astype(np.int64)
+        scores: extension_points.Scores = np.rint(points_each * extension_points.SCORE_UNIT).astype(
+            np.int64
+        )
         return np.where(fits, scores, 0)
 
 

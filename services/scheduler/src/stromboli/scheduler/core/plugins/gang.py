@@ -4,7 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from stromboli.scheduler.core.framework import configuration, model, points, session, subjobs
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, subjobs
+from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared.api import scheduling
 
 UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
@@ -21,14 +24,18 @@ class Plugin:
         """Minimums decide what is valid, ready, pipelined and starving, and protect from
         eviction."""
 
-        def surplus(evictor: model.Task, candidates: Sequence[model.Task]) -> points.Victims:
+        def surplus(
+            evictor: entities.Task, candidates: Sequence[entities.Task]
+        ) -> extension_points.Victims:
             return _surplus(within, candidates)
 
         within.add_gauges(lambda: _gauges(within))
         within.add_job_valid(_validity)
         within.add_preemptable(surplus)
         within.add_reclaimable(surplus)
-        within.add_unified_evictable(lambda action, job, candidates: points.Victims(candidates))
+        within.add_unified_evictable(
+            lambda action, job, candidates: extension_points.Victims(candidates)
+        )
         # What a broken gang holds is held in vain: it is freed soonest by completing it. Plugins
         # before this one, such as priority, decide first.
         within.add_job_order(_compare_jobs, _job_key)
@@ -38,7 +45,9 @@ class Plugin:
         within.add_subjob_ready(lambda job, subjob: subjobs.reaches(subjob, subjobs.HELD))
         within.add_subjob_pipelined(
             lambda job, subjob: (
-                points.PERMIT if subjobs.reaches(subjob, subjobs.PROMISED) else points.REJECT
+                extension_points.PERMIT
+                if subjobs.reaches(subjob, subjobs.PROMISED)
+                else extension_points.REJECT
             )
         )
         within.add_subjob_order(
@@ -56,42 +65,42 @@ class Plugin:
                 _put(job, condition)
 
 
-def _gauges(within: session.Session) -> Iterator[points.Gauge]:
+def _gauges(within: session.Session) -> Iterator[extension_points.Gauge]:
     """Jobs that lack places for their minimum, and how many."""
     lacking = [job for job in within.waiting_jobs() if job.tasks and not job.is_ready]
-    yield points.Gauge("unschedule_job_count", len(lacking))
+    yield extension_points.Gauge("unschedule_job_count", len(lacking))
     for job in lacking:
-        yield points.Gauge(
+        yield extension_points.Gauge(
             "unschedule_task_count", job.min_available - job.ready, (("job_id", job.name),)
         )
 
 
-def _compare_jobs(left: model.Job, right: model.Job) -> int:
+def _compare_jobs(left: entities.Job, right: entities.Job) -> int:
     first, second = _job_key(left), _job_key(right)
     return (first > second) - (first < second)
 
 
-def _job_key(job: model.Job) -> tuple[bool, bool]:
+def _job_key(job: entities.Job) -> tuple[bool, bool]:
     return (not _is_broken(job), job.is_ready)
 
 
-def _is_broken(job: model.Job) -> bool:
+def _is_broken(job: entities.Job) -> bool:
     """It holds places but is below its minimum. Tasks that have finished hold none."""
     is_whole = job.is_ready and job.roles_ready
-    return not is_whole and job.count(*model.ALLOCATED) > 0
+    return not is_whole and job.count(*entities.ALLOCATED) > 0
 
 
-def _validity(job: model.Job) -> points.Invalid | None:
+def _validity(job: entities.Job) -> extension_points.Invalid | None:
     if not job.roles_valid:
-        return points.Invalid(
+        return extension_points.Invalid(
             "NotEnoughPodsOfTask", "Not enough valid pods of each task for gang-scheduling"
         )
     if not subjobs.are_valid(job):
-        return points.Invalid(
+        return extension_points.Invalid(
             "NotEnoughPodsOfTask", "Not enough valid subGroups of each task for gang-scheduling"
         )
     if job.valid < job.min_available:
-        return points.Invalid(
+        return extension_points.Invalid(
             "NotEnoughTasks",
             "Not enough valid tasks for gang-scheduling, "
             f"valid: {job.valid}, min: {job.min_available}",
@@ -99,7 +108,9 @@ def _validity(job: model.Job) -> points.Invalid | None:
     return None
 
 
-def _surplus(within: session.Session, candidates: Sequence[model.Task]) -> points.Victims:
+def _surplus(
+    within: session.Session, candidates: Sequence[entities.Task]
+) -> extension_points.Victims:
     """Of each job, as many of the candidates as it has beyond its minimum."""
     left: dict[str, int] = {}
     victims = []
@@ -111,10 +122,10 @@ def _surplus(within: session.Session, candidates: Sequence[model.Task]) -> point
         if remaining > job.min_available:
             left[job.key] = remaining - 1
             victims.append(task)
-    return points.Victims(victims)
+    return extension_points.Victims(victims)
 
 
-def _lacking(job: model.Job, task: model.Task) -> int:
+def _lacking(job: entities.Job, task: entities.Task) -> int:
     """What the job lacks, or the task's role if its minimum binds."""
     lacking = job.min_available - job.ready - job.pending_best_effort
     if job.role_minimums:
@@ -122,25 +133,25 @@ def _lacking(job: model.Job, task: model.Task) -> int:
     return lacking
 
 
-def _ready(job: model.Job) -> bool:
+def _ready(job: entities.Job) -> bool:
     return job.roles_ready and job.is_ready and subjobs.are_whole(job, subjobs.HELD)
 
 
-def _pipelined(job: model.Job) -> int:
+def _pipelined(job: entities.Job) -> int:
     is_enough = job.roles_pipelined and job.is_pipelined
     is_enough = is_enough and subjobs.are_whole(job, subjobs.PROMISED)
-    return points.PERMIT if is_enough else points.REJECT
+    return extension_points.PERMIT if is_enough else extension_points.REJECT
 
 
-def _condition(job: model.Job) -> scheduling.PodGroupCondition | None:
+def _condition(job: entities.Job) -> scheduling.PodGroupCondition | None:
     if job.is_ready:
         return scheduling.PodGroupCondition(type=SCHEDULED, status="True", reason=READY)
-    releasing = sum(bool(task.node) for task in job.with_status(model.Status.RELEASING))
-    waits = job.count(model.Status.PENDING, model.Status.PIPELINED)
-    scheduled = job.count(*model.SCHEDULED)
+    releasing = sum(bool(task.node) for task in job.with_status(entities.Status.RELEASING))
+    waits = job.count(entities.Status.PENDING, entities.Status.PIPELINED)
+    scheduled = job.count(*entities.SCHEDULED)
     if releasing and not waits and scheduled + releasing >= job.min_available:
         return None
-    tried = sum(task.last_status in model.ALLOCATED for task in job.pending)
+    tried = sum(task.last_status in entities.ALLOCATED for task in job.pending)
     lacking = job.min_available - (job.ready + tried)
     return scheduling.PodGroupCondition(
         type=UNSCHEDULABLE,
@@ -150,7 +161,7 @@ def _condition(job: model.Job) -> scheduling.PodGroupCondition | None:
     )
 
 
-def _put(job: model.Job, condition: scheduling.PodGroupCondition) -> None:
+def _put(job: entities.Job, condition: scheduling.PodGroupCondition) -> None:
     """One condition of each type; an equal one keeps its time."""
     for at, old in enumerate(job.conditions):
         if old.type == condition.type:

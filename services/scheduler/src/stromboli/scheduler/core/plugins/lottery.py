@@ -7,7 +7,9 @@ again.
 
 import hashlib
 
-from stromboli.scheduler.core.framework import configuration, model, session
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
 
 
 class Plugin:
@@ -25,11 +27,11 @@ class Plugin:
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
 
-    def _first(self, job: model.Job) -> bytes:
-        pending = job.by_status.get(model.Status.PENDING, {}).values()
+    def _first(self, job: entities.Job) -> bytes:
+        pending = job.by_status.get(entities.Status.PENDING, {}).values()
         return min((self._lot(task) for task in pending), default=b"")
 
-    def _lot(self, task: model.Task) -> bytes:
+    def _lot(self, task: entities.Task) -> bytes:
         lot = self._lots.get(task.key)
         if lot is None:
             drawn = hashlib.blake2b(task.key.encode(), key=self._seed, digest_size=8)

@@ -15,15 +15,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.framework import (
-    configuration,
-    durations,
-    model,
-    points,
-    run_times,
-    session,
-    views,
-)
+from stromboli.scheduler.core.config import configuration, durations
+from stromboli.scheduler.core.framework import run_times, session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared import keys
 
 REASON = "node(s) are needed for maintenance before the task would end"
@@ -59,7 +54,7 @@ class Plugin:
             return
         self._starts = sorted({each.start for found in self._windows.values() for each in found})
         within.add_distinction(self._reach)
-        within.add_predicate(self._check, points.Scope.STATIC)
+        within.add_predicate(self._check, extension_points.Scope.STATIC)
         within.add_openness(self._open)
         ends = [window.end for found in self._windows.values() for window in found]
         if ends:
@@ -82,26 +77,30 @@ class Plugin:
         if ahead:
             self._windows[row] = ahead
 
-    def _reach(self, task: model.Task) -> int:
+    def _reach(self, task: entities.Task) -> int:
         """How many of the windows begin before the task would end: equal for tasks that all nodes
         answer alike."""
         end = self._end(self._now, self._run_times.of(task))
         return bisect.bisect_left(self._starts, end)
 
-    def _check(self, task: model.Task, view: views.View) -> Sequence[points.Check]:
+    def _check(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> Sequence[extension_points.Check]:
         undisturbed = self._undisturbed(self._now, self._run_times.of(task), view.rows)
-        code = points.Code.UNRESOLVABLE
+        code = extension_points.Code.UNRESOLVABLE
         return [
-            points.Check(REASON, code, undisturbed),
-            points.Check(UNREADABLE, code, ~self._unreadable[view.rows]),
+            extension_points.Check(REASON, code, undisturbed),
+            extension_points.Check(UNREADABLE, code, ~self._unreadable[view.rows]),
         ]
 
-    def _open(self, start: datetime, run_time: timedelta | None, rows: views.Rows) -> points.Mask:
+    def _open(
+        self, start: datetime, run_time: timedelta | None, rows: node_views.Rows
+    ) -> extension_points.Mask:
         return self._undisturbed(start, run_time, rows) & ~self._unreadable[rows]
 
     def _undisturbed(
-        self, start: datetime, run_time: timedelta | None, rows: views.Rows
-    ) -> points.Mask:
+        self, start: datetime, run_time: timedelta | None, rows: node_views.Rows
+    ) -> extension_points.Mask:
         """No window between the start and the end. O(nodes with windows)."""
         begins, ends = start.timestamp(), self._end(start, run_time)
         mask = np.ones(len(self._unreadable), np.bool_)

@@ -11,19 +11,19 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.framework import (
-    amounts,
-    configuration,
-    domains,
-    holdings,
-    model,
-    points,
-    session,
-    views,
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import (
+    entities,
+    node_views,
+    queue_usage,
+    resource_vectors,
+    topology_domains,
 )
+from stromboli.scheduler.core.placement import extension_points
 
 BEST = 100
-_TIE = points.SCORE_UNIT // 10**4
+_TIE = extension_points.SCORE_UNIT // 10**4
 """What tasks that are there already may add, in hundredths of a point: it decides among equals."""
 
 
@@ -61,7 +61,7 @@ class Plugin:
         within.add_closeness()
         if self._weight != 0:
             within.add_domain_order(self._of_domains)
-            within.add_node_order(self._of_nodes, points.Scope.GLOBAL)
+            within.add_node_order(self._of_nodes, extension_points.Scope.GLOBAL)
 
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
@@ -69,12 +69,14 @@ class Plugin:
     # Domains --------------------------------------------------------------------------------
 
     def _of_domains(
-        self, tasks: Sequence[model.Task], asked: npt.NDArray[np.intp]
-    ) -> points.Scores:
-        request = holdings.together(tasks, len(tasks[0].request))
+        self, tasks: Sequence[entities.Task], asked: npt.NDArray[np.intp]
+    ) -> extension_points.Scores:
+        request = queue_usage.together(tasks, len(tasks[0].request))
         return self._scaled(self._packed(request)[asked])
 
-    def _packed(self, request: amounts.Vector | amounts.Sum) -> npt.NDArray[np.float64]:
+    def _packed(
+        self, request: resource_vectors.Vector | resource_vectors.Sum
+    ) -> npt.NDArray[np.float64]:
         """The weighted part of each domain that is in use with the request in it, 0 where that is
         too much: ``domains``, from 0 to 1."""
         nodes, tree = self._session.nodes, self._session.nearness.tree
@@ -93,7 +95,9 @@ class Plugin:
 
     # Nodes ----------------------------------------------------------------------------------
 
-    def _of_nodes(self, task: model.Task, view: views.View) -> points.Scores | None:
+    def _of_nodes(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> extension_points.Scores | None:
         nearness = self._session.nearness
         tree = nearness.tree
         if tree.is_flat:
@@ -106,8 +110,8 @@ class Plugin:
         return self._scaled(self._faded(task)[tree.homes[view.rows]])
 
     def _near(
-        self, job: model.Job, task: model.Task, homes: npt.NDArray[np.intp]
-    ) -> points.Scores | None:
+        self, job: entities.Job, task: entities.Task, homes: npt.NDArray[np.intp]
+    ) -> extension_points.Scores | None:
         """Best where the group is, less with each tier up to what holds both."""
         nearness = self._session.nearness
         subjob = job.subjobs.get(task.subjob)
@@ -116,17 +120,19 @@ class Plugin:
             return None
         tree = nearness.tree
         distinct, which = np.unique(homes, return_inverse=True)
-        highest, lowest = int(tree.tiers[domains.ROOT_INDEX]), tree.lowest_tier
+        highest, lowest = int(tree.tiers[topology_domains.ROOT_INDEX]), tree.lowest_tier
         scores = np.zeros(len(distinct), np.int64)
         for at, each in enumerate(distinct.tolist()):
             tier = int(tree.tiers[tree.common((each, home))])
             raw = 1.0 if each == home else (highest - tier) / (highest - lowest)
             there = nearness.there(job, each) / max(len(job.tasks), 1)
-            scores[at] = round(raw * BEST * points.SCORE_UNIT) + round(there * _TIE * BEST)
-        weighted: points.Scores = scores[which] * self._weight
+            scores[at] = round(raw * BEST * extension_points.SCORE_UNIT) + round(
+                there * _TIE * BEST
+            )
+        weighted: extension_points.Scores = scores[which] * self._weight
         return weighted
 
-    def _faded(self, task: model.Task) -> npt.NDArray[np.float64]:
+    def _faded(self, task: entities.Task) -> npt.NDArray[np.float64]:
         """For the nodes of each lowest domain: how full its surroundings are, tier by tier, each
         counting less than the one below. A tier in which no domain holds the node counts as full:
         what no gang that asks for nearness can use is used first."""
@@ -144,10 +150,10 @@ class Plugin:
         faded: npt.NDArray[np.float64] = (found + missing) / total
         return faded
 
-    def _scaled(self, raw: npt.NDArray[np.float64]) -> points.Scores:
-        scores: points.Scores = np.rint(raw * (BEST * self._weight * points.SCORE_UNIT)).astype(
-            np.int64
-        )
+    def _scaled(self, raw: npt.NDArray[np.float64]) -> extension_points.Scores:
+        scores: extension_points.Scores = np.rint(
+            raw * (BEST * self._weight * extension_points.SCORE_UNIT)
+        ).astype(np.int64)
         return scores
 
 

@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core import shapes
-from stromboli.scheduler.core.framework import configuration, model, points, session, views
-from stromboli.scheduler.core.plugins import hierarchy, shares
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_views, requirements
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.scheduler.core.queue_accounts import hierarchy, shares
 from stromboli.shared import decoding
 from stromboli.shared.api import core, scheduling
 
@@ -68,19 +70,21 @@ class Plugin:
         }
         for job in within.jobs.values():
             if job.queue in self._limits:
-                for task in job.with_status(*model.ALLOCATED):
+                for task in job.with_status(*entities.ALLOCATED):
                     self._charge(task, 1)
         is_limited = any(limits.by_group for limits in self._limits.values())
-        scope = points.Scope.GLOBAL if is_limited else points.Scope.STATIC
+        scope = extension_points.Scope.GLOBAL if is_limited else extension_points.Scope.STATIC
         within.add_distinction(self._queue)
         within.add_predicate(self._check, scope)
-        within.add_node_order(self._score, points.Scope.STATIC)
+        within.add_node_order(self._score, extension_points.Scope.STATIC)
         within.add_event_handler(self._take, self._give_back)
 
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
 
-    def _affinity(self, tree: hierarchy.Hierarchy, queue: model.Queue) -> scheduling.QueueAffinity:
+    def _affinity(
+        self, tree: hierarchy.Hierarchy, queue: entities.Queue
+    ) -> scheduling.QueueAffinity:
         """The queue's own, else in a tree that of the nearest queue above; empty for none."""
         queues = self._session.queues
         above = [] if queue.name in tree.problems else tree.ancestors(queue.name)
@@ -88,11 +92,13 @@ class Plugin:
         stated = (queues[name].object.spec.affinity for name in names if name in queues)
         return next((found for found in stated if found is not None), _NO_TERMS)
 
-    def _queue(self, task: model.Task) -> str:
+    def _queue(self, task: entities.Task) -> str:
         job = self._session.job_of(task)
         return job.queue if job else ""
 
-    def _check(self, task: model.Task, view: views.View) -> Sequence[points.Check]:
+    def _check(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> Sequence[extension_points.Check]:
         queue = self._queue(task)
         affinity = self._affinities.get(queue, _NO_TERMS)
         limits = self._limits.get(queue)
@@ -110,10 +116,11 @@ class Plugin:
             (LIMIT_EXCEEDED, ~is_labelled | has_room[groups]),
         )
         return [
-            points.Check(reason, points.Code.UNRESOLVABLE, passed) for reason, passed in verdicts
+            extension_points.Check(reason, extension_points.Code.UNRESOLVABLE, passed)
+            for reason, passed in verdicts
         ]
 
-    def _has_room(self, limits: Limits | None, group: str, task: model.Task) -> bool:
+    def _has_room(self, limits: Limits | None, group: str, task: entities.Task) -> bool:
         if limits is None or group not in limits.by_group:
             return True
         used = limits.used.get(group)
@@ -122,35 +129,37 @@ class Plugin:
             for column, limit in limits.by_group[group].items()
         )
 
-    def _score(self, task: model.Task, view: views.View) -> points.Scores:
+    def _score(self, task: entities.Task, view: node_views.NodeView) -> extension_points.Scores:
         affinity = self._affinities.get(self._queue(task), _NO_TERMS)
         by_group = np.array([self._points(affinity, group) for group in self._groups], np.int64)
-        scores: points.Scores = by_group[self._group_of[view.rows]]
+        scores: extension_points.Scores = by_group[self._group_of[view.rows]]
         return scores
 
     def _points(self, affinity: scheduling.QueueAffinity, group: str) -> int:
         """In ``SCORE_UNIT``. A shunned group is worst whatever else is said of it."""
         wanted, shunned = affinity.node_group_affinity, affinity.node_group_anti_affinity
         if group in shunned.preferred_during_scheduling_ignored_during_execution:
-            return SHUNNED_POINTS * points.SCORE_UNIT
+            return SHUNNED_POINTS * extension_points.SCORE_UNIT
         total = 0
         if group in wanted.required_during_scheduling_ignored_during_execution:
-            total += REQUIRED_POINTS * points.SCORE_UNIT
+            total += REQUIRED_POINTS * extension_points.SCORE_UNIT
         liked = wanted.preferred_during_scheduling_ignored_during_execution
         if group in liked:
             place = liked.index(group) if self._is_ordered else 0
-            total += PREFERRED_POINTS * points.SCORE_UNIT * (len(liked) - place) // len(liked)
+            total += (
+                PREFERRED_POINTS * extension_points.SCORE_UNIT * (len(liked) - place) // len(liked)
+            )
         return total
 
-    def _take(self, tasks: Sequence[model.Task]) -> None:
+    def _take(self, tasks: Sequence[entities.Task]) -> None:
         for task in tasks:
             self._charge(task, 1)
 
-    def _give_back(self, tasks: Sequence[model.Task]) -> None:
+    def _give_back(self, tasks: Sequence[entities.Task]) -> None:
         for task in tasks:
             self._charge(task, -1)
 
-    def _charge(self, task: model.Task, times: int) -> None:
+    def _charge(self, task: entities.Task, times: int) -> None:
         limits = self._limits.get(self._queue(task))
         row = self._session.nodes.rows.get(task.node)
         if limits is None or row is None:
@@ -174,7 +183,7 @@ def _is_member(affinity: scheduling.QueueAffinity, group: str) -> bool:
     )
 
 
-def _limits(within: session.Session, queue: model.Queue) -> Limits | None:
+def _limits(within: session.Session, queue: entities.Queue) -> Limits | None:
     """The queue's limits by group; None if it states none."""
     text = queue.object.metadata.annotation(LIMITS_ANNOTATION)
     if not text:
@@ -182,7 +191,7 @@ def _limits(within: session.Session, queue: model.Queue) -> Limits | None:
     try:
         stated = decoding.decode(_LIMITS, text)
         amounts = {
-            group: _columns(within, shapes.checked_sums(quantities, f"group {group}"))
+            group: _columns(within, requirements.checked_sums(quantities, f"group {group}"))
             for group, quantities in stated.items()
         }
     except (msgspec.DecodeError, ValueError) as error:

@@ -10,16 +10,10 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from stromboli.scheduler.core import constraints, scores, shapes
-from stromboli.scheduler.core.framework import (
-    affinity,
-    configuration,
-    model,
-    points,
-    session,
-    spread,
-    views,
-)
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_constraints, node_views, requirements
+from stromboli.scheduler.core.placement import affinity, extension_points, scoring, spread
 from stromboli.shared.api import core
 
 _MOST = 100
@@ -27,7 +21,7 @@ _PREFER = "PreferNoSchedule"
 _SMALL_IMAGE, _LARGE_IMAGE = 23 * 2**20, 1000 * 2**20
 """Bytes below which an image counts nothing, and per container where it counts most."""
 
-Part = Callable[[model.Task, views.View], "points.Scores | None"]
+Part = Callable[[entities.Task, node_views.NodeView], "extension_points.Scores | None"]
 
 
 class Plugin:
@@ -45,7 +39,7 @@ class Plugin:
             ("balancedresource.weight", 1, single.balanced),
             ("imagelocality.weight", 1, single.images),
         )
-        within.add_node_order(partial(_sum, local), points.Scope.LOCAL)
+        within.add_node_order(partial(_sum, local), extension_points.Scope.LOCAL)
         among = _Among(within)
         shared = self._weighted(
             ("nodeaffinity.weight", 2, among.preferred),
@@ -53,7 +47,7 @@ class Plugin:
             ("podaffinity.weight", 2, among.near),
             ("podtopologyspread.weight", 2, among.even),
         )
-        within.add_node_order(partial(_sum, shared), points.Scope.GLOBAL)
+        within.add_node_order(partial(_sum, shared), extension_points.Scope.GLOBAL)
 
     def close(self, within: session.Session) -> None:
         """Pass on what was wrong with the arguments."""
@@ -64,12 +58,14 @@ class Plugin:
         return [(weight, part) for weight, part in weights if weight]
 
 
-def _sum(parts: list[tuple[int, Part]], task: model.Task, view: views.View) -> points.Scores | None:
-    total: points.Scores | None = None
+def _sum(
+    parts: list[tuple[int, Part]], task: entities.Task, view: node_views.NodeView
+) -> extension_points.Scores | None:
+    total: extension_points.Scores | None = None
     for weight, part in parts:
         answer = part(task, view)
         if answer is not None:
-            scored = answer * (weight * points.SCORE_UNIT)
+            scored = answer * (weight * extension_points.SCORE_UNIT)
             total = scored if total is None else total + scored
     return total
 
@@ -81,14 +77,14 @@ class _Single:
         self._nodes = within.nodes
         self._resources = within.resources
 
-    def least(self, task: model.Task, view: views.View) -> points.Scores:
-        return scores.least(
+    def least(self, task: entities.Task, view: node_views.NodeView) -> extension_points.Scores:
+        return scoring.least(
             task.task_class.shape,
             view.allocatable,
             view.assumed_used,
         )
 
-    def most(self, task: model.Task, view: views.View) -> points.Scores:
+    def most(self, task: entities.Task, view: node_views.NodeView) -> extension_points.Scores:
         shape = task.task_class.shape
         total = parts = np.zeros(1, np.int64)
         for column, request in ((0, shape.assumed_cpu), (1, shape.assumed_memory)):
@@ -96,17 +92,21 @@ class _Single:
             asked = np.minimum(view.assumed_used[column] + request, has)
             total = total + asked * _MOST // np.maximum(has, 1)
             parts = parts + (has > 0)
-        score: points.Scores = total // np.maximum(parts, 1)
+        score: extension_points.Scores = total // np.maximum(parts, 1)
         return score
 
-    def balanced(self, task: model.Task, view: views.View) -> points.Scores | None:
+    def balanced(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> extension_points.Scores | None:
         shape = task.task_class.shape
         if shape.is_best_effort:
             return None
-        among = scores.balanced_columns(shape, self._resources)
-        return scores.even(shape, among, view.allocatable, view.used + view.pipelined)
+        among = scoring.balanced_columns(shape, self._resources)
+        return scoring.even(shape, among, view.allocatable, view.used + view.pipelined)
 
-    def images(self, task: model.Task, view: views.View) -> points.Scores | None:
+    def images(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> extension_points.Scores | None:
         """Bytes of the task's images that lie there, those on few nodes counting little."""
         wanted = task.task_class.images
         sizes_of = [self._nodes.image_sizes(name) for name in wanted]
@@ -119,7 +119,7 @@ class _Single:
         )
         most = _LARGE_IMAGE * len(wanted)
         bounded = np.clip(size[view.rows], _SMALL_IMAGE, most)
-        score: points.Scores = _MOST * (bounded - _SMALL_IMAGE) // (most - _SMALL_IMAGE)
+        score: extension_points.Scores = _MOST * (bounded - _SMALL_IMAGE) // (most - _SMALL_IMAGE)
         return score
 
 
@@ -131,27 +131,33 @@ class _Among:
         self._near = affinity.Affinity(within.board)
         checks = within.nodes.checks
 
-        def passing(reason: str, task: model.Task) -> points.Mask:
+        def passing(reason: str, task: entities.Task) -> extension_points.Mask:
             return dict(checks.of(task.task_class.shape).checks)[reason]
 
         self._even = spread.Spread(
             within.board,
-            partial(passing, constraints.AFFINITY),
-            partial(passing, constraints.TAINTED),
+            partial(passing, node_constraints.AFFINITY),
+            partial(passing, node_constraints.TAINTED),
         )
-        self._wishes: dict[int, points.Scores | None] = {}
-        self._taints: dict[shapes.Shape, points.Scores | None] = {}
+        self._wishes: dict[int, extension_points.Scores | None] = {}
+        self._taints: dict[requirements.PodRequirements, extension_points.Scores | None] = {}
         self._has_mild_taints = any(
             taint.effect == _PREFER for taints in self._labelled.taint_sets for taint in taints
         )
 
-    def near(self, task: model.Task, view: views.View) -> points.Scores | None:
+    def near(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> extension_points.Scores | None:
         return self._near.scores(task, view)
 
-    def even(self, task: model.Task, view: views.View) -> points.Scores | None:
+    def even(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> extension_points.Scores | None:
         return self._even.scores(task, view)
 
-    def preferred(self, task: model.Task, view: views.View) -> points.Scores | None:
+    def preferred(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> extension_points.Scores | None:
         """Sum of the weights of matching terms, the best candidate at 100."""
         number = task.task_class.number
         if number not in self._wishes:
@@ -159,7 +165,9 @@ class _Among:
         weights = self._wishes[number]
         return None if weights is None else _scaled(weights[view.rows])
 
-    def tolerated(self, task: model.Task, view: views.View) -> points.Scores | None:
+    def tolerated(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> extension_points.Scores | None:
         """How few taints with a mere wish the task does not tolerate, the worst at 0."""
         if not self._has_mild_taints:
             return None
@@ -169,17 +177,17 @@ class _Among:
         counts = self._taints[shape]
         return None if counts is None else _MOST - _scaled(counts[view.rows])
 
-    def _matching_weights(self, task_class: model.TaskClass) -> points.Scores | None:
+    def _matching_weights(self, task_class: entities.TaskClass) -> extension_points.Scores | None:
         wanted = task_class.affinity.node_affinity if task_class.affinity else None
         terms = wanted.preferred_during_scheduling_ignored_during_execution if wanted else ()
         if not terms:
             return None
         weights = np.zeros(len(self._labelled), np.int64)
         for term in terms:
-            weights += term.weight * constraints.term_matches(self._labelled, term.preference)
+            weights += term.weight * node_constraints.term_matches(self._labelled, term.preference)
         return weights
 
-    def _intolerable(self, shape: shapes.Shape) -> points.Scores:
+    def _intolerable(self, shape: requirements.PodRequirements) -> extension_points.Scores:
         accepted = [
             msgspec.structs.replace(each, effect="")
             for each in shape.constraints.tolerations
@@ -192,18 +200,18 @@ class _Among:
             ],
             np.int64,
         )
-        result: points.Scores = counts[self._labelled.taints_of[: len(self._labelled)]]
+        result: extension_points.Scores = counts[self._labelled.taints_of[: len(self._labelled)]]
         return result
 
 
 def _repels(taint: core.Taint, accepted: list[core.Toleration]) -> bool:
     """Whether the taint states a wish that none of the tolerations answers."""
     hard = msgspec.structs.replace(taint, effect="NoSchedule")
-    return taint.effect == _PREFER and not constraints.tolerates(accepted, hard)
+    return taint.effect == _PREFER and not node_constraints.tolerates(accepted, hard)
 
 
-def _scaled(raw: points.Scores) -> points.Scores:
+def _scaled(raw: extension_points.Scores) -> extension_points.Scores:
     """The most to 100, whole points rounded down."""
     most = int(raw.max()) if raw.size else 0
-    scaled: points.Scores = raw * _MOST // most if most else raw
+    scaled: extension_points.Scores = raw * _MOST // most if most else raw
     return scaled

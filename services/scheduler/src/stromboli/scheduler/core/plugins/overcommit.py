@@ -5,15 +5,11 @@ already is not awaited as well: the field's scheduler counts it twice while pods
 yet running.
 """
 
-from stromboli.scheduler.core.framework import (
-    amounts,
-    configuration,
-    holdings,
-    model,
-    points,
-    session,
-)
-from stromboli.scheduler.core.plugins import shares
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, queue_usage, resource_vectors
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.scheduler.core.queue_accounts import shares
 
 DEFAULT_FACTOR = 1.2
 
@@ -30,7 +26,7 @@ class Plugin:
         """Sum up what is idle and what is to come."""
         self._session = within
         within.complaints.extend(self._arguments.complaints)
-        used: shares.Row = amounts.total(within.nodes.used).tolist()
+        used: shares.Row = resource_vectors.total(within.nodes.used).tolist()
         total: shares.Row = within.total.tolist()
         self._idle = [
             whole * self._factor - taken for whole, taken in zip(total, used, strict=True)
@@ -44,19 +40,19 @@ class Plugin:
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
 
-    def _vote(self, job: model.Job) -> int:
+    def _vote(self, job: entities.Job) -> int:
         if job.min_request is None:
-            return points.PERMIT
+            return extension_points.PERMIT
         request: shares.Row = job.min_request.tolist()
         needed = shares.plus(self._inqueue, request)
         short = shares.short_names(self._session, needed, self._idle, shares.pairs(request))
         if not short:
-            return points.PERMIT
+            return extension_points.PERMIT
         names = ", ".join(f"overused {name}" for name in short)
         self._session.tell_user(job, f"resource in cluster is overused: {names}")
-        return points.REJECT
+        return extension_points.REJECT
 
-    def _note(self, job: model.Job) -> None:
+    def _note(self, job: entities.Job) -> None:
         if job.min_request is not None:
-            coming = holdings.without_gated(job, job.min_request)
+            coming = queue_usage.without_gated(job, job.min_request)
             self._inqueue = shares.plus(self._inqueue, coming.tolist())

@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 
-from stromboli.scheduler.core.framework import configuration, model, points, session
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
+from stromboli.scheduler.core.placement import extension_points
 
 
 class Plugin:
     """Has no arguments."""
 
     def __init__(self, options: configuration.PluginOptions) -> None:
-        self._jobs: dict[str, model.Job] = {}
+        self._jobs: dict[str, entities.Job] = {}
 
     def open(self, within: session.Session) -> None:
         """Order jobs, subjobs and tasks; choose victims of lower priority."""
@@ -29,30 +32,34 @@ class Plugin:
         """Nothing stays."""
 
     def _preemptable(
-        self, preemptor: model.Task, candidates: Sequence[model.Task]
-    ) -> points.Victims:
+        self, preemptor: entities.Task, candidates: Sequence[entities.Task]
+    ) -> extension_points.Victims:
         """Tasks of jobs of lower priority, and lower tasks of the job itself."""
         job = self._jobs.get(preemptor.job)
         if job is None:
-            return points.Victims([])
-        return points.Victims([task for task in candidates if self._is_lower(task, preemptor, job)])
+            return extension_points.Victims([])
+        return extension_points.Victims(
+            [task for task in candidates if self._is_lower(task, preemptor, job)]
+        )
 
-    def _is_lower(self, task: model.Task, preemptor: model.Task, job: model.Job) -> bool:
+    def _is_lower(self, task: entities.Task, preemptor: entities.Task, job: entities.Job) -> bool:
         if task.job == preemptor.job:
             return task.priority < preemptor.priority
         other = self._jobs.get(task.job)
         return other is not None and other.priority < job.priority
 
 
-def _evictable(within: session.Session) -> points.UnifiedChoice:
-    def choose(action: str, job: model.Job, candidates: Sequence[model.Task]) -> points.Victims:
+def _evictable(within: session.Session) -> extension_points.UnifiedChoice:
+    def choose(
+        action: str, job: entities.Job, candidates: Sequence[entities.Task]
+    ) -> extension_points.Victims:
         if action == "gangreclaim":
-            return points.Victims(candidates)
+            return extension_points.Victims(candidates)
         lower = [
             task
             for task in candidates
             if task.job in within.jobs and within.jobs[task.job].priority < job.priority
         ]
-        return points.Victims(lower)
+        return extension_points.Victims(lower)
 
     return choose

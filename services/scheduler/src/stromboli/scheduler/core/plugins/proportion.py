@@ -10,8 +10,11 @@ others who deserve it as well. Here the level takes guarantees into account.
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from stromboli.scheduler.core.framework import configuration, model, points, session
-from stromboli.scheduler.core.plugins import accounts, shares
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.scheduler.core.queue_accounts import accounts, shares
 
 EXACT = 2**45
 """Up to here floating point tells quotients apart by less than ``NEGLIGIBLE``."""
@@ -53,44 +56,44 @@ class Plugin:
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
 
-    def _compare_queues(self, left: model.Queue, right: model.Queue) -> int:
+    def _compare_queues(self, left: entities.Queue, right: entities.Queue) -> int:
         if left.priority != right.priority:
             return -1 if left.priority > right.priority else 1
         first, second = self._share(left), self._share(right)
         return (first > second) - (first < second)
 
-    def _share(self, queue: model.Queue) -> float:
+    def _share(self, queue: entities.Queue) -> float:
         account = self._accounts.get(queue.name)
         return account.share if account else 0.0
 
-    def _is_overused(self, queue: model.Queue) -> bool:
+    def _is_overused(self, queue: entities.Queue) -> bool:
         account = self._accounts.get(queue.name)
         return account is not None and shares.is_within(account.deserved, account.allocated)
 
-    def _is_allocatable(self, queue: model.Queue, task: model.Task) -> bool:
+    def _is_allocatable(self, queue: entities.Queue, task: entities.Task) -> bool:
         return self._deserves(queue, self._demands.of(task))
 
-    def _room(self, queue: model.Queue, task: model.Task, most: int) -> int:
+    def _room(self, queue: entities.Queue, task: entities.Task, most: int) -> int:
         account = self._accounts.get(queue.name)
         if account is None or not queue.is_open:
             return 0
         return shares.room(account.allocated, self._demands.of(task), account.deserved, most)
 
-    def _is_preemptive(self, queue: model.Queue, tasks: Sequence[model.Task]) -> bool:
+    def _is_preemptive(self, queue: entities.Queue, tasks: Sequence[entities.Task]) -> bool:
         together = [0] * len(self._session.resources.names)
         for task in tasks:
             shares.add(together, self._demands.of(task))
         return self._deserves(queue, shares.pairs(together))
 
-    def _deserves(self, queue: model.Queue, demand: shares.Demand) -> bool:
+    def _deserves(self, queue: entities.Queue, demand: shares.Demand) -> bool:
         account = self._accounts.get(queue.name)
         if account is None or not queue.is_open:
             return False
         return shares.fits(account.allocated, demand, account.deserved)
 
     def _choose_reclaimable(
-        self, reclaimer: model.Task, candidates: Sequence[model.Task]
-    ) -> points.Victims:
+        self, reclaimer: entities.Task, candidates: Sequence[entities.Task]
+    ) -> extension_points.Victims:
         left: dict[str, shares.Row] = {}
         victims = []
         for task in candidates:
@@ -102,23 +105,23 @@ class Plugin:
             if not shares.is_within(allocated, account.deserved):
                 shares.add(allocated, self._demands.of(task), -1)
                 victims.append(task)
-        return points.Victims(victims)
+        return extension_points.Victims(victims)
 
-    def _vote_enqueueable(self, job: model.Job) -> int:
+    def _vote_enqueueable(self, job: entities.Job) -> int:
         if not self._session.queue_of(job).is_open:
-            return points.REJECT
+            return extension_points.REJECT
         return accounts.admit(self._session, job, [self._accounts[job.queue]])
 
-    def _note_enqueued(self, job: model.Job) -> None:
+    def _note_enqueued(self, job: entities.Job) -> None:
         accounts.note_admitted(job, [self._accounts[job.queue]])
 
-    def _take(self, tasks: Sequence[model.Task]) -> None:
+    def _take(self, tasks: Sequence[entities.Task]) -> None:
         self._charge(tasks[0], len(tasks))
 
-    def _give_back(self, tasks: Sequence[model.Task]) -> None:
+    def _give_back(self, tasks: Sequence[entities.Task]) -> None:
         self._charge(tasks[0], -len(tasks))
 
-    def _charge(self, like: model.Task, times: int) -> None:
+    def _charge(self, like: entities.Task, times: int) -> None:
         job = self._session.job_of(like)
         if job is not None:
             account = self._accounts[job.queue]

@@ -11,9 +11,11 @@ from typing import Any
 
 import msgspec
 
-from stromboli.scheduler.core.framework import configuration, durations, model, session
-from stromboli.shared import units
+from stromboli.scheduler.core.config import configuration, durations
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
 from stromboli.shared.api import core
+from stromboli.shared.formats import units
 
 NAME = "rescheduling"
 STRATEGY = "lowNodeUtilization"
@@ -96,9 +98,9 @@ class Plugin:
         return limits
 
     def _victims(
-        self, within: session.Session, tasks: Sequence[model.Task]
-    ) -> Sequence[model.Task]:
-        found: dict[str, model.Task] = {}
+        self, within: session.Session, tasks: Sequence[entities.Task]
+    ) -> Sequence[entities.Task]:
+        found: dict[str, entities.Task] = {}
         for limits in self._strategies:
             chosen = _choose(within, tasks, limits, self._period)
             found.update({task.uid: task for task in chosen})
@@ -106,8 +108,8 @@ class Plugin:
 
 
 def _choose(
-    within: session.Session, tasks: Sequence[model.Task], limits: _Limits, period: str
-) -> list[model.Task]:
+    within: session.Session, tasks: Sequence[entities.Task], limits: _Limits, period: str
+) -> list[entities.Task]:
     loads = _loads(within, period)
     low = [
         load
@@ -129,7 +131,7 @@ def _choose(
         )
         for column, name in enumerate(_DIMENSIONS)
     }
-    on_node: dict[str, list[model.Task]] = {}
+    on_node: dict[str, list[entities.Task]] = {}
     for task in tasks:
         on_node.setdefault(task.node, []).append(task)
     victims = []
@@ -144,7 +146,9 @@ def _choose(
     return victims
 
 
-def _move(within: session.Session, task: model.Task, load: _Load, room: dict[str, float]) -> None:
+def _move(
+    within: session.Session, task: entities.Task, load: _Load, room: dict[str, float]
+) -> None:
     capacity = _capacity(within, load.row)
     for column, name in enumerate(_DIMENSIONS):
         request = float(task.request[column])
@@ -174,13 +178,13 @@ def _capacity(within: session.Session, row: int) -> dict[str, float]:
     }
 
 
-def _worth(task: model.Task) -> tuple[float, int, str]:
+def _worth(task: entities.Task) -> tuple[float, int, str]:
     """First those without a priority, then low ones, then those that were promised least."""
     priority = task.pod.spec.priority
     return (float("-inf") if priority is None else priority, _quality(task), task.key)
 
 
-def _quality(task: model.Task) -> int:
+def _quality(task: entities.Task) -> int:
     """0 for BestEffort, 1 for Burstable, 2 for Guaranteed pods."""
     parts = [each.resources for each in task.pod.spec.containers]
     if not any(part.requests or part.limits for part in parts):

@@ -11,8 +11,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core import shapes
-from stromboli.scheduler.core.framework import configuration, model, points, session, views
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_views, requirements
+from stromboli.scheduler.core.placement import extension_points
 
 MOST, LEAST = "MostAllocated", "LeastAllocated"
 TYPE_ANNOTATION = "volcano.sh/resource-strategy-scoring-type"
@@ -91,13 +93,15 @@ class Plugin:
             found[name] = Strategy(entry.text("type", LEAST) == MOST, max(weight, 1))
         return found
 
-    def _score(self, task: model.Task, view: views.View) -> points.Scores:
+    def _score(self, task: entities.Task, view: node_views.NodeView) -> extension_points.Scores:
         fit = self._fit(task, view) * (BEST * self._weight)
         rare = self._rarity.points(task, view, self._names)
-        scores: points.Scores = np.rint((fit + rare) * points.SCORE_UNIT).astype(np.int64)
+        scores: extension_points.Scores = np.rint(
+            (fit + rare) * extension_points.SCORE_UNIT
+        ).astype(np.int64)
         return scores
 
-    def _fit(self, task: model.Task, view: views.View) -> Points:
+    def _fit(self, task: entities.Task, view: node_views.NodeView) -> Points:
         """From 0 to 1; a node where anything counted would overflow has 0."""
         strategies = self._strategies_of(task)
         asked = [
@@ -116,7 +120,7 @@ class Plugin:
             fits &= used <= has
         return np.where(fits, total / weight, 0.0) if weight else total
 
-    def _strategies_of(self, task: model.Task) -> Strategies:
+    def _strategies_of(self, task: entities.Task) -> Strategies:
         """The pod's own, if it names a type; without readable weights, none counts."""
         kind, text = _annotations(task)
         if not kind:
@@ -126,7 +130,9 @@ class Plugin:
             self._overrides[key] = Strategies(_own(kind, text))
         return self._overrides[key]
 
-    def _check(self, task: model.Task, view: views.View) -> Sequence[points.Check]:
+    def _check(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> Sequence[extension_points.Check]:
         return self._proportion.checks(task, view, self._names)
 
 
@@ -142,7 +148,9 @@ class Rarity:
             value = own.integer(name, 1)
             self._weights[name] = value if value >= 0 else 1
 
-    def points(self, task: model.Task, view: views.View, names: Sequence[str]) -> Points:
+    def points(
+        self, task: entities.Task, view: node_views.NodeView, names: Sequence[str]
+    ) -> Points:
         """From 0 to a hundred times the weight; 0 where the node lacks something asked for."""
         size = view.size
         total = sum(self._weights.values())
@@ -170,8 +178,8 @@ class Proportion:
         }
 
     def checks(
-        self, task: model.Task, view: views.View, names: Sequence[str]
-    ) -> Sequence[points.Check]:
+        self, task: entities.Task, view: node_views.NodeView, names: Sequence[str]
+    ) -> Sequence[extension_points.Check]:
         """A task that asks for any of the accelerators takes what was kept for it."""
         columns = [column for column, name in enumerate(names) if name in self._rates]
         if any(task.request[column] > 0 for column in columns):
@@ -180,18 +188,20 @@ class Proportion:
         for column in columns:
             cpu_rate, memory_rate = self._rates[names[column]]
             idle = view.idle[column]
-            cpu_left = view.idle[shapes.CPU] - task.request[shapes.CPU]
-            memory_left = view.idle[shapes.MEMORY] - task.request[shapes.MEMORY]
+            cpu_left = view.idle[requirements.CPU] - task.request[requirements.CPU]
+            memory_left = view.idle[requirements.MEMORY] - task.request[requirements.MEMORY]
             is_kept = (cpu_left >= idle * cpu_rate) & (
                 memory_left >= idle * memory_rate * GIGABYTE_PER_MILLI
             )
             passed = is_kept | (view.allocatable[column] <= 0)
             reason = f"proportional of resource {names[column]} check failed"
-            checks.append(points.Check(reason, points.Code.UNRESOLVABLE, passed))
+            checks.append(
+                extension_points.Check(reason, extension_points.Code.UNRESOLVABLE, passed)
+            )
         return checks
 
 
-def _annotations(task: model.Task) -> tuple[str, str]:
+def _annotations(task: entities.Task) -> tuple[str, str]:
     metadata = task.pod.metadata
     return metadata.annotation(TYPE_ANNOTATION) or "", metadata.annotation(WEIGHT_ANNOTATION) or ""
 

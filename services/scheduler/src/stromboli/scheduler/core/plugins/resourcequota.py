@@ -7,9 +7,13 @@ counts is not known before there are any, and a job that it does not count must 
 
 from collections.abc import Mapping
 
-from stromboli.scheduler.core.framework import configuration, model, points, session
-from stromboli.shared import quota_scopes, units
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
+from stromboli.scheduler.core.placement import extension_points
 from stromboli.shared.api import core
+from stromboli.shared.formats import units
+from stromboli.shared.jobspec import quota_scopes
 
 
 class Plugin:
@@ -38,10 +42,10 @@ class Plugin:
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
 
-    def _vote(self, job: model.Job) -> int:
+    def _vote(self, job: entities.Job) -> int:
         if job.namespace in self._unread:
             self._session.tell_user(job, self._unread[job.namespace])
-            return points.REJECT
+            return extension_points.REJECT
         request = self._requested(job)
         admitted = self._admitted.get(job.namespace, {})
         for hard, used in self._quotas.get(job.namespace, ()):
@@ -57,14 +61,14 @@ class Plugin:
                     f"requested: {_text(request, exceeded)}, "
                     f"used: {_text(used, exceeded)}, limited: {_text(hard, exceeded)}",
                 )
-                return points.REJECT
-        return points.PERMIT
+                return extension_points.REJECT
+        return extension_points.PERMIT
 
-    def _note(self, job: model.Job) -> None:
+    def _note(self, job: entities.Job) -> None:
         admitted = self._admitted.get(job.namespace, {})
         self._admitted[job.namespace] = units.add(admitted, self._requested(job))
 
-    def _requested(self, job: model.Job) -> units.Amounts:
+    def _requested(self, job: entities.Job) -> units.Amounts:
         """The job's minimum, by the names it uses. What cannot be read is left out."""
         stated = job.pod_group.spec.min_resources or {}
         return _readable(self._session, f"PodGroup {job.key} minResources", stated, None)

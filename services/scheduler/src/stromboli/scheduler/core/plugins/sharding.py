@@ -7,7 +7,10 @@ shard will do. Volcano says both with flags of the process; here they are argume
 
 import numpy as np
 
-from stromboli.scheduler.core.framework import configuration, model, points, session, views
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import extension_points
 
 NAME = "sharding"
 OUTSIDE = "node isn't in scheduler node shard"
@@ -38,9 +41,9 @@ class Plugin:
         ours = self._nodes(within)
         self._mask = np.array([name in ours for name in within.nodes.names], np.bool_)
         if self._mode == "hard":
-            within.add_predicate(self._check, points.Scope.STATIC)
+            within.add_predicate(self._check, extension_points.Scope.STATIC)
         else:
-            within.add_node_order(self._score, points.Scope.STATIC)
+            within.add_node_order(self._score, extension_points.Scope.STATIC)
 
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
@@ -55,10 +58,12 @@ class Plugin:
         used = {name for other in shards.values() for name in other.status.nodes_in_use}
         return set(own.spec.nodes_desired) - used
 
-    def _check(self, task: model.Task, view: views.View) -> list[points.Check]:
+    def _check(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> list[extension_points.Check]:
         # Evicting there would help as little as waiting: the node is somebody else's.
-        return [points.Check(OUTSIDE, points.Code.ERROR, self._mask[view.rows])]
+        return [extension_points.Check(OUTSIDE, extension_points.Code.ERROR, self._mask[view.rows])]
 
-    def _score(self, task: model.Task, view: views.View) -> points.Scores:
-        scores: points.Scores = self._mask[view.rows].astype(np.int64) * PREFERRED
+    def _score(self, task: entities.Task, view: node_views.NodeView) -> extension_points.Scores:
+        scores: extension_points.Scores = self._mask[view.rows].astype(np.int64) * PREFERRED
         return scores

@@ -4,8 +4,11 @@ A job past its waiting time passes its queue's door and keeps what it was promis
 plugins of later tiers say.
 """
 
-from stromboli.scheduler.core.framework import configuration, model, points, session
-from stromboli.scheduler.core.plugins import deadlines
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.scheduler.core.queue_accounts import waiting_time
 
 
 class Plugin:
@@ -13,12 +16,12 @@ class Plugin:
 
     def __init__(self, options: configuration.PluginOptions) -> None:
         self._arguments = options.typed()
-        self._text = self._arguments.text(deadlines.WAITING_TIME, "")
+        self._text = self._arguments.text(waiting_time.WAITING_TIME, "")
 
     def open(self, within: session.Session) -> None:
         """Register; each job's limit is read when it is asked for."""
         within.complaints.extend(self._arguments.complaints)
-        self._deadlines = deadlines.Deadlines(within, self._text)
+        self._deadlines = waiting_time.Deadlines(within, self._text)
         within.add_job_order(self._deadlines.compare)
         within.add_job_enqueueable(self._vote)
         within.add_job_pipelined(self._vote)
@@ -26,5 +29,5 @@ class Plugin:
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
 
-    def _vote(self, job: model.Job) -> int:
-        return points.PERMIT if self._deadlines.is_over(job) else points.ABSTAIN
+    def _vote(self, job: entities.Job) -> int:
+        return extension_points.PERMIT if self._deadlines.is_over(job) else extension_points.ABSTAIN

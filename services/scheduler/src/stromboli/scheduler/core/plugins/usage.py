@@ -11,8 +11,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stromboli.scheduler.core.framework import configuration, model, points, session, views
-from stromboli.shared import units
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.shared.formats import units
 
 CPU_HIGH = "the CPU load of the node exceeds the upper limit."
 MEMORY_HIGH = "the memory load of the node exceeds the upper limit."
@@ -35,7 +38,7 @@ class _Estimator(msgspec.Struct, frozen=True):
     risk_factor: float
     best_effort: tuple[float, float]
 
-    def estimate(self, task: model.Task, loads: _Loads) -> _Loads:
+    def estimate(self, task: entities.Task, loads: _Loads) -> _Loads:
         """A pod's likely use (``2 x nodes``) on nodes with so much load (0 to 1) each."""
         calm, risky = self._likely(task, 1.0), self._likely(task, self.risk_factor)
         estimated: _Loads = np.where(
@@ -43,7 +46,7 @@ class _Estimator(msgspec.Struct, frozen=True):
         )
         return estimated
 
-    def _likely(self, task: model.Task, risk: float) -> _Loads:
+    def _likely(self, task: entities.Task, risk: float) -> _Loads:
         if task.is_best_effort:
             return np.rint(np.array(self.best_effort) * risk)
         request = task.request[:2].astype(np.float64)
@@ -85,7 +88,7 @@ class Plugin:
         )
         self._complaints = [*given.complaints, *thresholds.complaints, *estimator.complaints]
         self._measured: _Loads = np.zeros((2, 0))
-        self._has_measured: points.Mask = np.zeros(0, np.bool_)
+        self._has_measured: extension_points.Mask = np.zeros(0, np.bool_)
         self._capacity: _Loads = np.zeros((2, 0))
         self._shadow: _Loads = np.zeros((2, 0))
         self._counted: dict[str, tuple[int, _Loads]] = {}
@@ -112,25 +115,29 @@ class Plugin:
                 if _is_unmeasured(task, within):
                     self._count(within, task)
         within.add_distinction(_stated_limits)
-        within.add_predicate(self._checks, points.Scope.STATIC)
+        within.add_predicate(self._checks, extension_points.Scope.STATIC)
         within.add_node_order(self._scores)
         within.add_event_handler(lambda tasks: self._count_all(within, tasks), self._uncount_all)
 
     def close(self, within: session.Session) -> None:
         """Nothing stays."""
 
-    def _checks(self, task: model.Task, view: views.View) -> list[points.Check]:
+    def _checks(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> list[extension_points.Check]:
         rows = view.rows
         return [
-            points.Check(
+            extension_points.Check(
                 reason,
-                points.Code.UNRESOLVABLE,
+                extension_points.Code.UNRESOLVABLE,
                 ~self._has_measured[rows] | (self._measured[of, rows] <= self._thresholds[of]),
             )
             for of, reason in enumerate((CPU_HIGH, MEMORY_HIGH))
         ]
 
-    def _scores(self, task: model.Task, view: views.View) -> points.Scores | None:
+    def _scores(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> extension_points.Scores | None:
         rows, total = view.rows, float(self._weights.sum())
         if not total:
             return None
@@ -139,37 +146,39 @@ class Plugin:
             shadow = self._with_added(task, rows, view.added)
         free = 1 - self._loads(rows, shadow)
         share = (free * self._weights[:, np.newaxis]).sum(axis=0) / total
-        score = np.rint(share * _FULL * self._weight * points.SCORE_UNIT).astype(np.int64)
+        score = np.rint(share * _FULL * self._weight * extension_points.SCORE_UNIT).astype(np.int64)
         return np.where(self._has_measured[rows], score, 0)
 
-    def _with_added(self, task: model.Task, rows: views.Rows, added: views.Counts) -> _Loads:
+    def _with_added(
+        self, task: entities.Task, rows: node_views.Rows, added: node_views.Counts
+    ) -> _Loads:
         """The estimates with further tasks, one after another: each raises the next one's risk."""
         shadow = self._shadow[:, rows].copy()
         for step in range(int(added.max(initial=0))):
             shadow += np.where(added > step, self._estimate(task, rows, shadow), 0)
         return shadow
 
-    def _estimate(self, task: model.Task, rows: views.Rows, shadow: _Loads) -> _Loads:
+    def _estimate(self, task: entities.Task, rows: node_views.Rows, shadow: _Loads) -> _Loads:
         total = float(self._weights.sum())
         loads = self._loads(rows, shadow) * self._weights[:, np.newaxis]
         weighed = loads.sum(axis=0) / total if total else np.zeros(shadow.shape[1])
         return self._estimator.estimate(task, weighed)
 
-    def _loads(self, rows: views.Rows, shadow: _Loads) -> _Loads:
+    def _loads(self, rows: node_views.Rows, shadow: _Loads) -> _Loads:
         """Measured and estimated load of nodes, 0 to 1."""
         capacity = self._capacity[:, rows]
         part = np.divide(shadow, capacity, out=np.zeros_like(capacity), where=capacity > 0)
         return np.clip(self._measured[:, rows] / _FULL + part, 0, 1)
 
-    def _count_all(self, within: session.Session, tasks: Sequence[model.Task]) -> None:
+    def _count_all(self, within: session.Session, tasks: Sequence[entities.Task]) -> None:
         for task in tasks:
             self._count(within, task)
 
-    def _uncount_all(self, tasks: Sequence[model.Task]) -> None:
+    def _uncount_all(self, tasks: Sequence[entities.Task]) -> None:
         for task in tasks:
             self._uncount(task)
 
-    def _count(self, within: session.Session, task: model.Task) -> None:
+    def _count(self, within: session.Session, task: entities.Task) -> None:
         row = within.nodes.rows.get(task.node)
         if row is None or task.uid in self._counted:
             return
@@ -178,7 +187,7 @@ class Plugin:
         self._shadow[:, row] += estimated
         self._counted[task.uid] = (row, estimated)
 
-    def _uncount(self, task: model.Task) -> None:
+    def _uncount(self, task: entities.Task) -> None:
         row, estimated = self._counted.pop(task.uid, (0, np.zeros(2)))
         if estimated.any():
             self._shadow[:, row] -= estimated
@@ -248,20 +257,20 @@ def _capacities(within: session.Session) -> _Loads:
     return capacity
 
 
-def _is_unmeasured(task: model.Task, within: session.Session) -> bool:
-    if task.status is not model.Status.RUNNING:
-        return task.status in model.ALLOCATED
+def _is_unmeasured(task: entities.Task, within: session.Session) -> bool:
+    if task.status is not entities.Status.RUNNING:
+        return task.status in entities.ALLOCATED
     started = task.pod.status.start_time
     return started is None or (within.now - started).total_seconds() < LAG_S
 
 
-def _stated_limits(task: model.Task) -> Hashable:
+def _stated_limits(task: entities.Task) -> Hashable:
     """What the containers may use at most, as it is written: the estimate hangs on it."""
     limits = (container.resources.limits for container in task.pod.spec.containers)
     return tuple(tuple(sorted((each or {}).items())) for each in limits)
 
 
-def _limits(task: model.Task) -> _Loads:
+def _limits(task: entities.Task) -> _Loads:
     """Cpu and memory that the containers may use at most; 0 where nothing is said."""
     total = np.zeros(2)
     for container in task.pod.spec.containers:

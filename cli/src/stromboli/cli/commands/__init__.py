@@ -1,0 +1,1 @@
+"""The commands of ``strom``, one module for each group."""

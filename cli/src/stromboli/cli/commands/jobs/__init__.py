@@ -1,0 +1,1 @@
+"""``strom job``: every command about jobs."""

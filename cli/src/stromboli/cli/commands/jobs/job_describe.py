@@ -1,0 +1,39 @@
+"""``strom job describe``: a job in full, with all that happened to it."""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from stromboli.cli import options
+from stromboli.cli.render import job_view, output, pod_status, timeline
+from stromboli.shared.api import kinds
+
+
+def describe(
+    name: options.JobName,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Show a job in full: what it is, its pods, why it waits, and what happened when."""
+    with options.client(server) as client:
+        job = client.decode(kinds.JOBS, client.job(namespace, name))
+        raws = client.pods(namespace, name)
+        events = [
+            msgspec.json.decode(raw, type=timeline.Event) for raw in client.events(namespace, name)
+        ]
+        explanation = client.explanation(namespace, name)
+        history = client.tasks(namespace, name)
+    now = datetime.now(UTC)
+    output.show_lines([*job_view.facts(job, now), ""])
+    output.show_table(job_view.TASK_HEADERS, job_view.task_rows(job))
+    pods = [pod_status.decode(raw) for raw in raws]
+    if pods:
+        output.show_lines([""])
+        output.show_table(*output.filled(job_view.POD_HEADERS, job_view.pod_rows(pods, now)))
+    output.show_lines(job_view.waits(explanation, pods))
+    is_same = history.uid == job.metadata.uid  # it may still be that of one of this name before
+    before = timeline.gone(history.tasks, pods) if is_same else []
+    found = timeline.entries(job, pods, events, before)
+    if found:
+        output.show_lines([""])
+        output.show_table(timeline.HEADERS, timeline.rows(found))

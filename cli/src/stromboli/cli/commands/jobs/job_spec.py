@@ -1,0 +1,163 @@
+"""The job that ``strom job run`` writes: one task, one container. Pure."""
+
+import math
+import re
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.shared.formats import indexes, units
+
+Document = dict[str, Any]
+DEFAULT_IMAGE = "busybox"
+DEFAULT_REQUESTS = {"cpu": "1", "memory": "100Mi"}
+"""What Volcano's command line asks for, so that known commands make the same jobs."""
+GPU = "nvidia.com/gpu"
+"""What ``--gpus`` counts."""
+LEAST_MEMORY_BYTES = 1024 * 1024
+"""Nothing runs in less: who writes ``--memory 16`` means 16Gi."""
+POD_LABEL = "job.volcano.sh"
+"""Users select the pods of such a job by this label."""
+LONGEST_NAME_STEM = 40
+"""A pod is called ``<job>-default0-<index>`` and must stay below 63 characters."""
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says. ``minimum`` None: all replicas start together or not at all.
+
+    ``time``: how long it may take, and what is expected. ``array``: indexes; ``replicas`` of them
+    run at once then, each for itself. ``after``: what has to become of other jobs first.
+    """
+
+    name: str
+    namespace: str = "default"
+    image: str = DEFAULT_IMAGE
+    replicas: int = 1
+    minimum: int | None = None
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+    queue: str = "default"
+    priority_class: str = ""
+    run_seconds: float | None = None
+    exit_code: int | None = None
+    command: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    workdir: str = ""
+    time: timedelta | None = None
+    array: str = ""
+    after: str = ""
+
+
+class Array(msgspec.Struct, frozen=True):
+    """The indexes of an array, and how many of them run at once."""
+
+    indexes: str
+    at_once: int
+
+
+def document(spec: RunSpec) -> Document:
+    """The Job's manifest. Requests alone are no limits; limits alone are the requests too."""
+    resources = {"requests": spec.requests or spec.limits or DEFAULT_REQUESTS}
+    if spec.limits:
+        resources["limits"] = spec.limits
+    container: Document = {
+        "name": spec.name,
+        "image": spec.image,
+        "imagePullPolicy": "IfNotPresent",
+        "resources": resources,
+    }
+    if spec.command:
+        container["command"] = list(spec.command)
+    if spec.workdir:
+        container["workingDir"] = spec.workdir
+    if spec.environment:
+        container["env"] = [
+            {"name": name, "value": value} for name, value in spec.environment.items()
+        ]
+    metadata: Document = {"labels": {POD_LABEL: spec.name}}
+    if annotations := _simulation(spec):
+        metadata["annotations"] = annotations
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    task = {"replicas": spec.replicas, "template": {"metadata": metadata, "spec": pod}}
+    job_spec: Document = {"queue": spec.queue, "tasks": [task]}
+    if spec.minimum is not None:
+        job_spec["minAvailable"] = spec.minimum
+    if spec.array:
+        job_spec["array"] = {"indexes": spec.array}
+        job_spec.setdefault("minAvailable", 1)
+    if spec.time is not None:
+        job_spec["activeDeadlineSeconds"] = math.ceil(spec.time.total_seconds())
+        job_spec["runningEstimate"] = f"{job_spec['activeDeadlineSeconds']}s"
+    if spec.priority_class:
+        job_spec["priorityClassName"] = spec.priority_class
+    named: Document = {"name": spec.name, "namespace": spec.namespace}
+    if spec.after:
+        named["annotations"] = {keys.AFTER: spec.after}
+    return {
+        "apiVersion": kinds.JOBS.api_version,
+        "kind": kinds.JOBS.kind,
+        "metadata": named,
+        "spec": job_spec,
+    }
+
+
+def amounts(
+    requests: dict[str, str],
+    limits: dict[str, str],
+    *,
+    cpus: str | None = None,
+    memory: str | None = None,
+    gpus: int | None = None,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Requests and limits of a pod with the short options among them.
+
+    Devices are limits, too, since Kubernetes takes no request for them alone. Raises ValueError for
+    what is said twice, and for a memory that is a slip of the pen.
+    """
+    short = {"cpu": cpus, "memory": memory, GPU: None if gpus is None else str(gpus)}
+    given = {name: amount for name, amount in short.items() if amount is not None}
+    if twice := [name for name in given if name in requests]:
+        raise ValueError(f"{twice[0]} stands in --requests, too; say it once")
+    if memory is not None and 0 < units.quantity(memory) < LEAST_MEMORY_BYTES:
+        raise ValueError(f"a memory of {memory} bytes is too small; write {memory}Gi or {memory}Mi")
+    if not given:
+        return requests, limits
+    wanted = {**DEFAULT_REQUESTS, **limits, **requests, **given}
+    wanted = {name: amount for name, amount in wanted.items() if amount != "0"}
+    devices = {GPU: given[GPU]} if gpus else {}
+    return wanted, {**limits, **devices}
+
+
+def array(text: str) -> Array:
+    """``0-999%50``; without a ``%`` all run at once. Raises ValueError."""
+    written, percent, at_once = text.partition("%")
+    if problem := indexes.problem(written):
+        raise ValueError(f"{problem}; write {indexes.FORM}, {indexes.BOUNDS}")
+    count = indexes.count(written)
+    if not percent:
+        return Array(written, count)
+    if not at_once.isdecimal() or int(at_once) == 0:
+        raise ValueError(f"{at_once!r} behind % is no number; write 0-999%50 for 50 at once")
+    return Array(written, min(int(at_once), count))
+
+
+def generated_name(image: str, suffix: str) -> str:
+    """A name for a job without one: what it runs, and a suffix that makes it its own."""
+    repository = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+    stem = re.sub(r"[^a-z0-9]+", "-", repository.lower()).strip("-")
+    if not stem or not stem[0].isalpha():
+        stem = f"job-{stem}".rstrip("-")
+    return f"{stem[:LONGEST_NAME_STEM].rstrip('-')}-{suffix}"
+
+
+def _simulation(spec: RunSpec) -> dict[str, str]:
+    """What simulated nodes look at; real ones do not."""
+    annotations = {}
+    if spec.run_seconds is not None:
+        annotations[keys.RUN_SECONDS] = f"{spec.run_seconds:g}"
+    if spec.exit_code is not None:
+        annotations[keys.EXIT_CODE] = str(spec.exit_code)
+    return annotations

@@ -1,0 +1,104 @@
+"""``strom job wait``: until a job is in a phase or has ended."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stromboli.cli import options
+from stromboli.cli.render import job_view, output
+from stromboli.client.phases import ENDS, phase_of
+from stromboli.shared.api import batch
+
+if TYPE_CHECKING:
+    from stromboli.cli.client import Client
+
+ONWARD = "the job goes on; wait again: strom job wait {name} -n {namespace}"
+
+
+def wait(
+    name: options.JobName,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    wanted: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            help="Phases to wait for, such as Running,Completed; without it until it has ended.",
+            metavar="PHASES",
+        ),
+    ] = None,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", help="Give up after this long: 90s, 5m, 1h30m.")
+    ] = None,
+    server: options.Server = None,
+) -> None:
+    """Wait until a job is in a phase or has ended.
+
+    Exit code 0: it is in a phase of --for, or Completed. 1: it ended otherwise, or is gone. 124:
+    the time is up.
+    """
+    phases = None if wanted is None else options.phases(wanted, "--for")
+    timeout_s = options.duration_s(timeout, "--timeout")
+    with options.client(server) as client:
+        until(client, namespace, name, phases, timeout_s)
+
+
+def until(
+    client: "Client",
+    namespace: str,
+    name: str,
+    phases: frozenset[str] | None,
+    timeout_s: float | None,
+) -> None:
+    """Wait for one of these phases or an end, and show the last state. Raises Exit with 1 if it
+    ended otherwise than asked for, or than Completed; CommandError if the job is gone,
+    TimedOutError."""
+    wanted = ENDS if phases is None else phases
+    with _progress(wanted) as report:
+        try:
+            job = client.wait(namespace, name, wanted, timeout_s, report)
+        except KeyboardInterrupt:
+            output.show_note(f"next: {ONWARD.format(name=name, namespace=namespace)}")
+            raise
+    output.show_lines([job_view.progress(job)])
+    if phase_of(job) not in {"Completed", *(phases or ())}:
+        raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _progress(wanted: frozenset[str]) -> Iterator[Callable[[batch.Job], None]]:
+    """A bar that grows with what is through on a terminal; a line per change elsewhere, both on
+    stderr. The last one is not among them."""
+    if sys.stderr.isatty():
+        from rich import progress
+        from rich.console import Console
+
+        columns = (
+            progress.SpinnerColumn(),
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+        )
+        with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            line = bar.add_task("waiting", total=None)
+
+            def draw(job: batch.Job) -> None:
+                through, total = job_view.done(job)
+                text = job_view.progress(job)
+                bar.update(line, description=text, completed=through, total=total or None)
+
+            yield draw
+        return
+    last = ""
+
+    def report(job: batch.Job) -> None:
+        nonlocal last
+        line = job_view.progress(job)
+        if line != last and phase_of(job) not in wanted | ENDS:
+            output.show_note(line)
+        last = line
+
+    yield report

@@ -1,0 +1,407 @@
+"""``strom job run``: a job from options, a script with ``#STROM`` lines, or a manifest."""
+
+import os
+import secrets
+import string
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from stromboli.cli import files, options, usage_errors
+from stromboli.cli.commands import apply
+from stromboli.cli.commands.jobs import job_check, job_spec, job_wait, script
+from stromboli.cli.errors import CommandError, UsageError
+from stromboli.cli.render import output
+from stromboli.cli.render import wording as written
+from stromboli.shared.api import kinds
+from stromboli.shared.formats import durations
+from stromboli.shared.jobspec import job_order
+
+SUFFIX_LENGTH = 5
+_COMMAND = "stromboli.cli.command"
+_SCRIPT = "stromboli.cli.commands.jobs.script"
+_PLACES = "stromboli.cli.places"
+OF_THE_CALL = {
+    "file", "server", "dry_run", "check", "wait", "timeout", "output_format", "configuration",
+}  # fmt: skip
+"""Parameters that say what to do with the job, not what it is: they cannot stand in a script."""
+Amounts = dict[str, str] | None
+
+
+class WithCommand(TyperCommand):
+    """A command that takes another one behind ``--``, so that its first word is no argument of
+    ours."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Keep what stands behind ``--`` aside."""
+        before, after = args, list[str]()
+        if "--" in args:
+            at = args.index("--")
+            before, after = args[:at], args[at + 1 :]
+        ctx.meta[_COMMAND] = tuple(after)
+        return super().parse_args(ctx, before)
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """Show it in the usage line."""
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND [ARG]...]"]
+
+
+class Run(WithCommand):
+    """It takes a script, too, whose ``#STROM`` lines are read as if they stood before the command
+    line's own options."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Put the script's options first."""
+        before = args[: args.index("--")] if "--" in args else args
+        if not ctx.resilient_parsing and (path := self._script(ctx, before)):
+            found = _read_script(path)
+            ctx.meta[_SCRIPT], ctx.meta[_PLACES] = found, {}
+            args = [
+                *(word for line in found.lines for word in self._checked(ctx, path, line)),
+                *args,
+            ]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Say which lines have part in it where options do not go together."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            places = ctx.meta.get(_PLACES, {})
+            named = str(error.param_hint or "").split(", ")
+            found = dict.fromkeys(places[option] for option in named if option in places)
+            if not found:
+                raise
+            raise _misplaced(", ".join(found), usage_errors.told(error), ctx) from None
+
+    def _script(self, ctx: typer.Context, args: Sequence[str]) -> str | None:
+        try:
+            named = self.make_parser(ctx).parse_args(list(args))[0].get("name")
+        except typer.TyperException:
+            return None  # the parse that counts tells it
+        return named if isinstance(named, str) and script.is_script(named) else None
+
+    def _checked(self, ctx: typer.Context, path: str, line: script.Line) -> tuple[str, ...]:
+        """The line's words. Raises UsageError with its place for what no job may have."""
+        place = f"{path}:{line.number}"
+        alone = type(ctx)(self, info_name=ctx.info_name, parent=ctx.parent)
+        try:
+            given = self.make_parser(alone).parse_args(list(line.words))[0]
+            super().parse_args(alone, list(line.words))
+        except typer.Exit:  # --help
+            given = {"help": True}
+        except typer.TyperException as error:
+            raise _misplaced(place, usage_errors.told(error), ctx) from None
+        named = {name for name, value in given.items() if value is not None}
+        if "name" in named:
+            raise UsageError(
+                place,
+                f"{given['name']!r} is no option",
+                f"{script.MARK} lines hold options alone; the job's name is --name",
+            )
+        if strange := sorted(named & OF_THE_CALL | named & {"help"}):
+            option = "--" + strange[0].removesuffix("_format").replace("_", "-")
+            raise UsageError(place, f"{option} is no option of a job", "use it on the command line")
+        options_of = {it.name: it.opts for it in self.params}
+        ctx.meta[_PLACES] |= {option: place for name in named for option in options_of[name]}
+        return line.words
+
+
+def _misplaced(place: str, why: str, ctx: typer.Context) -> UsageError:
+    return UsageError(place, why, f"see what it takes: {ctx.command_path} --help")
+
+
+def command_of(ctx: typer.Context) -> tuple[str, ...]:
+    """What stood behind the two dashes of a command of class ``WithCommand``."""
+    found: tuple[str, ...] = ctx.meta[_COMMAND]
+    return found
+
+
+def _variable(text: str) -> str:
+    """``NAME=VALUE``, of ``NAME`` with its value here. Raises ValueError."""
+    name, equals, _ = text.partition("=")
+    if not name:
+        raise ValueError(f"{text!r} has no name")
+    if not equals and name not in os.environ:
+        raise ValueError(f"{name} is not set here; write {name}=VALUE")
+    return text if equals else f"{name}={os.environ[name]}"
+
+
+def _after(text: str) -> str:
+    """The conditions as they are. Raises ValueError for what are none."""
+    job_order.parse(text)
+    return text
+
+
+def _time(text: str) -> timedelta:
+    """How long a job may run. Raises ValueError."""
+    found = durations.duration(text)
+    if found.total_seconds() <= 0:
+        raise ValueError(f"{text} is no time to run")
+    return found
+
+
+def run(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="JOB|SCRIPT",
+            help="The job's name, made up if there is none; or a script (its name has a dot or a "
+            "slash in it), whose #STROM lines hold options.",
+        ),
+    ] = None,
+    name_option: Annotated[
+        str | None, typer.Option("--name", "-N", metavar="NAME", help="The job's name.")
+    ] = None,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    image: Annotated[
+        str, typer.Option("--image", "-i", help="The container's image.")
+    ] = job_spec.DEFAULT_IMAGE,
+    replicas: Annotated[
+        int, typer.Option("--replicas", "--nodes", "-r", min=1, help="Number of pods.")
+    ] = 1,
+    minimum: Annotated[
+        int | None,
+        typer.Option("--min", "-m", min=1, help="Pods that must start together; all by default."),
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", "-g", min=0, help="GPUs of each pod (nvidia.com/gpu).")
+    ] = None,
+    cpus: Annotated[
+        str | None,
+        typer.Option(
+            "--cpus",
+            "-c",
+            metavar="N",
+            help="Cores of each pod: 8, 500m.",
+            parser=written.amount,
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory", metavar="SIZE", help="Memory of each pod: 64Gi.", parser=written.amount
+        ),
+    ] = None,
+    requests: Annotated[
+        Amounts,
+        typer.Option(
+            "--requests",
+            "-R",
+            metavar="AMOUNTS",
+            parser=written.amounts,
+            help="What each pod needs, any resource: cpu=1,memory=100Mi by default.",
+        ),
+    ] = None,
+    limits: Annotated[
+        Amounts,
+        typer.Option(
+            "--limits",
+            "-L",
+            metavar="AMOUNTS",
+            parser=written.amounts,
+            help="What each pod may use at most: cpu=2.",
+        ),
+    ] = None,
+    time: Annotated[
+        timedelta | None,
+        typer.Option(
+            "--time",
+            metavar="DURATION",
+            parser=_time,
+            help="How long the job may run: 90m, 4h, 1h30m. It is ended then; until then it may "
+            "fill gaps that longer jobs cannot.",
+        ),
+    ] = None,
+    array: Annotated[
+        job_spec.Array | None,
+        typer.Option(
+            "--array",
+            "-a",
+            metavar="INDEXES",
+            parser=job_spec.array,
+            help="Run once for each index, which STROM_ARRAY_INDEX says: 0-999%50 for 50 at once.",
+        ),
+    ] = None,
+    dependency: Annotated[
+        str | None,
+        typer.Option(
+            "--dependency",
+            "-d",
+            metavar="CONDITION:JOB",
+            parser=_after,
+            help="Begin only when other jobs have: afterok:JOB[:JOB], afternotok, afterany (ended) "
+            "or after (begun); several conditions with commas.",
+        ),
+    ] = None,
+    environment: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env",
+            "-e",
+            metavar="NAME=VALUE",
+            parser=_variable,
+            help="A variable of the container; NAME alone takes its value from here. May be "
+            "repeated.",
+        ),
+    ] = None,
+    workdir: Annotated[
+        str, typer.Option("--workdir", "-w", metavar="PATH", help="Where the command starts.")
+    ] = "",
+    queue: Annotated[
+        str, typer.Option("--queue", "-q", help="The queue.", autocompletion=options.queue_names)
+    ] = "default",
+    priority_class: Annotated[
+        str, typer.Option("--priority", "--priority-class", help="Name of a PriorityClass.")
+    ] = "",
+    run_seconds: Annotated[
+        float | None,
+        typer.Option("--run-seconds", min=0.0, help="How long a pod runs on a simulated node."),
+    ] = None,
+    exit_code: Annotated[
+        int | None,
+        typer.Option("--exit-code", min=0, max=255, help="How it ends on a simulated node."),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            "--filename", "-f", metavar="FILE", help="Take the job from this manifest instead."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print the job's manifest (-o yaml or json).")
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Only say whether the job would be admitted, whether it would start now, and "
+            "what is in its way. Exit code 0: it would start, 1: it is refused, 4: it would wait.",
+        ),
+    ] = False,
+    configuration: job_check.Configuration = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until it has ended; exit codes as of job wait.")
+    ] = False,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", help="With --wait: give up after 90s, 5m, 1h30m.")
+    ] = None,
+    output_format: options.Output = output.Format.TABLE,
+    server: options.Server = None,
+) -> None:
+    """Run a job of one task: a command, a script, or what a manifest says.
+
+    The command of its container stands behind two dashes:
+
+    strom job run hello --gpus 1 --time 2h -- python train.py
+
+    A script may hold options, as with sbatch; those of the command line win:
+
+    strom job run train.sh --gpus 8
+    """
+    if sum((dry_run, check, wait)) > 1:
+        raise typer.BadParameter("choose one of the three", param_hint="--dry-run, --check, --wait")
+    if timeout is not None and not wait:
+        raise typer.BadParameter("it goes with --wait", param_hint="--timeout")
+    found: script.Script | None = ctx.meta.get(_SCRIPT)
+    if name and name_option and found is None and name != name_option:
+        raise typer.BadParameter(f"{name!r} and {name_option!r} are two names", param_hint="--name")
+    timeout_s = options.duration_s(timeout, "--timeout")
+    if file is not None:
+        document = _job_of_file(ctx, file, namespace)
+    else:
+        stem = script.stem(found.name) if found else image
+        own_name = name_option if found else name or name_option
+        if array is not None and _is_given(ctx, "replicas"):
+            raise typer.BadParameter(
+                "an array runs as many at once as its % says: 0-999%50", param_hint="--replicas"
+            )
+        wanted, most = _amounts(requests, limits, cpus, memory, gpus)
+        spec = job_spec.RunSpec(
+            name=own_name or job_spec.generated_name(stem, _suffix()),
+            namespace=namespace,
+            image=image,
+            replicas=array.at_once if array else replicas,
+            minimum=minimum,
+            requests=wanted,
+            limits=most,
+            queue=queue,
+            priority_class=priority_class,
+            run_seconds=run_seconds,
+            exit_code=exit_code,
+            command=found.command(ctx.meta[_COMMAND]) if found else ctx.meta[_COMMAND],
+            environment=dict(each.split("=", 1) for each in environment or ()),
+            workdir=workdir,
+            time=time,
+            array=array.indexes if array else "",
+            after=dependency or "",
+        )
+        document = job_spec.document(spec)
+    if dry_run:
+        shape = output.Format.YAML if output_format.is_table else output_format
+        output.show_objects(shape, kinds.JOBS, [output.encoded(document)])
+        return
+    with options.client(server) as client:
+        if check:
+            raise typer.Exit(job_check.check(client, document, configuration, output_format))
+        stored = client.create_job(document["metadata"]["namespace"], document)
+        created = kinds.metadata_of(stored)
+        if output_format.is_table:
+            output.show_lines([f"{output.title(kinds.JOBS, created.name)} created"])
+        else:
+            output.show_objects(output_format, kinds.JOBS, [stored])
+        if wait:
+            job_wait.until(client, created.namespace, created.name, None, timeout_s)
+
+
+def _read_script(path: str) -> script.Script:
+    text = files.text(path, "script", "name a script; a program goes into the image")
+    try:
+        return script.parse(path, text)
+    except script.ScriptError as error:
+        raise UsageError(f"{path}:{error.line}", error.why, error.next_step) from None
+
+
+def _is_given(ctx: typer.Context, name: str | None) -> bool:
+    return ctx.get_parameter_source(name or "").name == "COMMANDLINE"  # type: ignore[union-attr]
+
+
+def _amounts(
+    requests: Amounts, limits: Amounts, cpus: str | None, memory: str | None, gpus: int | None
+) -> tuple[dict[str, str], dict[str, str]]:
+    try:
+        return job_spec.amounts(requests or {}, limits or {}, cpus=cpus, memory=memory, gpus=gpus)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--cpus, --memory, --gpus") from None
+
+
+def _job_of_file(ctx: typer.Context, file: str, namespace: str) -> dict[str, Any]:
+    """The one job of a manifest; nothing else on the command line may describe a job."""
+    apart = {*OF_THE_CALL, "namespace"}
+    given = [
+        parameter.name
+        for parameter in ctx.command.params
+        if parameter.name not in apart and _is_given(ctx, parameter.name)
+    ]
+    if given or ctx.meta[_COMMAND]:
+        raise typer.BadParameter(
+            "the manifest says what the job is; leave out all else that describes one",
+            param_hint="--filename",
+        )
+    found = apply.manifests_of([file])
+    documents = [manifest.document for manifest in found]
+    wanted = (kinds.JOBS.api_version, kinds.JOBS.kind)
+    if len(documents) > 1 or (documents[0]["apiVersion"], documents[0]["kind"]) != wanted:
+        raise CommandError(file, "not exactly one Job", f"use: strom apply -f {file}")
+    metadata = {"namespace": namespace, **(documents[0].get("metadata") or {})}
+    metadata.setdefault("name", job_spec.generated_name("job", _suffix()))
+    return {**documents[0], "metadata": metadata}
+
+
+def _suffix() -> str:
+    letters = string.ascii_lowercase + string.digits
+    return "".join(secrets.choice(letters) for _ in range(SUFFIX_LENGTH))

@@ -1,0 +1,158 @@
+"""``strom podgroup``: gangs as the scheduler sees them, of jobs and of pods of others."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from stromboli.cli import options, selectors
+from stromboli.cli.render import listing, output
+from stromboli.client import calls
+from stromboli.shared.api import kinds, scheduling
+
+app = typer.Typer(
+    cls=options.Group, help="Look at PodGroups: gangs of jobs, and those of others' pods."
+)
+
+HEADERS = ("NAME", "PHASE", "QUEUE", "MIN", "RUNNING", "SUCCEEDED", "FAILED", "AGE")
+WIDE_HEADERS = ("OWNER", "PRIORITY", "NEEDS", "WAITS")
+CONDITION_HEADERS = ("TYPE", "STATUS", "REASON", "AGE", "MESSAGE")
+
+
+@app.command("list")
+def list_pod_groups(
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    all_namespaces: options.AllNamespaces = False,
+    queue: options.QueueFilter = None,
+    selector: options.Selector = "",
+    watch: options.Watch = False,
+    output_format: options.Output = output.Format.TABLE,
+    server: options.Server = None,
+) -> None:
+    """List PodGroups."""
+    wanted = options.selector(selector)
+    is_wide = output_format is output.Format.WIDE
+
+    def is_wanted(group: scheduling.PodGroup) -> bool:
+        is_there = queue in (None, group.spec.queue)
+        return is_there and selectors.matches(wanted, group.metadata.labels)
+
+    def cells(group: scheduling.PodGroup, now: datetime) -> tuple[str, ...]:
+        return row(group, now) + (wide(group) if is_wide else ())
+
+    found = listing.Listing(
+        kind=kinds.POD_GROUPS,
+        what="PodGroups",
+        headers=HEADERS + (WIDE_HEADERS if is_wide else ()),
+        row=cells,
+        is_wanted=is_wanted,
+        namespace=None if all_namespaces else namespace,
+        state="PHASE",
+    )
+    with options.client(server) as client:
+        if watch:
+            call = calls.watch_pod_groups(found.namespace or "")
+            listing.follow(client, found, output_format, call)
+        else:
+            listing.show(client, found, output_format, client.pod_groups(found.namespace))
+
+
+@app.command("get")
+def get(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="PODGROUP", help="Its name.", autocompletion=options.pod_group_names
+        ),
+    ],
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    output_format: options.Output = output.Format.TABLE,
+    server: options.Server = None,
+) -> None:
+    """Show a PodGroup, and what was last found out about it."""
+    with options.client(server) as client:
+        raw = client.send(calls.pod_group(namespace, name))
+        if not output_format.is_table:
+            output.show_objects(output_format, kinds.POD_GROUPS, [raw])
+            return
+        group = client.decode(kinds.POD_GROUPS, raw)
+    output.show_lines(facts(group))
+    if group.status.conditions:
+        output.show_lines([""])
+        output.show_table(CONDITION_HEADERS, conditions(group, datetime.now(UTC)))
+
+
+def row(group: scheduling.PodGroup, now: datetime) -> tuple[str, ...]:
+    """A PodGroup as a row under ``HEADERS``."""
+    spec, status = group.spec, group.status
+    return (
+        group.metadata.name,
+        phase(group),
+        spec.queue,
+        str(spec.min_member),
+        str(status.running),
+        str(status.succeeded),
+        str(status.failed),
+        output.age(group.metadata.creation_timestamp, now),
+    )
+
+
+def wide(group: scheduling.PodGroup) -> tuple[str, ...]:
+    """A PodGroup as the rest of a row under ``WIDE_HEADERS``."""
+    spec = group.spec
+    return (owner(group), spec.priority_class_name, _amounts(spec.min_resources), waits(group))
+
+
+def facts(group: scheduling.PodGroup) -> list[str]:
+    """What it is and how it stands, a fact a line; what is not set is left out."""
+    spec, status = group.spec, group.status
+    needed = f"{spec.min_member} pods"
+    if spec.min_task_member:
+        needed += f" ({_amounts(spec.min_task_member)})"
+    lines = {
+        "podgroup": group.metadata.key,
+        "phase": phase(group),
+        "queue": spec.queue,
+        "priority": spec.priority_class_name,
+        "owner": owner(group),
+        "needs": needed,
+        "amounts": _amounts(spec.min_resources),
+        "pods": f"{status.running} running, {status.succeeded} succeeded, {status.failed} failed",
+    }
+    return output.facts(*((label, text) for label, text in lines.items() if text))
+
+
+def conditions(group: scheduling.PodGroup, now: datetime) -> list[tuple[str, ...]]:
+    """Its conditions under ``CONDITION_HEADERS``, as they stand there."""
+    return [
+        (it.type, it.status, it.reason, output.age(it.last_transition_time, now), it.message)
+        for it in group.status.conditions
+    ]
+
+
+def phase(group: scheduling.PodGroup) -> str:
+    """One that nobody has looked at yet is Pending."""
+    return group.status.phase or "Pending"
+
+
+def owner(group: scheduling.PodGroup) -> str:
+    """Whose gang it is, as ``kubectl`` names it."""
+    found = group.metadata.controller
+    return f"{found.kind}/{found.name}" if found else ""
+
+
+def waits(group: scheduling.PodGroup) -> str:
+    """What keeps it waiting, if something does."""
+    return next(
+        (
+            it.message
+            for it in group.status.conditions
+            if it.type == "Unschedulable" and it.status == "True"
+        ),
+        "",
+    )
+
+
+def _amounts(amounts: Mapping[str, object] | None) -> str:
+    return ",".join(f"{name}={amount}" for name, amount in (amounts or {}).items())

@@ -1,0 +1,122 @@
+"""``strom pod``: the pods of jobs, and of others that are scheduled with them."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stromboli.cli import options, selectors
+from stromboli.cli.render import listing, output, pod_status
+from stromboli.client import calls
+from stromboli.shared import keys
+
+if TYPE_CHECKING:
+    from stromboli.cli.client import Client
+
+app = typer.Typer(cls=options.Group, help="Look at pods: of jobs, and of others that we schedule.")
+
+HEADERS: tuple[str, ...] = ("NAME", "READY", "STATUS", "RESTARTS", "AGE")
+WIDE_HEADERS: tuple[str, ...] = ("JOB", "TASK", "QUEUE", "IP", "NODE", "WAITS")
+
+
+@app.callback()
+def _group() -> None:
+    """Look at pods: of jobs, and of others that we schedule."""
+
+
+@app.command("list")
+def list_pods(
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    all_namespaces: options.AllNamespaces = False,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            "--job",
+            "-j",
+            metavar="JOB",
+            help="Only those of this job.",
+            autocompletion=options.job_names,
+        ),
+    ] = None,
+    queue: options.QueueFilter = None,
+    selector: options.Selector = "",
+    watch: options.Watch = False,
+    output_format: options.Output = output.Format.TABLE,
+    server: options.Server = None,
+) -> None:
+    """List pods: of jobs, and those of others that have a PodGroup or ask for a queue."""
+    wanted = options.selector(selector)
+    is_wide = output_format is output.Format.WIDE
+
+    def is_wanted(pod: pod_status.Pod) -> bool:
+        is_others = (job, queue) == (None, None) and is_in_line(pod)
+        is_asked = is_others or is_of(pod, job, queue)
+        return is_asked and selectors.matches(wanted, pod.metadata.labels)
+
+    def cells(pod: pod_status.Pod, now: datetime) -> tuple[str, ...]:
+        return row(pod, now) + (wide(pod) if is_wide else ())
+
+    found = listing.Listing(
+        kind=pod_status.PODS,
+        what="pods",
+        headers=HEADERS + (WIDE_HEADERS if is_wide else ()),
+        row=cells,
+        is_wanted=is_wanted,
+        namespace=None if all_namespaces else namespace,
+        state="STATUS",
+    )
+    with options.client(server) as client:
+        if watch:
+            listing.follow(client, found, output_format, calls.watch_pods(found.namespace or ""))
+        else:
+            listing.show(client, found, output_format, client.all_pods(found.namespace))
+
+
+def read(client: "Client", namespace: str | None) -> list[pod_status.Pod]:
+    """The pods of a namespace, or all, by namespace and name."""
+    pods = map(pod_status.decode, client.all_pods(namespace))
+    return sorted(pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
+
+
+def is_of(pod: pod_status.Pod, job: str | None, queue: str | None) -> bool:
+    """Whether a pod belongs to this job and queue; to any job if neither is named."""
+    own = pod.metadata.label(keys.JOB_NAME)
+    if queue is not None and queue not in queues_of(pod):
+        return False
+    if job is None:
+        return own is not None or queue is not None
+    return own == job
+
+
+def is_in_line(pod: pod_status.Pod) -> bool:
+    """Whether a pod, whoever made it, has a PodGroup or asks for a queue."""
+    return bool(pod.metadata.annotation(keys.GROUP_NAME) or queues_of(pod))
+
+
+def queues_of(pod: pod_status.Pod) -> tuple[str, ...]:
+    """The queue that a pod names, by its label or annotation."""
+    names = (pod.metadata.label(keys.QUEUE_NAME), pod.metadata.annotation(keys.NAMESPACE_QUEUE))
+    return tuple(name for name in names if name)
+
+
+def row(pod: pod_status.Pod, now: datetime) -> tuple[str, ...]:
+    """A pod as a row under ``HEADERS``."""
+    return (
+        pod.metadata.name,
+        pod_status.ready(pod),
+        pod_status.status(pod),
+        pod_status.restarts(pod, now),
+        output.age(pod.metadata.creation_timestamp, now),
+    )
+
+
+def wide(pod: pod_status.Pod) -> tuple[str, ...]:
+    """A pod as the rest of a row under ``WIDE_HEADERS``."""
+    return (
+        pod.metadata.label(keys.JOB_NAME) or "",
+        pod.metadata.annotation(keys.TASK_SPEC) or "",
+        next(iter(queues_of(pod)), ""),
+        pod.status.pod_ip,
+        pod.spec.node_name,
+        pod_status.waits(pod),
+    )

@@ -1,0 +1,193 @@
+"""``strom flow``, ``strom template``, ``strom cron``: objects that make jobs.
+
+They are made and changed with ``strom apply``, as they are too rich for options.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from stromboli.cli import options, selectors
+from stromboli.cli.render import listing, output, workload_view
+from stromboli.client import calls
+from stromboli.shared.api import kinds
+
+
+class Maker(msgspec.Struct, frozen=True):
+    """A kind of them, and how people see it."""
+
+    kind: kinds.Kind[Any]
+    headers: tuple[str, ...]
+    row: Callable[[Any, datetime], tuple[str, ...]]
+    facts: Callable[[Any, datetime], list[str]]
+    rows: Callable[[Any, datetime], Sequence[tuple[str, ...]]] | None = None
+    """Its jobs, if it has a list of them."""
+    row_headers: tuple[str, ...] = ()
+    state: str = "AGE"
+    """The column that says that it is gone."""
+
+
+FLOWS = Maker(
+    kinds.JOB_FLOWS,
+    workload_view.FLOW_HEADERS,
+    workload_view.flow_row,
+    workload_view.flow_facts,
+    workload_view.flow_jobs,
+    workload_view.FLOW_JOB_HEADERS,
+    "PHASE",
+)
+TEMPLATES = Maker(
+    kinds.JOB_TEMPLATES,
+    workload_view.TEMPLATE_HEADERS,
+    workload_view.template_row,
+    workload_view.template_facts,
+)
+CRONS = Maker(
+    kinds.CRON_JOBS, workload_view.CRON_HEADERS, workload_view.cron_row, workload_view.cron_facts
+)
+
+
+def _app(maker: Maker, text: str) -> typer.Typer:
+    """The commands that all of them have."""
+    word = calls.MAKERS[maker.kind]
+    app = typer.Typer(cls=options.Group, help=text)
+    complete = options.maker_names(maker.kind)
+    one = typer.Argument(metavar=word.upper(), help="Its name.", autocompletion=complete)
+    several = typer.Argument(
+        metavar=f"{word.upper()}...", help="Their names.", autocompletion=complete
+    )
+
+    @app.command("list", help=f"List {word}s.")
+    def list_all(
+        namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+        all_namespaces: options.AllNamespaces = False,
+        selector: options.Selector = "",
+        watch: options.Watch = False,
+        output_format: options.Output = output.Format.TABLE,
+        server: options.Server = None,
+    ) -> None:
+        space = None if all_namespaces else namespace
+        _list(maker, space, selector, output_format, server, watch=watch)
+
+    @app.command("get", help=f"Show a {word}, and what was last said of it.")
+    def get(
+        name: Annotated[str, one],
+        namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+        output_format: options.Output = output.Format.TABLE,
+        server: options.Server = None,
+    ) -> None:
+        _get(maker, namespace, name, output_format, server)
+
+    @app.command("delete", help=f"Delete {word}s and all that is their own.")
+    def delete(
+        names: Annotated[list[str], several],
+        namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+        server: options.Server = None,
+    ) -> None:
+        with options.client(server) as client:
+
+            def remove(name: str) -> str:
+                client.send(calls.delete_maker(maker.kind, namespace, name))
+                return f"{output.title(maker.kind, name)} deleted"
+
+            options.for_each(names, remove)
+
+    return app
+
+
+def _list(
+    maker: Maker,
+    namespace: str | None,
+    selector: str,
+    output_format: output.Format,
+    server: str | None,
+    *,
+    watch: bool,
+) -> None:
+    wanted = options.selector(selector)
+    found = listing.Listing(
+        kind=maker.kind,
+        what=f"{calls.MAKERS[maker.kind]}s",
+        headers=maker.headers,
+        row=maker.row,
+        is_wanted=lambda each: selectors.matches(wanted, each.metadata.labels),
+        namespace=namespace,
+        state=maker.state,
+    )
+    with options.client(server) as client:
+        if watch:
+            call = calls.watch_makers(maker.kind, namespace or "")
+            listing.follow(client, found, output_format, call)
+        else:
+            listing.show(client, found, output_format, client.makers(maker.kind, namespace))
+
+
+def _get(
+    maker: Maker, namespace: str, name: str, output_format: output.Format, server: str | None
+) -> None:
+    with options.client(server) as client:
+        raw = client.send(calls.maker(maker.kind, namespace, name))
+        if not output_format.is_table:
+            output.show_objects(output_format, maker.kind, [raw])
+            return
+        found = client.decode(maker.kind, raw)
+        events = client.send(calls.maker_events(maker.kind, namespace, name)).items
+    now = datetime.now(UTC)
+    output.show_lines(maker.facts(found, now))
+    if maker.rows is not None:
+        output.show_lines([""])
+        output.show_table(maker.row_headers, maker.rows(found, now))
+    if events:
+        output.show_lines([""])
+        output.show_table(workload_view.EVENT_HEADERS, workload_view.event_rows(events, now))
+
+
+def _suspend(name: str, namespace: str, server: str | None, *, is_suspended: bool) -> None:
+    document = {
+        "apiVersion": kinds.CRON_JOBS.api_version,
+        "kind": kinds.CRON_JOBS.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"suspend": is_suspended},
+    }
+    with options.client(server) as client:
+        # Applied to one that is not there it would be a new one, and a bad one.
+        client.send(calls.maker(kinds.CRON_JOBS, namespace, name))
+        client.apply([document])
+    said = "suspended" if is_suspended else "resumed"
+    output.show_lines([f"{output.title(kinds.CRON_JOBS, name)} {said}"])
+
+
+flows = _app(FLOWS, "Look at flows: jobs from templates that follow one another.")
+templates = _app(TEMPLATES, "Look at templates: jobs that flows make.")
+crons = _app(CRONS, "Look at crons: jobs at the times of a schedule; suspend and resume them.")
+CronName = Annotated[
+    str,
+    typer.Argument(
+        metavar="CRON",
+        help="Its name.",
+        autocompletion=options.maker_names(kinds.CRON_JOBS),
+    ),
+]
+
+
+@crons.command("suspend")
+def suspend(
+    name: CronName,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Start no more jobs; those that run go on."""
+    _suspend(name, namespace, server, is_suspended=True)
+
+
+@crons.command("resume")
+def resume(
+    name: CronName,
+    namespace: options.Namespace = options.DEFAULT_NAMESPACE,
+    server: options.Server = None,
+) -> None:
+    """Start jobs again; of the times that passed meanwhile, the last one is served."""
+    _suspend(name, namespace, server, is_suspended=False)

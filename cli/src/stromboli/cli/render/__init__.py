@@ -1,0 +1,1 @@
+"""What commands print: tables, trees and texts. Pure, except for the terminal's width."""

@@ -1,0 +1,205 @@
+"""What people see of jobs: rows of the list, and one job in full. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from stromboli.cli.commands import explain
+from stromboli.cli.render import output, pod_status
+from stromboli.client import answers, phases
+from stromboli.shared import devices, keys
+from stromboli.shared.api import batch, core
+from stromboli.shared.formats import indexes
+from stromboli.shared.jobspec import debug_tools
+
+HEADERS: tuple[str, ...] = (
+    "NAME", "QUEUE", "PHASE", "REPLICAS", "MIN", "PENDING", "RUNNING", "SUCCEEDED", "FAILED",
+    "RETRIES", "AGE",
+)  # fmt: skip
+WIDE_HEADERS: tuple[str, ...] = ("USER", "PRIORITY", "RAN", "REASON")
+"""What ``-o wide`` has besides."""
+POD_HEADERS = ("POD", "TASK", "STATUS", "RESTARTS", "NODE", "AGE", "DEVICES")
+NO_SCHEDULER = (
+    "none is named, so it is left to another system or to nobody; to run it here, delete it and "
+    "submit it again"
+)
+"""Of a job that came past admission, or that admission left to another system which acted."""
+MOST_INDEXES = 60
+"""Characters of an array's failed indexes that are shown; the status has them all."""
+TASK_HEADERS = ("TASK", "REPLICAS", "MIN", "IMAGE", "REQUESTS")
+
+
+def row(job: batch.Job, now: datetime) -> tuple[str, ...]:
+    """A job as a row under ``HEADERS``."""
+    status = job.status
+    counts = (status.pending, status.running, status.succeeded, status.failed, status.retry_count)
+    return (
+        job.metadata.name,
+        job.spec.queue,
+        phases.phase_of(job),
+        str(sum(task.replicas for task in job.spec.tasks)),
+        str(job.spec.min_available),
+        *map(str, counts),
+        output.age(job.metadata.creation_timestamp, now),
+    )
+
+
+def wide(job: batch.Job) -> tuple[str, ...]:
+    """A job as the rest of a row under ``WIDE_HEADERS``."""
+    state = job.status.state
+    return (
+        job.metadata.annotation(keys.USER) or "",
+        job.spec.priority_class_name,
+        job.status.running_duration,
+        ": ".join(part for part in (state.reason, state.message) if part),
+    )
+
+
+def progress(job: batch.Job) -> str:
+    """A job in one line: ``default/train: Running (3 running, 1 pending)``."""
+    status = job.status
+    counts = {
+        "running": status.running,
+        "pending": status.pending,
+        "succeeded": status.succeeded,
+        "failed": status.failed,
+    }
+    shown = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    return f"{job.metadata.key}: {phases.phase_of(job)}" + (f" ({shown})" if shown else "")
+
+
+def done(job: batch.Job) -> tuple[int, int]:
+    """How many pods, or indexes of an array, are through, and of how many."""
+    if job.spec.array is not None:
+        asked, succeeded, failed = map(len, _array(job) or ((), (), ()))
+        return succeeded + failed, asked
+    total = sum(task.replicas for task in job.spec.tasks)
+    return min(job.status.succeeded + job.status.failed, total), total
+
+
+def facts(job: batch.Job, now: datetime) -> list[str]:
+    """What the job is and how it stands, a fact a line."""
+    spec, state = job.spec, job.status.state
+    since = state.last_transition_time or job.metadata.creation_timestamp
+    reason = ": ".join(part for part in (state.reason, state.message) if part)
+    phase = f"{phases.phase_of(job)} for {output.age(since, now)}"
+    total = sum(task.replicas for task in spec.tasks)
+    lines = [
+        ("job", job.metadata.key),
+        ("phase", phase + (f" ({reason})" if reason else "")),
+        ("pods", progress(job).partition(" (")[2].rstrip(")") or _no_pods(job, total)),
+        *_array_lines(job),
+        ("queue", spec.queue),
+        ("gang", f"{spec.min_available} of {total} pods start together"),
+        ("retries", _retries(job)),
+        ("created", f"{_time(job.metadata.creation_timestamp)}"),
+    ]
+    if not spec.scheduler_name:
+        lines.append(("scheduler", NO_SCHEDULER))
+    if spec.priority_class_name:
+        lines.append(("priority", spec.priority_class_name))
+    if spec.plugins:
+        lines.append(("plugins", ", ".join(spec.plugins)))
+    if beside := [wish.tool for wish in debug_tools.wishes(job)]:
+        lines.append(("tools", ", ".join(beside)))
+    return [f"{label:<9} {text}" for label, text in lines]
+
+
+def _no_pods(job: batch.Job, total: int) -> str:
+    """Of a job that asks for none: it stays as it is for as long as it does."""
+    if total or phases.phase_of(job) not in ("Pending", "Running"):
+        return "none"
+    return f"none are asked for: strom job scale {job.metadata.name} --replicas N"
+
+
+def _array(job: batch.Job) -> tuple[indexes.Indexes, indexes.Indexes, indexes.Indexes] | None:
+    """An array's indexes: all, succeeded, failed. None for a job that is none, and where they
+    cannot be read: it came past the door, and its Events say what is wrong."""
+    if job.spec.array is None:
+        return None
+    found = job.status.array or batch.ArrayStatus()
+    try:
+        return (
+            indexes.parse(job.spec.array.indexes),
+            indexes.parse(found.succeeded),
+            indexes.parse(found.failed),
+        )
+    except ValueError:
+        return None
+
+
+def _array_lines(job: batch.Job) -> list[tuple[str, str]]:
+    """How many of an array's indexes are through, and which have failed."""
+    progress = _array(job)
+    if progress is None:
+        return []
+    asked, succeeded, failed = progress
+    text = f"{len(succeeded)} of {len(asked)} indexes have succeeded"
+    if failed:
+        which = str(failed)
+        shown = which if len(which) <= MOST_INDEXES else f"{which[:MOST_INDEXES]}..."
+        text += f", {len(failed)} failed: {shown}"
+    return [("array", text)]
+
+
+def _retries(job: batch.Job) -> str:
+    asked = job.status.asked_retries
+    beside = f", and {asked} that somebody asked for" if asked else ""
+    return f"{job.status.retry_count - asked} of {job.spec.max_retry}{beside}"
+
+
+def task_rows(job: batch.Job) -> list[tuple[str, ...]]:
+    """The job's tasks under ``TASK_HEADERS``."""
+    return [_task_row(task) for task in job.spec.tasks]
+
+
+def pod_rows(pods: Sequence[pod_status.Pod], now: datetime) -> list[tuple[str, ...]]:
+    """The pods by task and index under ``POD_HEADERS``. A phase alone would hide a container that
+    ends again and again: its pod is Running."""
+    return [
+        (
+            pod.metadata.name,
+            pod.metadata.annotation(keys.TASK_SPEC) or "",
+            pod_status.status(pod),
+            pod_status.restarts(pod, now),
+            pod.spec.node_name,
+            output.age(pod.metadata.creation_timestamp, now),
+            devices.written(devices.meant(pod.metadata.annotations)),
+        )
+        for pod in sorted(pods, key=_order)
+    ]
+
+
+def waits(explanation: answers.Explanation, pods: Sequence[pod_status.Pod]) -> list[str]:
+    """Why it waits, with what nodes say of its pods; nothing if it does not."""
+    unstarted = [pod for pod in pods if pod_status.obstacle(pod) is not None]
+    if explanation.explained is None and not explanation.held and not unstarted:
+        return []
+    return ["", *explain.render(explanation, unstarted)]
+
+
+def _task_row(task: batch.TaskSpec) -> tuple[str, ...]:
+    images, requests = "", ""
+    try:
+        containers = msgspec.json.decode(task.template.spec, type=core.PodSpec).containers
+    except msgspec.DecodeError:
+        pass  # the door lets in only what it can read, but a job may have come another way
+    else:
+        images = ",".join(container.image for container in containers)
+        wanted = [container.resources.requests or {} for container in containers]
+        requests = " + ".join(
+            ",".join(f"{name}={amount}" for name, amount in one.items()) for one in wanted if one
+        )
+    minimum = task.replicas if task.min_available is None else task.min_available
+    return (task.name, str(task.replicas), str(minimum), images, requests)
+
+
+def _order(pod: pod_status.Pod) -> tuple[str, int, str]:
+    index = pod.metadata.label(keys.TASK_INDEX) or pod.metadata.annotation(keys.TASK_INDEX) or ""
+    task = pod.metadata.annotation(keys.TASK_SPEC) or ""
+    return task, int(index) if index.isdecimal() else 0, pod.metadata.name
+
+
+def _time(moment: datetime | None) -> str:
+    return output.NONE if moment is None else f"{moment:%Y-%m-%d %H:%M:%S %Z}"

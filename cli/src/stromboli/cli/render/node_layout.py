@@ -1,0 +1,252 @@
+"""A node's hardware with who has what, ready to be drawn. Pure."""
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from stromboli.cli.render import output
+from stromboli.shared.formats import cpu_lists
+from stromboli.shared.messages import node_topology
+
+T = TypeVar("T")
+FREE, RESERVED = "·", "r"
+"""Marks of CPUs that no pod has; a letter is a pod's, see ``Picture.holders``."""
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqstuvwxyz"
+"""Of pods in order, without those that mean something else."""
+MANY = "#"
+"""Of all pods that no letter is left for."""
+GIB = 2**30
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A pod with all it holds alone. ``gpus``: places in ``Picture.gpus``."""
+
+    letter: str
+    name: str
+    cpus: str
+    gpus: tuple[int, ...]
+    devices: tuple[str, ...]
+    memory: tuple[str, ...]
+
+
+class GpuPlace(msgspec.Struct, frozen=True):
+    """A GPU, and letters of the pods on it."""
+
+    gpu: node_topology.Gpu
+    letters: str
+
+
+class Link(msgspec.Struct, frozen=True):
+    """Between two devices: ``NV18``, ``PIX`` and so on. ``differs``: the two ends tell different
+    numbers of NVLinks, and the lesser counts."""
+
+    label: str
+    nvlinks: int = 0
+    differs: bool = False
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """A NUMA node. ``cores``: CPUs of each core with their marks. ``gpus`` and ``nics``: places in
+    the picture's."""
+
+    cell: node_topology.NumaCell
+    sockets: tuple[int, ...]
+    cores: tuple[tuple[tuple[int, str], ...], ...]
+    gpus: tuple[int, ...]
+    nics: tuple[int, ...]
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """All there is to draw. ``homeless``: GPUs and NICs of no known NUMA node are in the last cell,
+    whose id is -1. ``links``: GPUs x GPUs, None with itself."""
+
+    node: str
+    title: tuple[str, ...]
+    kubelet: str
+    age: str
+    is_silent: bool
+    cells: tuple[Cell, ...]
+    gpus: tuple[GpuPlace, ...]
+    nics: tuple[node_topology.Nic, ...]
+    links: tuple[tuple[Link | None, ...], ...]
+    holders: tuple[Holder, ...]
+    notes: tuple[str, ...]
+
+
+def picture(seen: node_topology.TopologyObserved, now: datetime) -> Picture:
+    """What to draw of a node."""
+    machine = seen.topology
+    holders, marks = _holders(machine)
+    gpus = tuple(
+        GpuPlace(gpu, "".join(each.letter for each in holders if at in each.gpus))
+        for at, gpu in enumerate(machine.gpus)
+    )
+    silent = seen.silent_since
+    age = (
+        f"silent for {output.age(silent, now)}: nothing here is sure"
+        if silent is not None
+        else f"unchanged for {output.age(seen.at, now)}"
+    )
+    return Picture(
+        node=seen.node,
+        title=tuple(_title(machine)),
+        kubelet=_kubelet(machine.kubelet),
+        age=age,
+        is_silent=silent is not None,
+        cells=tuple(_cells(machine, marks)),
+        gpus=gpus,
+        nics=machine.nics,
+        links=_links(machine),
+        holders=holders,
+        notes=tuple(f"{each.what}: {each.why}" for each in machine.unread),
+    )
+
+
+def size(amount: int) -> str:
+    """Bytes as a person reads them."""
+    for unit, name in ((2**40, "TiB"), (GIB, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if amount >= unit:
+            return f"{amount / unit:.1f}".removesuffix(".0") + f" {name}"
+    return f"{amount} B"
+
+
+def plural(count: int, what: str) -> str:
+    """``1 core``, ``2 cores``."""
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def short(model: str) -> str:
+    """A GPU's model without its maker's name."""
+    return model.removeprefix("NVIDIA ")
+
+
+def _title(machine: node_topology.NodeTopology) -> Iterator[str]:
+    cpus = sum(len(_cpus(core.cpus)) for core in machine.cores)
+    yield plural(len({core.socket for core in machine.cores}), "socket")
+    yield plural(len(machine.cells), "NUMA node")
+    yield f"{plural(len(machine.cores), 'core')}, {plural(cpus, 'CPU')}"
+    memory = sum(cell.memory_bytes for cell in machine.cells)
+    if memory:
+        yield size(memory)
+    models = [short(gpu.model) or "GPU" for gpu in machine.gpus]
+    if machine.offline_cpus:
+        yield f"CPUs {machine.offline_cpus} offline"
+    for model in dict.fromkeys(models):
+        yield f"{models.count(model)} × {model}"
+
+
+def _kubelet(facts: node_topology.KubeletFacts) -> str:
+    said = [
+        f"{what} {policy}"
+        for what, policy in (
+            ("CPU manager", facts.cpu_policy),
+            ("memory manager", facts.memory_policy),
+            ("topology manager", facts.topology_policy),
+            ("scope", facts.topology_scope),
+        )
+        if policy
+    ]
+    if facts.reserved_cpus:
+        said.append(f"CPUs {facts.reserved_cpus} reserved")
+    elif facts.reserved.get("cpu"):
+        said.append(f"{facts.reserved['cpu']} CPU reserved")
+    return ", ".join(said)
+
+
+def _cpus(text: str) -> frozenset[int]:
+    """Reports are an agent's, which may be a broken one: what makes no sense is nothing."""
+    try:
+        return cpu_lists.parsed(text)
+    except ValueError:
+        return frozenset()
+
+
+def _holders(machine: node_topology.NodeTopology) -> tuple[tuple[Holder, ...], dict[int, str]]:
+    by_pod: dict[str, list[node_topology.Holding]] = {}
+    for each in machine.holdings:
+        name = f"{each.namespace}/{each.pod}" if each.pod else f"pod {each.uid}"
+        by_pod.setdefault(name, []).append(each)
+    marks = dict.fromkeys(_cpus(machine.kubelet.reserved_cpus), RESERVED)
+    found = []
+    for place, (name, held) in enumerate(by_pod.items()):
+        letter = LETTERS[place] if place < len(LETTERS) else MANY
+        cpus = frozenset[int]().union(*(_cpus(each.cpus) for each in held))
+        marks |= dict.fromkeys(cpus, letter)
+        devices = [device for each in held for device in each.devices]
+        gpus = {at for device in devices for id_ in device.ids for at in _gpus_of(machine, id_)}
+        found.append(
+            Holder(
+                letter=letter,
+                name=name,
+                cpus=cpu_lists.written(cpus),
+                gpus=tuple(sorted(gpus)),
+                devices=tuple(f"{len(device.ids)} {device.resource}" for device in devices),
+                memory=tuple(
+                    f"{size(block.size_bytes)} {block.kind} of node "
+                    + ",".join(map(str, block.cells))
+                    for each in held
+                    for block in each.memory
+                ),
+            )
+        )
+    return tuple(found), marks
+
+
+def _gpus_of(machine: node_topology.NodeTopology, id_: str) -> Iterator[int]:
+    """The GPU that a device plugin calls so: by its uuid, that of a MIG device, or its number."""
+    plain = id_.partition("::")[0]  # a share of a card is its uuid with a number behind
+    for at, gpu in enumerate(machine.gpus):
+        if plain in (gpu.uuid, f"nvidia{gpu.index}", *(part.uuid for part in gpu.slices)):
+            yield at
+
+
+def _cells(machine: node_topology.NodeTopology, marks: dict[int, str]) -> Iterator[Cell]:
+    ids = [cell.id for cell in machine.cells]
+    for cell in machine.cells:
+        yield _cell(machine, marks, cell, [cell.id])
+    nowhere = node_topology.NumaCell(id=node_topology.UNKNOWN_CELL)
+    named = {core.cell for core in machine.cores} | {gpu.cell for gpu in machine.gpus}
+    others = (named | {nic.cell for nic in machine.nics}).difference(ids)
+    if others:
+        yield _cell(machine, marks, nowhere, others)
+
+
+def _cell(
+    machine: node_topology.NodeTopology,
+    marks: dict[int, str],
+    cell: node_topology.NumaCell,
+    ids: Collection[int],
+) -> Cell:
+    own = [core for core in machine.cores if core.cell in ids]
+    cores = (tuple((cpu, marks.get(cpu, FREE)) for cpu in sorted(_cpus(it.cpus))) for it in own)
+    return Cell(
+        cell,
+        tuple(sorted({core.socket for core in own})),
+        tuple(core for core in cores if core),
+        tuple(at for at, gpu in enumerate(machine.gpus) if gpu.cell in ids),
+        tuple(at for at, nic in enumerate(machine.nics) if nic.cell in ids),
+    )
+
+
+def _links(machine: node_topology.NodeTopology) -> tuple[tuple[Link | None, ...], ...]:
+    places = range(len(machine.gpus))
+    return tuple(
+        tuple(None if one == other else _link(machine, one, other) for other in places)
+        for one in places
+    )
+
+
+def _link(machine: node_topology.NodeTopology, one: int, other: int) -> Link:
+    there, back = _at(machine.nvlinks, one, other, 0), _at(machine.nvlinks, other, one, 0)
+    switched = min(machine.gpus[one].to_switch, machine.gpus[other].to_switch)
+    count = min(there, back) + switched
+    label = f"NV{count}" if count else _at(machine.ways, one, other, "?")
+    return Link(label, count, there != back)
+
+
+def _at(table: Sequence[Sequence[T]], row: int, column: int, otherwise: T) -> T:
+    if row < len(table) and column < len(table[row]):
+        return table[row][column]
+    return otherwise

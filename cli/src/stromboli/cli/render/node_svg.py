@@ -1,0 +1,426 @@
+"""A node's picture as SVG: a box for each NUMA node with its cores, network cards and GPUs, the
+NVLinks below them, all ways in a table, and who holds what. Pure."""
+
+import math
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from stromboli.cli.render import node_layout as pictures
+from stromboli.shared.messages.node_topology import UNKNOWN_CELL
+
+WIDTH, MARGIN, GAP = 1180, 36, 24
+TILE, TILE_GAP = 26, 5
+GPU_HEIGHT, NIC_HEIGHT = 76, 40
+INK, FAINT, LINE, PAPER, CARD = "#1d2433", "#6b7487", "#d5dae3", "#f6f7fa", "#ffffff"
+NVLINK, BAD = "#5b9a13", "#c9302c"
+COLOURS = ("#2f7ed8", "#d1478c", "#1f9e89", "#d98a00", "#7b52c7", "#c85a3a", "#4c8f2f", "#5a6b8c")
+"""Of pods in turn."""
+WAYS = {
+    "INTERNAL": "#cfe8f7",
+    "PIX": "#cfe8f7",
+    "PXB": "#dff0f8",
+    "PHB": "#fbf0cf",
+    "NODE": "#fbf0cf",
+    "SYS": "#f1f2f5",
+}
+NARROW, ABOUT = 400, 3
+"""Below this width what is said of a NUMA node stands below its name, in so many lines."""
+LONGEST_NOTES = 12
+_RESERVED = (
+    '<defs><pattern id="reserved" width="6" height="6" patternUnits="userSpaceOnUse" '
+    'patternTransform="rotate(45)"><rect width="6" height="6" fill="#e9ecf1"/>'
+    '<rect width="2" height="6" fill="#b9c0cc"/></pattern></defs>'
+)
+"""Hatched: neither free nor anybody's."""
+
+
+def drawn(seen: pictures.Picture) -> str:
+    """The whole document."""
+    parts = list(_head(seen))
+    y = 124.0
+    places: dict[int, tuple[float, float]] = {}
+    inside: list[str] = []
+    for row in _rows(seen.cells):
+        wide = (WIDTH - 2 * MARGIN - GAP * (len(row) - 1)) / len(row)
+        has_nics = any(cell.nics for cell in row)
+        high = max(_height(cell, wide, has_nics=has_nics) for cell in row)
+        for place, cell in enumerate(row):
+            x = MARGIN + place * (wide + GAP)
+            parts.append(_box(x, y, wide, high, CARD, LINE, 12))
+            inside += _cell(seen, cell, (x, y, wide), places, has_nics=has_nics)
+        y += high + GAP
+    links, y = _nvlinks(seen, places, y)
+    parts += [*links, *inside]  # links lie behind what they link
+    table, below = _table(seen, y)
+    legend, beside = _legend(seen, y, _table_width(seen))
+    parts += [*table, *legend]
+    y = max(below, beside)
+    faults = [f"GPU {each.gpu.index}: {why}" for each in seen.gpus for why in each.gpu.problems]
+    for title, notes, ink in (("Faults", faults, BAD), ("Not known", seen.notes, FAINT)):
+        for line in [title, *_cut(notes)] if notes else []:
+            y += 20
+            parts.append(_text(MARGIN, y, line, 13, ink, bold=line == title))
+        y += 10 if notes else 0
+    return _document(parts, y + MARGIN)
+
+
+def _cut(notes: Sequence[str]) -> list[str]:
+    more = len(notes) - LONGEST_NOTES
+    return [*notes[:LONGEST_NOTES], *([f"and {more} more"] if more > 0 else [])]
+
+
+def _document(parts: list[str], height: float) -> str:
+    body = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}" '
+        f'viewBox="0 0 {WIDTH} {height:.0f}" '
+        "font-family=\"Inter, 'Segoe UI', Helvetica, Arial, sans-serif\">\n"
+        f'{_RESERVED}\n<rect width="{WIDTH}" height="{height:.0f}" fill="{PAPER}"/>\n{body}\n</svg>'
+    )
+
+
+def _head(seen: pictures.Picture) -> Iterator[str]:
+    yield _text(MARGIN, 52, seen.node, 26, bold=True)
+    yield _text(MARGIN, 78, "  ·  ".join(seen.title), 14)
+    if seen.kubelet:
+        yield _text(MARGIN, 100, f"kubelet: {seen.kubelet}", 13, FAINT)
+    colour = BAD if seen.is_silent else FAINT
+    yield _text(WIDTH - MARGIN, 52, seen.age, 13, colour, anchor="end", bold=seen.is_silent)
+
+
+def _rows(cells: tuple[pictures.Cell, ...]) -> Iterator[tuple[pictures.Cell, ...]]:
+    """Up to four small NUMA nodes beside each other, two large ones."""
+    is_small = all(len(cell.cores) <= 16 and len(cell.gpus) <= 2 for cell in cells)
+    wide = 4 if is_small and len(cells) > 2 else 2
+    for start in range(0, len(cells), wide):
+        yield cells[start : start + wide]
+
+
+def _columns(cell: pictures.Cell, wide: float) -> int:
+    """Cores in a row: whole eights where that fits, since that is how people count them."""
+    most = max(int((wide - 40 + TILE_GAP) // (TILE + TILE_GAP)), 1)
+    return min(most - most % 8 if most >= 8 else most, max(len(cell.cores), 1))
+
+
+def _height(cell: pictures.Cell, wide: float, *, has_nics: bool) -> float:
+    high = 62.0 + (16 * ABOUT + 4 if wide < NARROW else 0)
+    if cell.cores:
+        high += math.ceil(len(cell.cores) / _columns(cell, wide)) * (TILE + TILE_GAP) + 12
+    if has_nics:
+        high += NIC_HEIGHT + 16
+    if cell.gpus:
+        high += GPU_HEIGHT + 12
+    return high
+
+
+def _cell(
+    seen: pictures.Picture,
+    cell: pictures.Cell,
+    frame: tuple[float, float, float],
+    places: dict[int, tuple[float, float]],
+    *,
+    has_nics: bool,
+) -> Iterator[str]:
+    """What is in a NUMA node's frame. ``places``: takes up where the lower edges of its GPUs are.
+    ``has_nics``: it or one beside it has network cards, so that GPUs stand in one line."""
+    x, y, wide = frame
+    title, about = _cell_title(cell)
+    yield _text(x + 20, y + 30, title, 15, bold=True)
+    if wide < NARROW:
+        for line in about:
+            y += 16
+            yield _text(x + 20, y + 32, line, 12, FAINT)
+        y += 16 * (ABOUT - len(about)) + 4
+    else:
+        yield _text(x + wide - 20, y + 30, "  ·  ".join(about), 12, FAINT, anchor="end")
+    y += 48
+    columns = _columns(cell, wide)
+    for number, core in enumerate(cell.cores):
+        left = x + 20 + number % columns * (TILE + TILE_GAP)
+        yield from _core(core, left, y + number // columns * (TILE + TILE_GAP))
+    if cell.cores:
+        y += math.ceil(len(cell.cores) / columns) * (TILE + TILE_GAP) + 12
+    devices = max(len(cell.gpus), len(cell.nics), 1)
+    each = min((wide - 40 - 10 * (devices - 1)) / devices, 190)
+    lefts = [x + 20 + place * (each + 10) for place in range(devices)]
+    below = y + (NIC_HEIGHT + 16 if has_nics else 0)
+    for left, at in zip(lefts, _beside(seen, cell), strict=False):
+        if at is not None:
+            yield from _nic(seen, cell, at, (left, y, each, below))
+    for left, at in zip(lefts, cell.gpus, strict=False):
+        yield from _gpu(seen, at, left, below, each)
+        places[at] = (left + each / 2, below + GPU_HEIGHT)
+
+
+def _beside(seen: pictures.Picture, cell: pictures.Cell) -> list[int | None]:
+    """Network cards, each above the GPU it shares a switch with, the others where room is."""
+    found: list[int | None] = [None] * max(len(cell.gpus), len(cell.nics))
+    rest = []
+    for at in cell.nics:
+        ways = seen.nics[at].ways
+        near = [
+            place
+            for place, gpu in enumerate(cell.gpus)
+            if gpu < len(ways) and ways[gpu] in ("PIX", "PXB") and found[place] is None
+        ]
+        if near:
+            found[near[0]] = at
+        else:
+            rest.append(at)
+    for at in rest:
+        found[found.index(None)] = at
+    return found
+
+
+def _cell_title(cell: pictures.Cell) -> tuple[str, list[str]]:
+    if cell.cell.id == UNKNOWN_CELL:
+        return "of no NUMA node that is known", []
+    said = [f"socket {', '.join(map(str, cell.sockets))}"] if cell.sockets else []
+    if cell.cell.memory_bytes:
+        said.append(pictures.size(cell.cell.memory_bytes))
+    pages = [
+        f"{each.free}/{each.total} × {pictures.size(each.size_bytes)} pages free"
+        for each in cell.cell.huge_pages
+    ]
+    return f"NUMA node {cell.cell.id}", ["  ·  ".join(said), *pages[: ABOUT - 1]]
+
+
+def _core(core: tuple[tuple[int, str], ...], x: float, y: float) -> Iterator[str]:
+    """A tile, in as many parts as the core has threads, each with its CPU's number."""
+    wide = TILE / len(core)
+    for place, (cpu, mark) in enumerate(core):
+        fill, ink = _shade(mark)
+        left = x + place * wide
+        title = f"<title>CPU {cpu}: {escape(_meaning(mark))}</title>"
+        radius = 5 if len(core) == 1 else 3
+        yield (
+            f'<rect x="{left:.1f}" y="{y:.1f}" width="{wide - 1:.1f}" height="{TILE}" '
+            f'rx="{radius}" fill="{fill}">{title}</rect>'
+        )
+        if mark not in (pictures.FREE, pictures.RESERVED):
+            yield _text(left + wide / 2 - 0.5, y + TILE / 2 + 4, mark, 11, ink, anchor="middle")
+
+
+def _meaning(mark: str) -> str:
+    return {pictures.FREE: "free", pictures.RESERVED: "reserved"}.get(mark, f"held by {mark}")
+
+
+def _shade(mark: str) -> tuple[str, str]:
+    if mark == pictures.FREE:
+        return "#e9ecf1", FAINT
+    if mark == pictures.RESERVED:
+        return "url(#reserved)", FAINT
+    return colour(mark), "#ffffff"
+
+
+def _nic(
+    seen: pictures.Picture,
+    cell: pictures.Cell,
+    at: int,
+    frame: tuple[float, float, float, float],
+) -> Iterator[str]:
+    x, y, wide, below = frame
+    nic = seen.nics[at]
+    if cell.gpus and any(way in ("PIX", "PXB") for way in nic.ways):
+        middle = x + wide / 2
+        yield _line(middle, y + NIC_HEIGHT, middle, below, "#8fb9d6", 3)
+    yield _box(x, y, wide, NIC_HEIGHT, "#eef5fa", "#c4dcec" if nic.is_up else BAD, 9)
+    yield _text(x + wide / 2, y + 17, nic.name, 12, anchor="middle", bold=True)
+    speed = f"{nic.gbit_s} Gbit/s" if nic.gbit_s else nic.link
+    what = speed if nic.is_up else "down"
+    yield _text(x + wide / 2, y + 32, what, 11, FAINT if nic.is_up else BAD, anchor="middle")
+
+
+def _gpu(seen: pictures.Picture, at: int, x: float, y: float, wide: float) -> Iterator[str]:
+    place = seen.gpus[at]
+    gpu = place.gpu
+    letter = place.letters[:1]
+    fill = colour(letter) if letter else "#eef0f4"
+    ink = "#ffffff" if letter else INK
+    edge = BAD if gpu.problems else (fill if letter else LINE)
+    title = f"<title>{escape(' · '.join((gpu.uuid, gpu.pci, *gpu.problems)))}</title>"
+    yield (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{GPU_HEIGHT}" rx="10" '
+        f'fill="{fill}" stroke="{edge}" stroke-width="{4 if gpu.problems else 1.2}">{title}</rect>'
+    )
+    middle = x + wide / 2
+    yield _text(middle, y + 25, f"GPU {gpu.index}", 15, ink, anchor="middle", bold=True)
+    more = pictures.size(gpu.memory_bytes) if gpu.memory_bytes else ""
+    if gpu.slices:
+        more = f"{len(gpu.slices)} MIG"
+    yield _text(middle, y + 43, more, 12, ink, anchor="middle")
+    state = place.letters if letter else "free"
+    if gpu.problems:
+        state = f"{place.letters} faulty".strip()
+    yield _text(middle, y + 63, state, 13, BAD if gpu.problems else ink, anchor="middle", bold=True)
+
+
+def _nvlinks(
+    seen: pictures.Picture, places: dict[int, tuple[float, float]], y: float
+) -> tuple[list[str], float]:
+    """Straight links as arcs below the GPUs, those to switches down to a bar. The height below."""
+    direct = [
+        (one, other, link)
+        for one, line in enumerate(seen.links)
+        for other, link in enumerate(line[:one])
+        if link is not None and link.nvlinks and one in places and other in places
+    ]
+    switched = [at for at in places if seen.gpus[at].gpu.to_switch]
+    parts: list[str] = []
+    if switched:
+        top = y + 6
+        for at in switched:
+            x, bottom = places[at]
+            parts.append(_line(x, bottom, x, top, NVLINK, 5))
+        parts.append(_box(MARGIN, top, WIDTH - 2 * MARGIN, 34, NVLINK, NVLINK, 10))
+        counts = sorted({seen.gpus[at].gpu.to_switch for at in switched})
+        said = f"NVSwitch  ·  {' or '.join(map(str, counts))} NVLinks from each GPU"
+        parts.append(_text(WIDTH / 2, top + 22, said, 14, "#ffffff", anchor="middle", bold=True))
+        return parts, top + 34 + GAP
+    if not direct:
+        return parts, y
+    deepest = 0.0
+    labels = []
+    for one, other, link in direct:
+        (x1, y1), (x2, y2) = places[other], places[one]
+        depth = 30 + abs(x2 - x1) * 0.14
+        low = max(y1, y2)
+        deepest = max(deepest, low + depth * 0.75)
+        parts.append(
+            f'<path d="M {x1:.1f} {y1:.1f} C {x1:.1f} {low + depth:.1f}, {x2:.1f} '
+            f'{low + depth:.1f}, {x2:.1f} {y2:.1f}" fill="none" stroke="{NVLINK}" '
+            f'stroke-width="{1.5 + 1.5 * link.nvlinks:.1f}" stroke-opacity="0.75"'
+            f"{' stroke-dasharray=' + chr(34) + '6 4' + chr(34) if link.differs else ''}/>"
+        )
+        if len(direct) <= 8:
+            middle = (x1 + x2) / 2
+            labels.append(_box(middle - 19, low + depth * 0.75 - 10, 38, 19, PAPER, NVLINK, 9))
+            labels.append(
+                _text(
+                    middle,
+                    low + depth * 0.75 + 4,
+                    link.label,
+                    11,
+                    NVLINK,
+                    anchor="middle",
+                    bold=True,
+                )
+            )
+    return [*parts, *labels], max(y, deepest + 14) + GAP
+
+
+def _table_width(seen: pictures.Picture) -> float:
+    return 84 + 56 * len(seen.gpus) + 40 if _has_table(seen) else 0
+
+
+def _has_table(seen: pictures.Picture) -> bool:
+    return len(seen.gpus) > 1 or bool(seen.gpus and seen.nics)
+
+
+def _table(seen: pictures.Picture, y: float) -> tuple[list[str], float]:
+    """Ways between GPUs and network cards."""
+    if not _has_table(seen):
+        return [], y
+    parts = [_text(MARGIN, y + 14, "Ways between devices", 15, bold=True)]
+    y += 30
+    left = MARGIN + 84
+    for place, gpu in enumerate(seen.gpus):
+        label = f"GPU {gpu.gpu.index}"
+        parts.append(_text(left + place * 56 + 26, y + 8, label, 11, FAINT, anchor="middle"))
+    y += 16
+    for one, line in enumerate(seen.links):
+        parts.append(_text(MARGIN, y + 18, f"GPU {seen.gpus[one].gpu.index}", 12))
+        for place, link in enumerate(line):
+            parts += _way(left + place * 56, y, "" if link is None else link.label, link)
+        y += 28
+    for nic in seen.nics:
+        if nic.ways:
+            parts.append(_text(MARGIN, y + 18, nic.name, 12))
+            for place, way in enumerate(nic.ways[: len(seen.gpus)]):
+                parts += _way(left + place * 56, y, way, None)
+            y += 28
+    if any(link is not None and link.differs for line in seen.links for link in line):
+        y += 16
+        parts.append(
+            _text(MARGIN, y, "dashed, *: the two ends tell different numbers of NVLinks", 12, BAD)
+        )
+    return parts, y + 12
+
+
+def _way(x: float, y: float, label: str, link: pictures.Link | None) -> Iterator[str]:
+    if not label:
+        return
+    is_nvlink = link is not None and link.nvlinks > 0
+    fill = "#d7ecbf" if is_nvlink else WAYS.get(label, "#f1f2f5")
+    yield _box(x, y, 52, 24, fill, "none", 6)
+    star = "*" if link is not None and link.differs else ""
+    ink = "#2f5c00" if is_nvlink else INK
+    yield _text(x + 26, y + 16, label + star, 11, ink, anchor="middle", bold=is_nvlink)
+
+
+def _legend(seen: pictures.Picture, y: float, left: float) -> tuple[list[str], float]:
+    """Who holds what, beside the table."""
+    x = MARGIN + left
+    parts = [_text(x, y + 14, "Held by", 15, bold=True)]
+    y += 30
+    for holder in seen.holders:
+        fill = colour(holder.letter)
+        parts.append(_box(x, y, 24, 24, fill, fill, 6))
+        parts.append(
+            _text(x + 12, y + 17, holder.letter, 13, "#ffffff", anchor="middle", bold=True)
+        )
+        parts.append(_text(x + 36, y + 11, holder.name, 13, bold=True))
+        held = [f"CPUs {holder.cpus}"] if holder.cpus else []
+        if holder.gpus:
+            named = ", ".join(str(seen.gpus[at].gpu.index) for at in holder.gpus)
+            held.append(f"GPU {named}")
+        elif holder.devices:
+            held.append(", ".join(holder.devices))
+        held += holder.memory
+        parts.append(_text(x + 36, y + 27, "  ·  ".join(held), 12, FAINT))
+        y += 42
+    if not seen.holders:
+        parts.append(_text(x, y + 12, "no pod holds anything alone", 13, FAINT))
+        y += 30
+    for mark, said in ((pictures.FREE, "free"), (pictures.RESERVED, "reserved for the system")):
+        fill, _ = _shade(mark)
+        parts.append(_box(x, y, 24, 24, fill, "none", 6))
+        parts.append(_text(x + 36, y + 17, said, 13, FAINT))
+        y += 32
+    return parts, y
+
+
+def colour(letter: str) -> str:
+    """A pod's colour."""
+    return COLOURS[pictures.LETTERS.find(letter) % len(COLOURS)]
+
+
+def _box(x: float, y: float, wide: float, high: float, fill: str, edge: str, radius: int) -> str:
+    return (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}" rx="{radius}" '
+        f'fill="{fill}" stroke="{edge}" stroke-width="1.2"/>'
+    )
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, colour_: str, wide: float) -> str:
+    return (
+        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour_}" '
+        f'stroke-width="{wide}"/>'
+    )
+
+
+def _text(
+    x: float,
+    y: float,
+    text: str,
+    size: int,
+    colour_: str = INK,
+    *,
+    anchor: str = "start",
+    bold: bool = False,
+) -> str:
+    weight = ' font-weight="600"' if bold else ""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour_}" '
+        f'text-anchor="{anchor}"{weight} xml:space="preserve">{escape(text)}</text>'
+    )

@@ -1,0 +1,212 @@
+"""A pod's state in the words of ``kubectl get pods``. Pure.
+
+Source: kubectl's printer of pods (Kubernetes, pkg/printers/internalversion), whose words users and
+scripts know; spec/cli.md 3.4.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from stromboli.cli.render import output
+from stromboli.shared.api.core import Condition, Container, SchedulingGate
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.api.meta import Object, Part
+
+
+class Ended(Part, frozen=True, kw_only=True):
+    """How a container ended."""
+
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class Waiting(Part, frozen=True, kw_only=True):
+    """Why a container has not started."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Running(Part, frozen=True, kw_only=True):
+    """Since when a container runs."""
+
+    started_at: datetime | None = None
+
+
+class State(Part, frozen=True, kw_only=True):
+    """One of the three."""
+
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Ended | None = None
+
+
+class ContainerStatus(Part, frozen=True, kw_only=True):
+    """One container's life so far."""
+
+    name: str = ""
+    ready: bool = False
+    started: bool | None = None
+    restart_count: int = 0
+    state: State = State()
+    last_state: State = State()
+
+
+class Status(Part, frozen=True, kw_only=True):
+    """What became of the pod."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    start_time: datetime | None = None
+    conditions: tuple[Condition, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Spec(Part, frozen=True, kw_only=True):
+    """What is to run."""
+
+    node_name: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+
+
+class Pod(Object, frozen=True, kw_only=True):
+    """A pod with all that is told of its containers."""
+
+    spec: Spec = Spec()
+    status: Status = Status()
+
+
+BEGINNING = ("", "ContainerCreating", "PodInitializing")
+"""Reasons of a container that waits for nothing but its turn."""
+PODS = Kind("", "v1", "Pod", "pods", Pod)
+
+
+def decode(raw: bytes | msgspec.Raw) -> Pod:
+    """A pod. Raises msgspec.DecodeError."""
+    return PODS.decode(raw)
+
+
+def obstacle(pod: Pod) -> Waiting | None:
+    """What keeps a container of the pod from starting on its node: an image, a volume, a secret."""
+    for one in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting = one.state.waiting
+        if waiting is not None and waiting.reason not in BEGINNING:
+            return waiting
+    return None
+
+
+def ready(pod: Pod) -> str:
+    """``ready/total``; sidecars (init containers that restart always) count."""
+    sidecars = _sidecars(pod)
+    total = len(pod.spec.containers) + len(sidecars)
+    up = sum(one.ready and one.state.running is not None for one in pod.status.container_statuses)
+    up += sum(
+        one.ready and one.started is True and one.name in sidecars
+        for one in pod.status.init_container_statuses
+    )
+    return f"{up}/{total}"
+
+
+def restarts(pod: Pod, now: datetime) -> str:
+    """``n``, or ``n (age ago)`` of the last one."""
+    counted = _counted(pod)
+    count = sum(one.restart_count for one in counted)
+    ends = [
+        one.last_state.terminated.finished_at
+        for one in counted
+        if one.last_state.terminated and one.last_state.terminated.finished_at
+    ]
+    return f"{count} ({output.age(max(ends), now)} ago)" if count and ends else str(count)
+
+
+def waits(pod: Pod) -> str:
+    """Why it has no node yet, in the scheduler's words; empty if it has one or nothing was said."""
+    return next(
+        (
+            one.message
+            for one in pod.status.conditions
+            if one.type == "PodScheduled" and one.status == "False"
+        ),
+        "",
+    )
+
+
+def status(pod: Pod) -> str:
+    """``Running``, ``Init:0/1``, ``CrashLoopBackOff``, ``Completed``, ``Terminating`` and so on."""
+    text = pod.status.reason or pod.status.phase or "Pending"
+    if any(
+        condition.type == "PodScheduled" and condition.reason == "SchedulingGated"
+        for condition in pod.status.conditions
+    ):
+        text = "SchedulingGated"
+    initial = _initializing(pod)
+    text = initial or _of_containers(pod, text)
+    if pod.metadata.deletion_timestamp is not None:
+        if pod.status.reason == "NodeLost":
+            return "Unknown"
+        if pod.status.phase not in ("Succeeded", "Failed"):
+            return "Terminating"
+    return text
+
+
+def _of_containers(pod: Pod, text: str) -> str:
+    """The last word is that of the first container with something to say."""
+    has_running = False
+    for one in reversed(pod.status.container_statuses):
+        waiting, ended = one.state.waiting, one.state.terminated
+        if waiting is not None and waiting.reason:
+            text = waiting.reason
+        elif ended is not None:
+            text = ended.reason or _end(ended)
+        elif one.ready and one.state.running is not None:
+            has_running = True
+    if text == "Completed" and has_running:
+        is_ready = any(
+            condition.type == "Ready" and condition.status == "True"
+            for condition in pod.status.conditions
+        )
+        return "Running" if is_ready else "NotReady"
+    return text
+
+
+def _initializing(pod: Pod) -> str:
+    """The first init container that is not done, or nothing."""
+    sidecars, total = _sidecars(pod), len(pod.spec.init_containers)
+    for index, one in enumerate(pod.status.init_container_statuses):
+        waiting, ended = one.state.waiting, one.state.terminated
+        if (ended is not None and ended.exit_code == 0) or (one.name in sidecars and one.started):
+            continue
+        if ended is not None:
+            return f"Init:{ended.reason or _end(ended)}"
+        if waiting is not None and waiting.reason not in ("", "PodInitializing"):
+            return f"Init:{waiting.reason}"
+        return f"Init:{index}/{total}"
+    return ""
+
+
+def _counted(pod: Pod) -> tuple[ContainerStatus, ...]:
+    """Containers whose restarts count: while it initializes those of its beginning."""
+    if _initializing(pod):
+        return pod.status.init_container_statuses
+    sidecars = _sidecars(pod)
+    return pod.status.container_statuses + tuple(
+        one for one in pod.status.init_container_statuses if one.name in sidecars
+    )
+
+
+def _end(ended: Ended) -> str:
+    return f"Signal:{ended.signal}" if ended.signal else f"ExitCode:{ended.exit_code}"
+
+
+def _sidecars(pod: Pod) -> frozenset[str]:
+    return frozenset(one.name for one in pod.spec.init_containers if one.restart_policy == "Always")

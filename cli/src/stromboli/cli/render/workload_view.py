@@ -1,0 +1,184 @@
+"""What people see of flows, templates and crons: rows of a list, and one in full. Pure."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from stromboli.cli.render import output
+from stromboli.shared.api import flow
+from stromboli.shared.api.meta import ObjectMeta
+from stromboli.shared.formats import cron as schedules
+
+FLOW_HEADERS = ("NAME", "PHASE", "JOBS", "RUNNING", "COMPLETED", "FAILED", "AGE")
+TEMPLATE_HEADERS = ("NAME", "QUEUE", "TASKS", "PODS", "JOBS", "AGE")
+CRON_HEADERS = ("NAME", "SCHEDULE", "ZONE", "SUSPENDED", "ACTIVE", "LAST", "NEXT", "AGE")
+FLOW_JOB_HEADERS = ("JOB", "PHASE", "AFTER", "STARTED", "ENDED", "RETRIES")
+EVENT_HEADERS = ("TYPE", "REASON", "AGE", "MESSAGE")
+MOST_EVENTS = 5
+"""The last ones tell why nothing happens."""
+
+
+class Event(msgspec.Struct, frozen=True, rename="camel"):
+    """What Kubernetes' Events tell of an object."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    first_timestamp: datetime | None = None
+    last_timestamp: datetime | None = None
+    event_time: datetime | None = None
+
+    @property
+    def at(self) -> datetime | None:
+        """When it happened last."""
+        return self.last_timestamp or self.event_time or self.first_timestamp
+
+
+_EVENT = msgspec.json.Decoder(Event)
+
+
+def flow_row(found: flow.JobFlow, now: datetime) -> tuple[str, ...]:
+    """A flow as a row under ``FLOW_HEADERS``."""
+    status = found.status
+    return (
+        found.metadata.name,
+        flow_phase(found),
+        str(len({entry.name for entry in found.spec.flows})),
+        str(len(status.running_jobs)),
+        str(len(status.completed_jobs)),
+        str(len(status.failed_jobs) + len(status.terminated_jobs)),
+        output.age(found.metadata.creation_timestamp, now),
+    )
+
+
+def flow_phase(found: flow.JobFlow) -> str:
+    """A flow that nobody has looked at yet is Pending."""
+    return found.status.state.phase or "Pending"
+
+
+def template_row(found: flow.JobTemplate, now: datetime) -> tuple[str, ...]:
+    """A template as a row under ``TEMPLATE_HEADERS``."""
+    spec = _spec(found.spec)
+    tasks = [task for task in spec.get("tasks") or () if isinstance(task, dict)]
+    return (
+        found.metadata.name,
+        str(spec.get("queue") or "default"),
+        str(len(tasks)),
+        str(sum(int(task.get("replicas") or 0) for task in tasks)),
+        str(len(found.status.job_depends_on_list)),
+        output.age(found.metadata.creation_timestamp, now),
+    )
+
+
+def cron_row(found: flow.CronJob, now: datetime) -> tuple[str, ...]:
+    """A cron as a row under ``CRON_HEADERS``."""
+    coming = next_time(found, now)
+    return (
+        found.metadata.name,
+        found.spec.schedule,
+        found.spec.time_zone or "UTC",
+        "yes" if found.spec.suspend else "no",
+        str(len(found.status.active)),
+        output.age(found.status.last_schedule_time, now),
+        "" if coming is None else output.age(now, coming),
+        output.age(found.metadata.creation_timestamp, now),
+    )
+
+
+def next_time(found: flow.CronJob, now: datetime) -> datetime | None:
+    """When the next job is due, by this machine's clock; None for never."""
+    if found.spec.suspend:
+        return None
+    created = found.metadata.creation_timestamp or now
+    try:
+        schedule = schedules.Schedule(found.spec.schedule, found.spec.time_zone, created)
+    except ValueError:  # the server knows better, or says so in an Event
+        return None
+    return schedule.next_after(now)
+
+
+def flow_facts(found: flow.JobFlow, now: datetime) -> list[str]:
+    """How the flow stands, a fact a line."""
+    return output.facts(
+        ("flow", found.metadata.key),
+        ("phase", flow_phase(found)),
+        ("jobs", found.spec.job_retain_policy or "retain"),
+        ("created", _time(found.metadata.creation_timestamp)),
+    )
+
+
+def flow_jobs(found: flow.JobFlow, now: datetime) -> list[tuple[str, ...]]:
+    """Its jobs under ``FLOW_JOB_HEADERS``, in the order of the manifest."""
+    stories = {it.name: it for it in found.status.job_status_list}
+    rows: list[tuple[str, ...]] = []
+    for entry in {entry.name: entry for entry in found.spec.flows}.values():
+        name = f"{found.metadata.name}-{entry.name}"
+        story = stories.get(name, flow.FlowJobStatus(name=name))
+        waits = entry.depends_on
+        rows.append(
+            (
+                name,
+                story.state,
+                "" if waits is None else ",".join(waits.targets),
+                output.age(story.start_timestamp, now),
+                output.age(story.end_timestamp, now),
+                str(story.restart_count),
+            )
+        )
+    return rows
+
+
+def template_facts(found: flow.JobTemplate, now: datetime) -> list[str]:
+    """What the template makes, and what was made from it."""
+    _, queue, tasks, pods, _, _ = template_row(found, now)
+    return output.facts(
+        ("template", found.metadata.key),
+        ("queue", queue),
+        ("pods", f"{pods} in {tasks} tasks"),
+        ("jobs", ", ".join(found.status.job_depends_on_list) or "none"),
+        ("created", _time(found.metadata.creation_timestamp)),
+    )
+
+
+def cron_facts(found: flow.CronJob, now: datetime) -> list[str]:
+    """When the cron makes jobs, and what became of them."""
+    spec, status = found.spec, found.status
+    deadline = spec.starting_deadline_seconds
+    coming = "suspended" if spec.suspend else _time(next_time(found, now))
+    return output.facts(
+        ("cron", found.metadata.key),
+        ("schedule", f"{spec.schedule} ({spec.time_zone or 'UTC'})"),
+        ("next", coming),
+        ("last", _time(status.last_schedule_time)),
+        ("success", _time(status.last_successful_time)),
+        ("active", ", ".join(it.name for it in status.active) or "none"),
+        ("beside", spec.concurrency_policy),
+        ("late", "at any time" if deadline is None else f"at most {deadline} s"),
+        ("created", _time(found.metadata.creation_timestamp)),
+    )
+
+
+def event_rows(raws: Iterable[bytes | msgspec.Raw], now: datetime) -> list[tuple[str, ...]]:
+    """The last Events under ``EVENT_HEADERS``, oldest first."""
+    beginning = datetime.min.replace(tzinfo=UTC)
+    # Within a second they stand in the order in which they were written.
+    events = sorted(
+        map(_EVENT.decode, raws),
+        key=lambda event: (event.at or beginning, event.metadata.version),
+    )
+    return [
+        (event.type, event.reason, output.age(event.at, now), event.message)
+        for event in events[-MOST_EVENTS:]
+    ]
+
+
+def _spec(raw: msgspec.Raw) -> dict[str, Any]:
+    spec = msgspec.json.decode(raw)
+    return spec if isinstance(spec, dict) else {}
+
+
+def _time(moment: datetime | None) -> str:
+    return "never" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S %Z}"

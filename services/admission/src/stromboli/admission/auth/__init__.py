@@ -1,0 +1,1 @@
+"""Who asks: principals, their authentication and their authorization."""

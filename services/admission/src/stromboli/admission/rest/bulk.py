@@ -1,0 +1,175 @@
+"""Thousands of objects in one request: lines in, a result for each out.
+
+Each line is judged and written by itself, and as soon as it has come: memory holds a few lines and
+the results, however long the request is. What stands already is unchanged, so a request that broke
+off is repeated as it is. Jobs are written side by side; any other kind is done before what follows
+begins, so that a queue may stand before its jobs.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Literal
+
+import msgspec
+
+from stromboli.admission import idempotency, problems
+from stromboli.admission.auth import principal
+from stromboli.admission.review import incoming
+from stromboli.admission.review.incoming import RefusedError
+from stromboli.admission.review.service import AdmissionService
+from stromboli.shared import decoding, errors
+from stromboli.shared.api import kinds
+from stromboli.shared.messages.admission import Violation
+
+LINE_BYTES = 3 * 1024 * 1024
+"""As a request with one object may have."""
+MOST_ITEMS = 10_000
+"""Results are held until the request has been read: some megabytes."""
+MOST_VIOLATIONS = 20
+"""Told of one item: a thousand items with a thousand mistakes would be an answer of gigabytes."""
+SIDE_BY_SIDE = 32
+"""Objects under way: an API server on two cores is busy with as many."""
+Outcome = Literal["created", "configured", "unchanged", "refused", "failed"]
+
+
+class ItemResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What became of line ``index``, counted from 0 without empty lines.
+
+    ``refused``: wrong, see ``violations`` (20 at most) and ``detail``. ``failed``: could not be
+    done just now; ``status`` says why as HTTP does.
+    """
+
+    index: int
+    result: Outcome
+    status: int = 200
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    detail: str = ""
+    violations: tuple[Violation, ...] = ()
+
+
+class BulkAnswer(msgspec.Struct, frozen=True):
+    """How often each result came, and all results in the order of the lines. ``unread``: lines
+    beyond the limit, which were left out."""
+
+    counts: dict[str, int]
+    items: list[ItemResult]
+    unread: int = 0
+
+
+async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes | None]:
+    """Lines that are not blank, without their ends; None for one that is too long."""
+    buffer = bytearray()
+    is_too_long = False
+    async for chunk in chunks:
+        *ends, rest = chunk.split(b"\n")
+        for part in ends:
+            buffer += part
+            if is_too_long or len(buffer) > LINE_BYTES:
+                yield None
+            elif line := bytes(buffer).strip():
+                yield line
+            buffer.clear()
+            is_too_long = False
+        buffer += rest
+        if len(buffer) > LINE_BYTES:
+            buffer.clear()
+            is_too_long = True
+    if is_too_long:
+        yield None
+    elif line := bytes(buffer).strip():
+        yield line
+
+
+async def submit(
+    door: AdmissionService, chunks: AsyncIterator[bytes], key: str, asker: principal.Principal
+) -> BulkAnswer:
+    """Write what every line says, as far as the asker may. ``key``: names that the server makes up
+    come from it."""
+    key = idempotency.scoped(key, asker) if key else ""
+    results: list[ItemResult] = []
+    under_way: set[asyncio.Task[None]] = set()
+    unread = index = 0
+    async with asyncio.TaskGroup() as group:
+        async for line in lines(chunks):
+            if index >= MOST_ITEMS:
+                unread += 1
+                continue
+            task = group.create_task(_one(door, index, line, key, asker, results))
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+            index += 1
+            if line is not None and not _is_job(line):
+                await asyncio.wait(under_way)
+            while len(under_way) >= SIDE_BY_SIDE:
+                await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+    results.sort(key=lambda item: item.index)
+    return BulkAnswer(dict(Counter(item.result for item in results)), results, unread)
+
+
+async def _one(
+    door: AdmissionService,
+    index: int,
+    line: bytes | None,
+    key: str,
+    asker: principal.Principal,
+    results: list[ItemResult],
+) -> None:
+    results.append(await _result(door, index, line, key, asker))
+
+
+async def _result(
+    door: AdmissionService, index: int, line: bytes | None, key: str, asker: principal.Principal
+) -> ItemResult:
+    if line is None:
+        why = f"the line is longer than {LINE_BYTES} bytes"
+        return ItemResult(index=index, result="refused", status=413, detail=why)
+    try:
+        document = decoding.document(line)
+        if key:
+            document = incoming.named_once(document, idempotency.digest(key, str(index)))
+        (applied,) = await door.submit([document], asker)
+    except msgspec.DecodeError as error:
+        why = f"no JSON object: {error}"
+        return ItemResult(index=index, result="refused", status=400, detail=why)
+    except RefusedError as error:
+        told = error.violations[:MOST_VIOLATIONS]
+        detail = f"{len(error.violations)} things to correct"
+        return ItemResult(index=index, result="refused", status=422, detail=detail, violations=told)
+    except principal.MissingRightsError as error:
+        return ItemResult(
+            index=index,
+            result="refused",
+            status=403,
+            detail=str(error),
+            violations=error.violations,
+        )
+    except errors.OutsideError as error:
+        status = problems.status_of(error)
+        return ItemResult(index=index, result="failed", status=status, detail=str(error))
+    made = kinds.metadata_of(applied.object)
+    return ItemResult(
+        index=index,
+        result=msgspec.convert(applied.result, Outcome),
+        kind=applied.kind,
+        namespace=applied.namespace,
+        name=applied.name,
+        uid=made.uid,
+    )
+
+
+class _Head(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+
+
+def _is_job(line: bytes) -> bool:
+    try:
+        return decoding.decode(_HEAD, line).kind == kinds.JOBS.kind
+    except msgspec.DecodeError:
+        return True  # refused by itself

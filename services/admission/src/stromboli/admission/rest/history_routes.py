@@ -1,0 +1,68 @@
+"""REST about a job's tasks: what they are now, and every attempt before, also of a job that is
+gone."""
+
+from typing import Annotated
+
+import msgspec
+from litestar import get
+from litestar.params import FromPath, QueryParameter
+from litestar.types import ControllerRouterHandler
+
+from stromboli.admission.rest.rights import many, needs, one
+from stromboli.admission.review.service import AdmissionService
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.api.task_history import TaskHistory
+from stromboli.shared.cluster import port as cluster_port
+
+NO = ("false", "0")
+History = Annotated[
+    str | None,
+    QueryParameter(name="history", description="Every attempt, not only the last of each index."),
+]
+Uid = Annotated[
+    str,
+    QueryParameter(name="uid", description="An earlier job of this name, by its uid."),
+]
+
+
+def routes(door: AdmissionService, cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
+    """All of them."""
+
+    def earlier(key: str, uid: str) -> TaskHistory:
+        found = door.histories.of(key, uid)
+        if found is None:
+            raise errors.NotFoundError(f"get Job {key}", f"no events of a job with uid {uid}")
+        return found
+
+    async def current(key: str) -> TaskHistory:
+        """Of the job that exists, else of the last one of this name."""
+        found = door.histories.of(key)
+        try:
+            now = kinds.metadata_of(await cluster.get(kinds.JOBS, *key.split("/")))
+        except errors.NotFoundError:
+            if found is None:
+                raise
+            return found
+        if found is not None and found.uid == now.uid:
+            return found
+        # No event of the job that exists has been read yet.
+        complete = door.histories.is_complete
+        uids = () if found is None else (found.uid, *found.earlier)
+        return TaskHistory(job=key, uid=now.uid, complete=complete, earlier=uids)
+
+    @get(
+        "/v1/namespaces/{namespace:str}/jobs/{name:str}/tasks",
+        opt=needs(one("get", kinds.JOBS), many("list", kinds.PODS)),
+        summary="A job's tasks: state, node, reason and times; with ?history of every attempt",
+    )
+    async def tasks(
+        namespace: FromPath[str], name: FromPath[str], history: History = None, uid: Uid = ""
+    ) -> TaskHistory:
+        key = f"{namespace}/{name}"
+        found = earlier(key, uid) if uid else await current(key)
+        if history is None or history.lower() in NO:
+            return msgspec.structs.replace(found, tasks=found.latest)
+        return found
+
+    return [tasks]

@@ -1,0 +1,229 @@
+"""REST about jobs: create, read, delete, and what may be asked of one that exists."""
+
+from typing import Annotated
+
+import msgspec
+from litestar import Response, delete, get, post
+from litestar.params import FromPath, JSONBody
+from litestar.types import ControllerRouterHandler
+
+from stromboli.admission import idempotency, problems
+from stromboli.admission.core import scaling
+from stromboli.admission.rest import explanations
+from stromboli.admission.rest.creating import Asked, Creator, Document, Key
+from stromboli.admission.rest.listing import Continue, Items, Limit, listed
+from stromboli.admission.rest.rights import many, needs, one
+from stromboli.admission.review.incoming import Applied
+from stromboli.admission.review.service import AdmissionService
+from stromboli.shared import keys
+from stromboli.shared.api import batch, kinds
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.jobspec.validation.policies import BY_COMMAND
+from stromboli.shared.messages.admission import Violation
+
+JOBS = "/v1/namespaces/{namespace:str}/jobs"
+JOB = JOBS + "/{name:str}"
+SEEN = one("get", kinds.JOBS)
+LISTED = needs(many("list", kinds.JOBS))
+ENDED = ("Completed", "Failed", "Terminated")
+COMMANDED = needs(SEEN, many("create", kinds.COMMANDS))
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class CommandRequest(msgspec.Struct, frozen=True):
+    """What to do with a job, such as ``AbortJob``, ``ResumeJob`` or ``RestartJob``."""
+
+    action: str
+
+
+class ScaleRequest(msgspec.Struct, frozen=True, rename="camel"):
+    """How many replicas a task is to have. ``task`` may be left out if the job has one alone;
+    ``minAvailable`` if a gang that needed all its pods is to go on needing all of them."""
+
+    replicas: Count
+    task: str = ""
+    min_available: Count | None = None
+
+
+def routes(
+    door: AdmissionService, cluster: cluster_port.Cluster, creator: Creator
+) -> list[ControllerRouterHandler]:
+    """All of them."""
+
+    async def commanded(
+        request: Asked, key: str | None, namespace: str, name: str, action: str
+    ) -> Response[msgspec.Raw]:
+        asked = await idempotency.asked(request, request.user, key)
+
+        async def work() -> tuple[int, bytes]:
+            target = kinds.JOBS.decode(await cluster.get(kinds.JOBS, namespace, name))
+            refuse_ended(target, action)
+            wish = command_of(name, namespace, target.metadata.uid, action)
+            marks = (asked,) if asked else ()
+            (made,) = await door.submit([wish], request.user, only_new=True, marks=marks)
+            return 202, bytes(made.object)
+
+        status, body = await (
+            door.once.answer(idempotency.scoped(key, request.user), asked, work) if key else work()
+        )
+        return Response(msgspec.Raw(body), status_code=status)
+
+    @post(JOBS, opt=needs(many("create", kinds.JOBS)), summary="Create a job")
+    async def create_job(
+        request: Asked,
+        namespace: FromPath[str],
+        data: JSONBody[Document],
+        key: Key = None,
+    ) -> Response[msgspec.Raw]:
+        return await creator.create(request, key, kinds.JOBS, namespace, data)
+
+    @get("/v1/jobs", opt=LISTED, summary="Jobs of all namespaces")
+    async def all_jobs(limit: Limit = None, after: Continue = None) -> Items:
+        return await listed(cluster, kinds.JOBS, limit=limit, after=after)
+
+    @get(JOBS, opt=LISTED, summary="Jobs of a namespace")
+    async def jobs(namespace: FromPath[str], limit: Limit = None, after: Continue = None) -> Items:
+        return await listed(cluster, kinds.JOBS, namespace, limit=limit, after=after)
+
+    @get(JOB, opt=needs(SEEN), summary="One job")
+    async def job(namespace: FromPath[str], name: FromPath[str]) -> msgspec.Raw:
+        return msgspec.Raw(await cluster.get(kinds.JOBS, namespace, name))
+
+    @delete(
+        JOB,
+        status_code=204,
+        opt=needs(one("delete", kinds.JOBS)),
+        summary="Delete a job and all that is its own",
+    )
+    async def delete_job(namespace: FromPath[str], name: FromPath[str]) -> None:
+        await cluster.delete(kinds.JOBS, namespace, name, propagation="Background")
+
+    @get(JOB + "/pods", opt=needs(SEEN, many("list", kinds.PODS)), summary="A job's pods")
+    async def job_pods(
+        namespace: FromPath[str],
+        name: FromPath[str],
+        limit: Limit = None,
+        after: Continue = None,
+    ) -> Items:
+        await cluster.get(kinds.JOBS, namespace, name)
+        labels = {keys.JOB_NAME: name}
+        return await listed(cluster, kinds.PODS, namespace, labels, limit=limit, after=after)
+
+    @get(
+        JOB + "/explanation",
+        opt=needs(SEEN),
+        summary="Why a job waits, and what is in front of it",
+    )
+    async def explanation(
+        request: Asked, namespace: FromPath[str], name: FromPath[str]
+    ) -> explanations.Explanation:
+        found = await cluster.get(kinds.JOBS, namespace, name)
+        return await explanations.of(door, kinds.JOBS.decode(found), request.user)
+
+    @post(JOB + "/commands", status_code=202, opt=COMMANDED, summary="Ask for an action on a job")
+    async def command(
+        request: Asked,
+        namespace: FromPath[str],
+        name: FromPath[str],
+        data: JSONBody[CommandRequest],
+        key: Key = None,
+    ) -> Response[msgspec.Raw]:
+        if data.action not in BY_COMMAND:
+            why = f"{data.action!r} is not an action on a job"
+            raise problems.refusal("action", why, f"one of {', '.join(BY_COMMAND)}")
+        return await commanded(request, key, namespace, name, data.action)
+
+    @post(
+        JOB + "/suspend",
+        status_code=202,
+        opt=COMMANDED,
+        summary="End a job's pods; the job can be resumed",
+    )
+    async def suspend(
+        request: Asked,
+        namespace: FromPath[str],
+        name: FromPath[str],
+        key: Key = None,
+    ) -> Response[msgspec.Raw]:
+        return await commanded(request, key, namespace, name, "AbortJob")
+
+    @post(
+        JOB + "/resume",
+        status_code=202,
+        opt=COMMANDED,
+        summary="Let a suspended job run again",
+    )
+    async def resume(
+        request: Asked,
+        namespace: FromPath[str],
+        name: FromPath[str],
+        key: Key = None,
+    ) -> Response[msgspec.Raw]:
+        return await commanded(request, key, namespace, name, "ResumeJob")
+
+    @post(
+        JOB + "/scale",
+        status_code=200,
+        opt=needs(SEEN, one("patch", kinds.JOBS)),
+        summary="Give a task of a job more pods, or fewer",
+    )
+    async def scale(
+        request: Asked,
+        namespace: FromPath[str],
+        name: FromPath[str],
+        data: JSONBody[ScaleRequest],
+    ) -> Applied:
+        raw = await cluster.get(kinds.JOBS, namespace, name)
+        refuse_ended(kinds.JOBS.decode(raw), "scaling")
+        before = msgspec.json.decode(raw)
+        named = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.kind, **before}
+        change = scaling.scaled(named, data.task, data.replicas, data.min_available)
+        if isinstance(change, Violation):
+            raise problems.refusal(change.path, change.reason, change.expected)
+        (applied,) = await door.submit([change], request.user)
+        return applied
+
+    return [
+        create_job,
+        all_jobs,
+        jobs,
+        job,
+        delete_job,
+        job_pods,
+        explanation,
+        command,
+        suspend,
+        resume,
+        scale,
+    ]
+
+
+def refuse_ended(job: batch.Job, wish: str) -> None:
+    """Raises RefusedError for a job that has ended: nothing leads on from there, and the controller
+    could say so later only."""
+    phase = job.status.state.phase
+    if phase in ENDED:
+        why = f"the job is {phase}: it has ended for good, so there is no {wish}"
+        raise problems.refusal("status.state.phase", why, "submit it again")
+
+
+def command_of(name: str, namespace: str, uid: str, action: str) -> Document:
+    """The Command that asks for an action on a job; it goes away with it."""
+    reference = {
+        "apiVersion": kinds.JOBS.api_version,
+        "kind": kinds.JOBS.kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+    }
+    return {
+        "apiVersion": kinds.COMMANDS.api_version,
+        "kind": kinds.COMMANDS.kind,
+        "metadata": {
+            "generateName": f"{name}-{action.lower()}-",
+            "namespace": namespace,
+            "ownerReferences": [reference],
+        },
+        "action": action,
+        "target": reference,
+    }

@@ -1,0 +1,33 @@
+"""REST about what nodes really have, as their agents tell."""
+
+import msgspec
+from litestar import get
+from litestar.params import FromPath
+from litestar.types import ControllerRouterHandler
+
+from stromboli.admission.rest.rights import needs, one
+from stromboli.admission.review.service import AdmissionService
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.messages import base
+
+
+def routes(door: AdmissionService, cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
+    """All of them."""
+
+    @get(
+        "/v1/nodes/{name:str}/topology",
+        opt=needs(one("get", kinds.NODES)),
+        summary="A node's NUMA nodes, CPUs, GPUs, links and network cards, and who holds them",
+    )
+    async def topology(name: FromPath[str]) -> msgspec.Raw:
+        found = door.hardware.get(name)
+        if found is None:
+            await cluster.get(kinds.NODES, "", name)
+            raise errors.NotFoundError(
+                f"the topology of node {name}", "no agent has reported it (see docs/node-agent.md)"
+            )
+        return msgspec.Raw(base.encode(found))
+
+    return [topology]

@@ -1,0 +1,209 @@
+"""The REST API's own description (OpenAPI 3.1): what Litestar reads off the handlers, completed.
+
+Added here: how errors look, what the body of a bulk is, that streams are events, examples.
+``python -m stromboli.admission.rest.openapi`` writes ``docs/openapi.json``; with ``--check`` it
+says whether that is up to date.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from litestar import Litestar, Request
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+
+from stromboli.admission import problems
+from stromboli.shared.api import kinds
+
+FILE = Path(__file__).parents[6] / "docs" / "openapi.json"
+DESCRIPTION = """Jobs and queues of a batch system. Objects are Kubernetes' own JSON. Errors are \
+problem+json (RFC 9457) that name every mistake with its path. Streams below `/v1/watch` are \
+server-sent events: `added` for everything that is, `synced`, then `added`, `modified`, `deleted`; \
+`reset` means that all comes again. Send the last id as `Last-Event-ID` to go on from there. A \
+server with accounts wants a bearer token (401) and lets its owner do what RBAC lets them do: 403 \
+names every right that is missing."""
+NDJSON, JSON, EVENTS = "application/x-ndjson", "application/json", "text/event-stream"
+Document = dict[str, Any]
+
+JOB: Document = {
+    "apiVersion": kinds.JOBS.api_version,
+    "kind": kinds.JOBS.kind,
+    "metadata": {"name": "train"},
+    "spec": {
+        "queue": "default",
+        "minAvailable": 2,
+        "tasks": [
+            {
+                "name": "worker",
+                "replicas": 2,
+                "template": {
+                    "spec": {
+                        "restartPolicy": "Never",
+                        "containers": [
+                            {
+                                "name": "main",
+                                "image": "busybox",
+                                "command": ["sleep", "10"],
+                                "resources": {"requests": {"cpu": "1"}},
+                            }
+                        ],
+                    }
+                },
+            }
+        ],
+    },
+}
+QUEUE: Document = {
+    "apiVersion": kinds.QUEUES.api_version,
+    "kind": kinds.QUEUES.kind,
+    "metadata": {"name": "research"},
+    "spec": {"weight": 1},
+}
+PROBLEM: Document = {
+    "type": "about:blank",
+    "title": "Unprocessable Entity",
+    "status": 422,
+    "detail": "spec.minAvailable: 3 pods must start together and the tasks have 2; at most 2",
+    "violations": [
+        {
+            "path": "spec.minAvailable",
+            "reason": "3 pods must start together and the tasks have 2",
+            "expected": "at most 2",
+        }
+    ],
+}
+BODIES: dict[str, Document] = {
+    "/v1/apply": {"objects": [QUEUE, JOB]},
+    "/v1/check": {"objects": [JOB]},
+    "/v1/namespaces/{namespace}/jobs": JOB,
+    "/v1/namespaces/{namespace}/jobs/{name}/commands": {"action": "RestartJob"},
+    "/v1/namespaces/{namespace}/jobs/{name}/scale": {"task": "worker", "replicas": 4},
+    "/v1/queues": QUEUE,
+}
+"""Path -> an example of what is posted there."""
+EVENT: Document = {
+    "type": "object",
+    "description": "One event of the stream. `data` is the object, `id` what to resume from.",
+    "properties": {
+        "event": {"enum": ["added", "modified", "deleted", "reset", "synced"]},
+        "data": {"type": "string", "contentMediaType": JSON},
+        "id": {"type": "string"},
+    },
+    "required": ["event", "data"],
+}
+STREAM = """id: 417
+event: modified
+data: {"kind": "Job", "metadata": {"name": "train"}}
+
+"""
+_ERROR = {
+    "description": "Refused or failed: why, with every mistake and what to do.",
+    "content": {
+        problems.MEDIA_TYPE: {
+            "schema": {"$ref": "#/components/schemas/Problem"},
+            "example": PROBLEM,
+        }
+    },
+}
+
+
+def completed(schema: Document) -> Document:
+    """Litestar's document with what it cannot know."""
+    found: Document = msgspec.json.decode(msgspec.json.encode(schema))
+    found["components"]["schemas"]["Problem"] = _problem()
+    for path, operations in found["paths"].items():
+        for operation in operations.values():
+            operation["tags"] = [_tag(path)]
+            for parameter in operation.get("parameters", ()):
+                _plain(parameter)
+            responses = operation["responses"]
+            for status in [status for status in responses if status >= "400"]:
+                del responses[status]
+            responses["default"] = _ERROR
+        if path.startswith("/v1/watch/"):
+            operations["get"]["responses"]["200"]["content"] = {
+                EVENTS: {"schema": EVENT, "example": STREAM}
+            }
+        if path in BODIES:
+            operations["post"]["requestBody"]["content"][JSON]["example"] = BODIES[path]
+    # An account is needed where the server has some: without one the first of both holds.
+    found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    found["security"] = [{}, {"token": []}]
+    line = msgspec.json.encode(JOB).decode()
+    found["paths"]["/v1/bulk"]["post"]["requestBody"] = {
+        "required": True,
+        "content": {NDJSON: {"schema": {"type": "string"}, "example": f"{line}\n"}},
+    }
+    return found
+
+
+def _plain(parameter: Document) -> None:
+    """A parameter that may be left out is no parameter that may be null: a URL knows no null."""
+    schema = parameter["schema"]
+    for option in schema.pop("oneOf", ()):
+        if option["type"] != "null":
+            schema.update(option)
+    schema.pop("description", None)
+    for noise in ("deprecated", "allowEmptyValue", "allowReserved"):
+        parameter.pop(noise, None)
+
+
+def _problem() -> Document:
+    (schema,), components = msgspec.json.schema_components(
+        [problems.Problem], ref_template="#/components/schemas/{name}"
+    )
+    del schema
+    found: Document = components["Problem"]
+    return found
+
+
+def _tag(path: str) -> str:
+    parts = [part for part in path.split("/")[2:] if not part.startswith("{")]
+    if parts[0] == "watch":
+        return "watch"
+    return "jobs" if "jobs" in parts else parts[0] if parts[0] != "namespaces" else parts[-1]
+
+
+class _Completed(JsonRenderPlugin):
+    """Serves the completed document."""
+
+    def render(self, request: Request[Any, Any, Any], openapi_schema: Document) -> bytes:
+        """As JSON."""
+        return super().render(request, completed(openapi_schema))
+
+
+CONFIG = OpenAPIConfig(
+    title="Stromboli",
+    version="v1",
+    description=DESCRIPTION,
+    render_plugins=[_Completed(path=["/openapi.json", "/"])],
+)
+
+
+def text(app: Litestar) -> str:
+    """What the file should hold."""
+    document = completed(app.openapi_schema.to_schema())
+    raw = msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=1)
+    return raw.decode() + "\n"
+
+
+def main(arguments: list[str]) -> None:
+    """Write the file, or compare it."""
+    from stromboli.admission.rest import rest  # which takes its configuration from here
+
+    made = text(rest.described())
+    if arguments == ["--check"]:
+        if not FILE.is_file() or FILE.read_text(encoding="utf-8") != made:
+            sys.exit(
+                f"{FILE.name} is not up to date: run python -m stromboli.admission.rest.openapi"
+            )
+    elif arguments:
+        sys.exit("usage: python -m stromboli.admission.rest.openapi [--check]")
+    else:
+        FILE.write_text(made, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,85 @@
+"""REST about pods, of jobs and of tools beside them, and what Kubernetes' Events say of a job."""
+
+import re
+from typing import Any
+
+import msgspec
+from litestar import get
+from litestar.params import FromPath, FromQuery
+from litestar.types import ControllerRouterHandler
+
+from stromboli.admission.rest import rights
+from stromboli.admission.rest.rights import many, needs, one
+from stromboli.shared import decoding, keys
+from stromboli.shared.api import kinds
+from stromboli.shared.api.batch import Job
+from stromboli.shared.cluster import port as cluster_port
+
+
+class Items(msgspec.Struct, frozen=True):
+    """A collection."""
+
+    items: list[msgspec.Raw]
+
+
+class _Involved(msgspec.Struct, frozen=True):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _Event(msgspec.Struct, frozen=True, rename="camel"):
+    involved_object: _Involved = _Involved()
+
+
+_EVENT = msgspec.json.Decoder(_Event)
+
+
+def is_about(event: bytes, job: Job) -> bool:
+    """Whether an Event is about the job, its PodGroup or one of its pods, also one that is gone."""
+    about = decoding.decode(_EVENT, event).involved_object
+    name = job.metadata.name
+    if about.kind == kinds.JOBS.kind:
+        return about.uid == job.metadata.uid
+    if about.kind == kinds.POD_GROUPS.kind:
+        return about.name == f"{name}-{job.metadata.uid}"
+    tasks = "|".join(re.escape(task.name) for task in job.spec.tasks)
+    return (
+        about.kind == kinds.PODS.kind
+        and re.fullmatch(rf"{re.escape(name)}-(?:{tasks})-\d+", about.name) is not None
+    )
+
+
+def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
+    """All of them."""
+
+    @get(
+        "/v1/pods",
+        opt=needs(rights.many_by_query("list", kinds.PODS)),
+        summary="Pods of all namespaces, or of one",
+    )
+    async def pods(namespace: FromQuery[str] = "") -> Items:
+        listing = await cluster.list(kinds.PODS, namespace)
+        return Items([msgspec.Raw(item) for item in listing.items])
+
+    @get(
+        "/v1/namespaces/{namespace:str}/jobs/{name:str}/events",
+        opt=needs(one("get", kinds.JOBS), many("list", kinds.EVENTS)),
+        summary="Kubernetes' Events about a job, its PodGroup and its pods",
+    )
+    async def events(namespace: FromPath[str], name: FromPath[str]) -> Items:
+        job = kinds.JOBS.decode(await cluster.get(kinds.JOBS, namespace, name))
+        listing: Any = await cluster.list(kinds.EVENTS, namespace)
+        return Items([msgspec.Raw(item) for item in listing.items if is_about(item, job)])
+
+    @get(
+        "/v1/namespaces/{namespace:str}/jobs/{name:str}/tools",
+        opt=needs(one("get", kinds.JOBS), many("list", kinds.PODS)),
+        summary="The pods of tools that run beside a job",
+    )
+    async def tools(namespace: FromPath[str], name: FromPath[str]) -> Items:
+        await cluster.get(kinds.JOBS, namespace, name)
+        listing = await cluster.list(kinds.PODS, namespace, {keys.TOOL_OF: name})
+        return Items([msgspec.Raw(item) for item in listing.items])
+
+    return [pods, events, tools]

@@ -1,0 +1,79 @@
+"""REST about what makes jobs: JobFlows, JobTemplates, CronJobs. They are created with apply."""
+
+from typing import Any
+
+import msgspec
+from litestar import delete, get
+from litestar.params import FromPath
+from litestar.types import ControllerRouterHandler
+
+from stromboli.admission.rest.listing import Continue, Items, Limit, listed
+from stromboli.admission.rest.rights import many, needs, one
+from stromboli.shared import decoding
+from stromboli.shared.api import kinds
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.cluster import port as cluster_port
+
+KINDS: tuple[Kind[Any], ...] = (kinds.JOB_FLOWS, kinds.JOB_TEMPLATES, kinds.CRON_JOBS)
+
+
+class _Involved(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _Event(msgspec.Struct, frozen=True, rename="camel"):
+    involved_object: _Involved = _Involved()
+
+
+_ABOUT = msgspec.json.Decoder(_Event)
+
+
+def routes(cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
+    """All of them."""
+    return [route for kind in KINDS for route in _of(kind, cluster)]
+
+
+def _of(kind: Kind[Any], cluster: cluster_port.Cluster) -> list[ControllerRouterHandler]:
+    in_namespace = f"/v1/namespaces/{{namespace:str}}/{kind.plural}"
+
+    @get(
+        f"/v1/{kind.plural}",
+        opt=needs(many("list", kind)),
+        summary=f"{kind.kind}s of all namespaces",
+    )
+    async def everywhere(limit: Limit = None, after: Continue = None) -> Items:
+        return await listed(cluster, kind, limit=limit, after=after)
+
+    @get(in_namespace, opt=needs(many("list", kind)), summary=f"{kind.kind}s of a namespace")
+    async def here(namespace: FromPath[str], limit: Limit = None, after: Continue = None) -> Items:
+        return await listed(cluster, kind, namespace, limit=limit, after=after)
+
+    @get(f"{in_namespace}/{{name:str}}", opt=needs(one("get", kind)), summary=f"One {kind.kind}")
+    async def maker(namespace: FromPath[str], name: FromPath[str]) -> msgspec.Raw:
+        return msgspec.Raw(await cluster.get(kind, namespace, name))
+
+    @delete(
+        f"{in_namespace}/{{name:str}}",
+        status_code=204,
+        opt=needs(one("delete", kind)),
+        summary=f"Delete a {kind.kind} and all that is its own",
+    )
+    async def remove(namespace: FromPath[str], name: FromPath[str]) -> None:
+        await cluster.delete(kind, namespace, name, propagation="Background")
+
+    @get(
+        f"{in_namespace}/{{name:str}}/events",
+        opt=needs(one("get", kind), many("list", kinds.EVENTS)),
+        summary=f"Kubernetes' Events about a {kind.kind}",
+    )
+    async def events(namespace: FromPath[str], name: FromPath[str]) -> Items:
+        uid = kinds.metadata_of(await cluster.get(kind, namespace, name)).uid
+        listing: Any = await cluster.list(kinds.EVENTS, namespace)
+        about = [
+            item
+            for item in listing.items
+            if decoding.decode(_ABOUT, item).involved_object.uid == uid
+        ]
+        return Items([msgspec.Raw(item) for item in about], listing.resource_version)
+
+    return [everywhere, here, maker, remove, events]

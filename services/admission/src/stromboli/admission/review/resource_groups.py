@@ -1,0 +1,51 @@
+"""The operator's file of resource groups: read again when it changes.
+
+A file that cannot be read leaves the groups before it in force, and says so in the log: half a
+configuration would send pods somewhere nobody asked for.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from stromboli.shared.jobspec.validation.pods import ResourceGroups
+from stromboli.shared.runtime import telemetry
+
+
+class File:
+    """The groups in a YAML file. An empty path means there are none."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path) if path else None
+        self._stamp: tuple[int, int] | None = None
+        self._groups = ResourceGroups()
+
+    def current(self) -> ResourceGroups:
+        """The groups in force. Costs a ``stat``; reads the file when that has changed."""
+        if self._path is None:
+            return self._groups
+        try:
+            found = self._path.stat()
+            stamp = (found.st_mtime_ns, found.st_size)
+            if stamp != self._stamp:
+                self._stamp = stamp
+                self._groups = read(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            telemetry.log.error("resource groups not read", file=str(self._path), error=str(error))
+        return self._groups
+
+
+def read(text: str) -> ResourceGroups:
+    """The groups in a YAML text. Raises ValueError with what is wrong and where."""
+    try:
+        document: Any = yaml.safe_load(text) or {}
+        groups = msgspec.convert(document, ResourceGroups)
+        for group in groups.resource_groups:
+            if group.affinity:
+                json.loads(group.affinity)
+    except (yaml.YAMLError, msgspec.ValidationError, json.JSONDecodeError) as error:
+        raise ValueError(f"resource groups: {error}") from None
+    return groups

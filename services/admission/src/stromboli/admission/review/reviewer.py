@@ -1,0 +1,211 @@
+"""Reviews of objects: defaults and violations, with the cache and, in doubt, the API server.
+
+The rules themselves are pure (``shared.admission.review``); this module gathers what they need.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from stromboli.admission.review import resource_groups
+from stromboli.shared import errors, network, snapshot
+from stromboli.shared.api import batch, core, kinds, meta
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.api.scheduling import Queue
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.jobspec.validation import bounds, patch, permissions, review, user_commands
+from stromboli.shared.jobspec.validation import jobs as job_rules
+from stromboli.shared.jobspec.validation.patch import Document
+from stromboli.shared.messages.admission import Violation
+
+T = TypeVar("T", bound=meta.Object)
+R = TypeVar("R")
+SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
+"""Priority classes that every cluster has."""
+VALUES_INLINE = 2_000
+"""Values of an object that is reviewed on the event loop: some milliseconds."""
+_THREADS = concurrent.futures.ThreadPoolExecutor(1, "review")
+"""One: Python runs one at a time, and the event loop competes with each."""
+
+
+class Who(msgspec.Struct, frozen=True):
+    """Whose permissions count, and who asks for the change: see ``review.Known``."""
+
+    submitter: permissions.Submitter | None = None
+    requester: permissions.Submitter | None = None
+
+    @classmethod
+    def user(cls, name: str, groups: Iterable[str]) -> "Who":
+        """A user who asks for themselves."""
+        found = permissions.Submitter(name, tuple(groups))
+        return cls(found, found)
+
+
+NOBODY = Who()
+"""Asks for no permission and is recorded nowhere."""
+
+
+class Reviewer:
+    """Defaults and validates objects. ``cache``: queues, namespaces, HyperNodes and priority
+    classes; ``is_caught_up``: whether it holds all of them as they lately were."""
+
+    def __init__(
+        self,
+        cluster: cluster_port.Cluster,
+        cache: snapshot.Snapshot,
+        policy: review.Policy,
+        groups: resource_groups.File,
+    ) -> None:
+        self._cluster = cluster
+        self._cache = cache
+        self.policy = policy
+        self._groups = groups
+        self.is_caught_up = False
+
+    async def violations(
+        self,
+        kind: Kind[Any],
+        operation: review.Operation,
+        document: Document,
+        before: Document | None,
+        together: dict[str, Queue],
+        claimed: frozenset[str] = frozenset(),
+        who: Who = NOBODY,
+        coming_classes: frozenset[str] = frozenset(),
+    ) -> tuple[Violation, ...]:
+        """All that is wrong. ``together``: queues that come in with the object; ``coming_classes``:
+        names of priority classes that do; ``claimed``: names of other systems, if it may be theirs.
+        Raises OutsideError when queues, HyperNodes or priority classes have to be read and
+        cannot."""
+        classes = await self._priority_classes(kind, document)
+        absent = review.priority_classes(kind, document) - classes.keys() - SYSTEM_CLASSES
+        queues = {queue.metadata.name: queue for queue in self._cache.objects(kinds.QUEUES)}
+        hyper_nodes = list(self._cache.objects(kinds.HYPER_NODES))
+
+        async def judged() -> tuple[Violation, ...]:
+            known = review.Known(
+                queues=queues | together,
+                tiers=network.tiers(hyper_nodes),
+                claimed=claimed,
+                priority_classes=classes,
+                submitter=who.submitter,
+                requester=who.requester,
+                absent_priority_classes=absent - coming_classes,
+            )
+            return await _apart(
+                document,
+                lambda: review.violations(kind, operation, document, before, known, self.policy),
+            )
+
+        # A cache that is still being read may hold what a queue allowed long ago.
+        needs_queues = review.is_about_queues(kind, document) or (
+            kind in permissions.RECORDED and not self.is_caught_up
+        )
+        if needs_queues:
+            queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
+        found = await judged()
+        if review.network_in_doubt(found):
+            hyper_nodes.extend(await self._listed(kinds.HYPER_NODES))
+            found = await judged()
+        if needs_queues or not review.queues_in_doubt(found):
+            return found
+        queues.update({it.metadata.name: it for it in await self._listed(kinds.QUEUES)})
+        return await judged()
+
+    def warnings(self, kind: Kind[Any], document: Document) -> tuple[str, ...]:
+        """What of a valid object has no effect, or none yet."""
+        try:
+            found = kind.decode(msgspec.json.encode(document))
+        except msgspec.DecodeError:
+            return ()
+        if isinstance(found, batch.Job):
+            return tuple(job_rules.warnings(found, self.policy.plugins))
+        if isinstance(found, batch.Command):
+            queues = {queue.metadata.name: queue for queue in self._cache.objects(kinds.QUEUES)}
+            return tuple(user_commands.warnings(found, queues))
+        return ()
+
+    async def _priority_classes(
+        self, kind: Kind[Any], document: Document
+    ) -> dict[str, core.PriorityClass]:
+        """Those that are known; read again where the object names one that is not, or the cache is
+        not complete."""
+        found = {it.metadata.name: it for it in self._cache.objects(kinds.PRIORITY_CLASSES)}
+        named = review.priority_classes(kind, document)
+        if named and not (self.is_caught_up and named <= found.keys()):
+            found = {it.metadata.name: it for it in await self._listed(kinds.PRIORITY_CLASSES)}
+        return found
+
+    async def absent(
+        self,
+        namespace: str,
+        document: Document,
+        coming: Collection[str],
+        claimed: frozenset[str] = frozenset(),
+    ) -> tuple[Violation, ...]:
+        """Jobs that a new one waits for, which neither are there nor come in with it."""
+        found = []
+        known = review.Known(claimed=claimed)
+        for name in review.waited_for(document, self.policy, known):
+            if name not in coming:
+                try:
+                    await self._cluster.get(kinds.JOBS, namespace, name)
+                except errors.NotFoundError:
+                    found.append(job_rules.missing(name))
+        return tuple(found)
+
+    async def _listed(self, kind: Kind[T]) -> list[T]:
+        """All readable objects of a kind as they are now; none where the kind is not installed."""
+        found = []
+        with contextlib.suppress(errors.NotFoundError):
+            for item in (await self._cluster.list(kind)).items:
+                with contextlib.suppress(msgspec.DecodeError):  # unreadable: it stays absent
+                    found.append(kind.decode(item))
+        return found
+
+    async def completed(
+        self,
+        kind: Kind[Any],
+        document: Document,
+        namespace: str,
+        traceparent: str,
+        claimed: frozenset[str] = frozenset(),
+    ) -> tuple[patch.Add, ...]:
+        """Defaults for a new object. Namespaces are known from the log: a wish in one that is a
+        moment old may be missed, as with any watch."""
+        space = self._cache.get(kinds.NAMESPACES, namespace)
+        known = review.Known(namespace=space, claimed=claimed)
+        policy = self.policy
+        if kind == kinds.PODS:
+            policy = msgspec.structs.replace(policy, groups=self._groups.current())
+            if known.namespace is None:
+                own = core.Namespace(metadata=meta.ObjectMeta(name=namespace))
+                known = review.Known(namespace=own)
+        return await _apart(
+            document,
+            lambda: review.completed(kind, document, policy, traceparent, known),
+        )
+
+    def recorded(
+        self,
+        kind: Kind[Any],
+        document: Document,
+        before: Document | None,
+        who: Who,
+        claimed: frozenset[str] = frozenset(),
+    ) -> tuple[patch.Add, ...]:
+        """What records the submitter of an object."""
+        known = review.Known(claimed=claimed, requester=who.requester)
+        return review.recorded(kind, document, before, self.policy, known)
+
+
+async def _apart(document: Document, work: Callable[[], R]) -> R:
+    """The result of ``work`` about an object: of a large one in a thread, so that the event loop
+    answers others meanwhile."""
+    if bounds.values(document) < VALUES_INLINE:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, work)

@@ -1,0 +1,195 @@
+"""The certificate that webhooks are served with, kept fresh while the service runs.
+
+Either files, which somebody else renews, or our own ones in a Secret: then the API server is told
+in both webhook configurations which to trust. Several replicas may do so at once: what they write
+follows from the Secret, and a second writer of the Secret is refused and looks again.
+"""
+
+import abc
+import asyncio
+import base64
+import contextlib
+import pathlib
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+
+from stromboli.admission.core import certificates
+from stromboli.admission.webhooks import key_pairs
+from stromboli.shared import errors
+from stromboli.shared.api import kinds, meta
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.cluster import port as cluster_port
+from stromboli.shared.runtime import runtime, telemetry
+
+CHECK_EVERY_S = 30.0
+"""How often files or the Secret are looked at: a mounted Secret takes a minute to change."""
+_FACT = "certificate"
+
+
+class _Source(abc.ABC):
+    """Where a certificate comes from; puts it into ``tls``, which servers use for what comes, and
+    into ``webhook_tls``, which is the same unless ``ask_clients`` was called."""
+
+    def __init__(self) -> None:
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.webhook_tls = self.tls
+        self._loaded = b""
+
+    def ask_clients(self, authority_file: str) -> None:
+        """Take webhook requests only from clients with a certificate of this authority (PEM).
+        Raises ValueError if it cannot be read."""
+        self.webhook_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.webhook_tls.verify_mode = ssl.CERT_REQUIRED
+        try:
+            self.webhook_tls.load_verify_locations(cafile=authority_file)
+        except OSError as error:  # ssl's own is one of them
+            raise ValueError(f"{authority_file}: {error.strerror or error}") from None
+
+    @abc.abstractmethod
+    async def look(self) -> None:
+        """See what is there, and take in what has changed. Raises OutsideError."""
+
+    @contextlib.asynccontextmanager
+    async def kept(self, health: runtime.Health) -> AsyncIterator[ssl.SSLContext]:
+        """Fresh while inside; waits for the first, not ready meanwhile."""
+        health.set(_FACT, "not there yet")
+        first = asyncio.Event()
+
+        async def keep() -> None:
+            backoff = runtime.Backoff()
+            while True:
+                try:
+                    await self.look()
+                except errors.OutsideError as error:
+                    # With one at hand we go on: it is good for weeks.
+                    (health.warn if first.is_set() else health.set)(_FACT, str(error))
+                    await asyncio.sleep(backoff.next_s(error.retry_after_s))
+                else:
+                    health.set(_FACT, None)
+                    health.warn(_FACT, None)
+                    first.set()
+                    await asyncio.sleep(CHECK_EVERY_S)
+
+        async with asyncio.TaskGroup() as tasks:
+            keeping = tasks.create_task(keep())
+            await first.wait()
+            try:
+                yield self.tls
+            finally:
+                keeping.cancel()
+
+    def _load(self, certificate: bytes, key: bytes) -> None:
+        """Connections made from now on are shown this one."""
+        if self._loaded == certificate + key:
+            return
+        with tempfile.NamedTemporaryFile(prefix="stromboli-") as file:  # only its owner may read it
+            file.write(certificate + b"\n" + key)
+            file.flush()
+            for context in {self.tls, self.webhook_tls}:
+                context.load_cert_chain(file.name)
+        self._loaded = certificate + key
+        telemetry.log.info("certificate shown", ends_at=key_pairs.ends_at(certificate).isoformat())
+
+
+class Files(_Source):
+    """Files in PEM that somebody else renews."""
+
+    def __init__(self, certificate: str, key: str) -> None:
+        super().__init__()
+        self._paths = (pathlib.Path(certificate), pathlib.Path(key))
+
+    async def look(self) -> None:
+        """Read them. Raises PermanentError when they are no certificate and its key."""
+        try:
+            self._load(*(path.read_bytes() for path in self._paths))
+        except (OSError, ssl.SSLError, ValueError) as error:
+            raise errors.PermanentError(f"read {self._paths[0]}", str(error)) from error
+
+
+class Own(_Source):
+    """Made by us, kept in a Secret that is there already, trusted by two configurations."""
+
+    def __init__(
+        self,
+        cluster: cluster_port.Cluster,
+        clock: runtime.Clock,
+        *,
+        secret: str,
+        names: Sequence[str],
+        configuration: str,
+    ) -> None:
+        """``secret``: namespace/name; ``configuration``: the name of both."""
+        super().__init__()
+        self._cluster = cluster
+        self._clock = clock
+        self._namespace, _, self._name = secret.partition("/")
+        self._names = names
+        self._configuration = configuration
+
+    async def look(self) -> None:
+        """Make one when it is time, have them trusted, then show one: in this order."""
+        now = self._clock()
+        pairs, version = await self._read()
+        if certificates.is_due([pair.held for pair in pairs.values()], self._names, now):
+            made = key_pairs.make(self._names, now, certificates.VALID)
+            over = [name for name, pair in pairs.items() if pair.held.ends_at <= now]
+            await self._write(made, over, version)
+            pairs, _ = await self._read()
+        held = [pair.held for pair in pairs.values()]
+        authorities = [pairs[each.name].certificate for each in certificates.trusted(held, now)]
+        for kind in kinds.WEBHOOKS:
+            await self._trust(kind, b"".join(authorities))
+        shown = certificates.shown(held, self._names, now)
+        if shown is None:
+            raise errors.TransientError(f"read Secret {self._name}", "nothing to show in it")
+        self._load(pairs[shown.name].certificate, pairs[shown.name].key)
+
+    async def _read(self) -> tuple[dict[str, key_pairs.Pair], str]:
+        """What the Secret holds by name, without what is no pair, and its version."""
+        raw = await self._cluster.get(kinds.SECRETS, self._namespace, self._name)
+        secret = msgspec.json.decode(raw)
+        data = {name: base64.b64decode(value) for name, value in (secret.get("data") or {}).items()}
+        pairs = {}
+        for name in sorted(entry.removesuffix(".crt") for entry in data if entry.endswith(".crt")):
+            try:
+                pairs[name] = key_pairs.read(name, data[f"{name}.crt"], data[f"{name}.key"])
+            except (KeyError, ValueError) as error:
+                telemetry.log.warning("certificate not readable", name=name, reason=str(error))
+        return pairs, secret["metadata"]["resourceVersion"]
+
+    async def _write(self, made: key_pairs.Pair, over: Sequence[str], version: str) -> None:
+        """Raises ConflictError when another replica was faster."""
+        name = made.held.name
+        fresh = {f"{name}.crt": _text(made.certificate), f"{name}.key": _text(made.key)}
+        gone = {f"{each}.{end}": None for each in over for end in ("crt", "key")}
+        change = {"metadata": {"resourceVersion": version}, "data": fresh | gone}
+        body = msgspec.json.encode(change)
+        await self._cluster.patch(
+            kinds.SECRETS, self._namespace, self._name, body, patch_type="merge"
+        )
+        telemetry.log.info("certificate made", name=name, ends_at=made.held.ends_at.isoformat())
+
+    async def _trust(self, kind: Kind[meta.Object], authorities: bytes) -> None:
+        raw = await self._cluster.get(kind, "", self._configuration)
+        webhooks: list[dict[str, Any]] = msgspec.json.decode(raw).get("webhooks") or []
+        wanted = _text(authorities)
+        changes = [
+            change
+            for place, webhook in enumerate(webhooks)
+            if webhook["clientConfig"].get("caBundle") != wanted
+            for change in (
+                {"op": "test", "path": f"/webhooks/{place}/name", "value": webhook["name"]},
+                {"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": wanted},
+            )
+        ]
+        if changes:
+            body = msgspec.json.encode(changes)
+            await self._cluster.patch(kind, "", self._configuration, body, patch_type="json")
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -1,0 +1,201 @@
+"""The webhooks that an API server calls, and the configurations that make it call them.
+
+They cover our own groups only: a door that is shut never keeps other people's pods out.
+"""
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from litestar import Litestar, Request, Response, post
+from litestar.exceptions import HTTPException
+from litestar.params import FromPath
+
+from stromboli.admission.review.service import AdmissionService
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.shared.formats import durations
+from stromboli.shared.jobspec import policies
+from stromboli.shared.jobspec.validation.review import Operation
+
+BODY_LIMIT_BYTES = 3 * 1024 * 1024
+"""As the known webhooks have it; an object that fits etcd fits twice."""
+TIMEOUT_S = 10
+"""Longest an API server waits for us, unless the request says otherwise."""
+MARGIN_S = 1.0
+"""How long before that we answer, at most half of it: a refusal that says what is slow instead of
+an expired deadline that says nothing."""
+
+RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
+    (kinds.JOBS, "mutate", ("CREATE",)),
+    (kinds.JOBS, "validate", ("CREATE", "UPDATE")),
+    (kinds.QUEUES, "mutate", ("CREATE",)),
+    (kinds.QUEUES, "validate", ("CREATE", "UPDATE", "DELETE")),
+    (kinds.CRON_JOBS, "mutate", ("CREATE", "UPDATE")),
+    (kinds.CRON_JOBS, "validate", ("CREATE", "UPDATE")),
+    (kinds.JOB_FLOWS, "mutate", ("CREATE", "UPDATE")),
+    (kinds.JOB_FLOWS, "validate", ("CREATE", "UPDATE")),
+    (kinds.POD_GROUPS, "mutate", ("CREATE",)),
+    (kinds.POD_GROUPS, "validate", ("CREATE", "UPDATE")),
+    (kinds.HYPER_NODES, "validate", ("CREATE", "UPDATE")),
+    (kinds.COMMANDS, "validate", ("CREATE",)),
+)
+"""What is reviewed: kind, way, operations. The path is ``/<plural>/<way>``."""
+POD_RULES: tuple[tuple[kinds.Kind[Any], str, tuple[Operation, ...]], ...] = (
+    (kinds.PODS, "mutate", ("CREATE",)),
+    (kinds.PODS, "validate", ("CREATE",)),
+)
+"""What is answered, too. No configuration of ours leads an API server here for every pod: a policy
+in CEL judges pods (``policies``), and resource groups are asked for only where the operator has
+some, by a webhook that is passed over when it does not answer."""
+_CHANGED = " || ".join(
+    [
+        "oldObject == null",
+        *(
+            f"object.?spec.?{field}.orValue('') != oldObject.?spec.?{field}.orValue('')"
+            for field in ("queue", "priorityClassName")
+        ),
+        *(
+            f"object.?metadata.?annotations[?'{key}'].orValue('')"
+            f" != oldObject.?metadata.?annotations[?'{key}'].orValue('')"
+            for key in (keys.USER, keys.USER_GROUPS)
+        ),
+    ]
+)
+"""What an update of a PodGroup is asked for: the rest of it is the controller's, and frequent."""
+
+
+def _of_pod_groups(service_accounts: Sequence[str]) -> list[dict[str, Any]]:
+    """The group of a job is made by the controller, after the job was judged: asking again would
+    cost every job two calls and stop it while admission is away. Where it is known by which names
+    our services write, no other client may say that its group is a job's."""
+    return [
+        {"name": "not-of-a-job", "expression": policies.not_of_a_job(service_accounts)},
+        {"name": "changed", "expression": _CHANGED},
+    ]
+
+
+def app(door: AdmissionService) -> Litestar:
+    """The application behind HTTPS."""
+
+    known = {(kind.plural, way) for kind, way, _ in (*RULES, *POD_RULES)}
+
+    @post("/{plural:str}/{way:str}", status_code=200, include_in_schema=False)
+    async def review(
+        request: Request[Any, Any, Any], plural: FromPath[str], way: FromPath[str]
+    ) -> Response[bytes]:
+        if (plural, way) not in known:
+            raise HTTPException(status_code=404, detail=f"no webhook {plural}/{way}")
+        try:
+            body = await request.body()
+            within_s = budget_s(request.query_params.get("timeout", ""))
+            answer = await door.answer(f"/{plural}/{way}", body, within_s)
+        except ValueError as error:
+            raise HTTPException(status_code=400, detail=str(error)) from None
+        return Response(answer, media_type="application/json")
+
+    return Litestar(
+        [review],
+        openapi_config=None,
+        request_max_body_size=BODY_LIMIT_BYTES,
+        logging_config=None,
+    )
+
+
+def budget_s(timeout: str) -> float:
+    """How long a review may take. ``timeout``: what the API server says that it waits, as the
+    query of its request has it (``10s``)."""
+    try:
+        waits_s = durations.duration(timeout).total_seconds() if timeout else TIMEOUT_S
+    except ValueError:
+        waits_s = TIMEOUT_S
+    waits_s = waits_s if waits_s > 0 else TIMEOUT_S
+    return max(waits_s / 2, waits_s - MARGIN_S)
+
+
+def configurations(
+    url: str,
+    authority: bytes,
+    *,
+    resource_groups: bool = False,
+    scheduler_names: Sequence[str] = policies.SCHEDULER_NAMES,
+    own_namespace: str = "",
+    service_accounts: Sequence[str] = (),
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration for an API server
+    that reaches us at ``url`` and checks our certificate against ``authority`` (PEM).
+
+    ``resource_groups``: pods are completed, too; a door that is shut lets them pass as they are.
+    ``scheduler_names``: whose jobs we are asked about, beside those that name nobody: a door that
+    is shut keeps nobody else's out. ``own_namespace``: its pods are sent nowhere, as are those of
+    ``kube-system``, since the system never waits for itself. ``service_accounts``: see
+    ``DoorSettings``.
+    """
+    rules = (*RULES, POD_RULES[0]) if resource_groups else RULES
+    return tuple(  # type: ignore[return-value]  # two ways, two configurations
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": f"{name}WebhookConfiguration",
+            "metadata": {"name": "stromboli-admission"},
+            "webhooks": [
+                _webhook(
+                    kind,
+                    way,
+                    operations,
+                    url,
+                    authority,
+                    _conditions(kind, scheduler_names, own_namespace, service_accounts),
+                )
+                for kind, known, operations in rules
+                if known == way
+            ],
+        }
+        for name, way in (("Mutating", "mutate"), ("Validating", "validate"))
+    )
+
+
+def _conditions(
+    kind: kinds.Kind[Any],
+    scheduler_names: Sequence[str],
+    own_namespace: str,
+    service_accounts: Sequence[str],
+) -> list[dict[str, Any]]:
+    if kind == kinds.POD_GROUPS:
+        return _of_pod_groups(service_accounts)
+    if kind == kinds.PODS:  # resource groups send those of any scheduler somewhere
+        spared = json.dumps(["kube-system", *filter(None, [own_namespace])])
+        expression = f"!(request.namespace in {spared})"
+        return [{"name": "not-of-the-system", "expression": expression}]
+    return policies.ours(kind, scheduler_names)
+
+
+def _webhook(
+    kind: kinds.Kind[Any],
+    way: str,
+    operations: tuple[Operation, ...],
+    url: str,
+    authority: bytes,
+    conditions: list[dict[str, Any]],
+) -> dict[str, Any]:
+    return {
+        "name": f"{way}.{kind.plural}.stromboli.sh",
+        "clientConfig": {
+            "url": f"{url}/{kind.plural}/{way}",
+            "caBundle": base64.b64encode(authority).decode(),
+        },
+        "rules": [
+            {
+                "apiGroups": [kind.group],
+                "apiVersions": [kind.version],
+                "operations": list(operations),
+                "resources": [kind.plural],
+            }
+        ],
+        "failurePolicy": "Ignore" if kind == kinds.PODS else "Fail",
+        "matchConditions": conditions,
+        "matchPolicy": "Equivalent",
+        "sideEffects": "NoneOnDryRun",
+        "timeoutSeconds": TIMEOUT_S,
+        "admissionReviewVersions": ["v1"],
+    }

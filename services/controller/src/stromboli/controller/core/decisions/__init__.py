@@ -1,0 +1,1 @@
+"""Scheduler decisions: what to execute for each, and the outcome to publish."""

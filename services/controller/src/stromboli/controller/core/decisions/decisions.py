@@ -1,0 +1,224 @@
+"""Decisions of the scheduler: what to do for each, and what to answer.
+
+A decision is trusted: nobody but the scheduler knows nodes and capacity. What is checked is that
+the pod and the job it was made for still live, by uid; the API server checks the same again.
+A decision that comes twice (its answer was not yet committed when we stopped) is answered the same
+way twice: a pod bound by this very decision is *executed*, and so is the eviction of a pod that is
+gone.
+"""
+
+from datetime import datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from stromboli.controller.core import commands, lifecycle, manifest
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.tasks import tasks
+from stromboli.shared import errors, keys
+from stromboli.shared.api import core, kinds
+from stromboli.shared.messages import scheduling
+
+Outcome = scheduling.TaskOutcome
+DISRUPTION = "DisruptionTarget"
+"""The condition of pods that are about to be deleted by the system."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What becomes of one bind or eviction without a further call, or after one."""
+
+    result: scheduling.Result
+    reason: str = ""
+    message: str = ""
+
+
+EXECUTED = Answer("executed")
+
+
+def failure(error: Exception) -> Answer:
+    """The answer for a bind or eviction that failed by a bug: not done, as far as is known."""
+    return Answer("refused", "InternalError", f"{type(error).__name__}: {error}"[:200])
+
+
+def outcome(of: scheduling.Bind | scheduling.Eviction, answer: Answer) -> Outcome:
+    """The outcome of one task."""
+    return Outcome(
+        namespace=of.namespace,
+        pod=of.pod,
+        uid=of.uid,
+        result=answer.result,
+        reason=answer.reason,
+        message=answer.message,
+    )
+
+
+def scheduled(bind: scheduling.Bind, now: datetime) -> commands.RecordEvent:
+    """The Event of a pod that was bound, in the words of Kubernetes' scheduler."""
+    return commands.RecordEvent(
+        kind=kinds.PODS,
+        namespace=bind.namespace,
+        name=bind.pod,
+        uid=bind.uid,
+        type="Normal",
+        reason="Scheduled",
+        message=f"Successfully assigned {bind.namespace}/{bind.pod} to {bind.node}",
+        at=now,
+    )
+
+
+def before_bind(picture: cache.Cache, bind: scheduling.Bind, decision: str) -> Answer | None:
+    """The answer if the picture has it already; None: bind."""
+    pod = picture.pod(f"{bind.namespace}/{bind.pod}")
+    if pod is None or pod.metadata.uid != bind.uid:
+        return None  # our picture may be behind the scheduler's
+    if pod.spec.node_name:
+        return _bound(pod, decision)
+    if picture.is_going(pod):
+        return Answer("refused", "PodGone", "the pod is being deleted")
+    return _before_bind_of_job(picture, pod)
+
+
+def _before_bind_of_job(picture: cache.Cache, pod: core.Pod) -> Answer | None:
+    owner = pod.metadata.controller
+    key = cache.job_of(pod)
+    if owner is None or key is None:
+        return None
+    job = picture.job(key)
+    if job is None and picture.state(kinds.JOBS, key) is None:
+        return Answer("refused", "JobGone", "the pod's job is gone")
+    if job is None:
+        return Answer("refused", "JobUnknown", "the pod's job cannot be read")
+    if job.metadata.uid != owner.uid or picture.is_going(job):
+        return Answer("refused", "JobGone", "the pod's job is gone")
+    if job.status.state.phase in lifecycle.STOPPING:
+        return Answer("refused", "JobStopping", f"the job is {job.status.state.phase}")
+    if manifest.version_of(pod) < job.status.version:
+        return Answer("refused", "JobRestarted", "the pod is of an earlier version of its job")
+    return None
+
+
+def after_bind_refused(found: core.Pod | None, bind: scheduling.Bind, decision: str) -> Answer:
+    """The answer when the API server refused a bind; ``found`` is the pod read afterwards."""
+    if found is None or found.metadata.uid != bind.uid:
+        return Answer("refused", "PodGone", "there is no such pod")
+    if found.spec.node_name:
+        return _bound(found, decision)
+    return Answer("refused", "PodGone", "the pod is being deleted")
+
+
+def _bound(pod: core.Pod, decision: str) -> Answer:
+    if pod.metadata.annotation(keys.DECISION) == decision:
+        return EXECUTED
+    return Answer("refused", "AlreadyBound", f"the pod is on node {pod.spec.node_name}")
+
+
+def before_eviction(picture: cache.Cache, eviction: scheduling.Eviction) -> Answer | None:
+    """The answer if the picture has it already; None: delete."""
+    pod = picture.pod(f"{eviction.namespace}/{eviction.pod}")
+    if pod is None or pod.metadata.uid != eviction.uid:
+        return None  # as above
+    if picture.is_going(pod):
+        return EXECUTED
+    if tasks.has_finished(pod):
+        return Answer("refused", "PodFinished", f"the pod has {pod.status.phase.lower()}")
+    return None
+
+
+def has_ended(picture: cache.Cache, eviction: scheduling.Eviction) -> bool:
+    """Whether a pod that was looked at is seen to have ended since, or to go."""
+    pod = picture.pod(f"{eviction.namespace}/{eviction.pod}")
+    is_another = pod is not None and pod.metadata.uid != eviction.uid
+    return is_another or before_eviction(picture, eviction) is not None
+
+
+def evicted_at(pod: core.Pod) -> datetime | None:
+    """When a pod that was told of its eviction is to end; None if it was not, or unreadably."""
+    text = pod.metadata.annotation(keys.EVICTED_AT)
+    try:
+        found = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
+
+
+def due(pod: core.Pod, eviction: scheduling.Eviction, now: datetime) -> datetime:
+    """When an evicted pod is to end: as it was told, but no later than the notice from now."""
+    latest = now + timedelta(seconds=eviction.notice_s)
+    told = evicted_at(pod)
+    return latest if told is None else min(told, latest)
+
+
+def notices(
+    pod: core.Pod, eviction: scheduling.Eviction, at: datetime, now: datetime
+) -> tuple[commands.Patch, ...]:
+    """What tells the pod: the annotation with its end first, if it has notice, then the condition
+    that Kubernetes gives for evictions. What it was told already is not told again."""
+    found = []
+    has_notice = eviction.notice_s > 0
+    if has_notice and evicted_at(pod) != at:
+        found.append(manifest.annotated(kinds.PODS, pod, keys.EVICTED_AT, at.isoformat()))
+    if not any(each.type == DISRUPTION for each in pod.status.conditions):
+        condition = {
+            "type": DISRUPTION,
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"evicted ({eviction.reason})"
+            + (f"; it ends at {at.isoformat()}" if has_notice else ""),
+            "lastTransitionTime": now.isoformat(timespec="seconds"),
+        }
+        found.append(_with_condition(pod, condition))
+    return tuple(found)
+
+
+def _with_condition(pod: core.Pod, condition: dict[str, str]) -> commands.Patch:
+    if not pod.status.conditions:
+        # Whoever writes the first one meanwhile must not lose it.
+        status = {"conditions": [condition]}
+        return manifest.merge(kinds.PODS, pod, subresource="status", status=status)
+    uid = manifest.test("/metadata/uid", pod.metadata.uid)
+    return commands.Patch(
+        kind=kinds.PODS,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        patch=manifest.encode([uid, manifest.put("/status/conditions/-", condition)]),
+        subresource="status",
+    )
+
+
+def refusal(error: errors.PermanentError) -> Answer:
+    """The answer for a call that will never succeed."""
+    reason: Literal["NotFound", "Conflict", "Forbidden", "Invalid"]
+    match error:
+        case errors.NotFoundError():
+            reason = "NotFound"
+        case errors.ConflictError():
+            reason = "Conflict"
+        case errors.ForbiddenError():
+            reason = "Forbidden"
+        case _:
+            reason = "Invalid"
+    return Answer("refused", reason, error.reason)
+
+
+class Ledger:
+    """Which answers a restarting scheduler has to read.
+
+    ``unanswered_from``: every decision below is answered. ``outcomes_from``: answers to decisions
+    from there on stand at or after this offset, whether given already or still to come.
+    """
+
+    def __init__(self, opened_at: int) -> None:
+        self._answers: dict[int, int] = {}
+        self._next = opened_at + 1
+
+    def answered(self, decision_offset: int, answer_offset: int) -> None:
+        """An answer is acknowledged."""
+        self._answers[decision_offset] = answer_offset
+        self._next = max(self._next, answer_offset + 1)
+
+    def outcomes_from(self, unanswered_from: int) -> int:
+        """The offset that goes with ``unanswered_from``. O(answers given out of order)."""
+        for offset in [it for it in self._answers if it < unanswered_from]:
+            del self._answers[offset]
+        return min(self._answers.values(), default=self._next)

@@ -1,0 +1,147 @@
+"""What is written before a pod is bound: its volumes' claims, and the devices it claims.
+
+Pure: the claim as it is now in, the next write or the answer out. Every write is guarded by the
+version it was decided on, and looking again after it, also after a restart, goes on where it was.
+
+* A volume that there is: the volume comes to name the claim, and Kubernetes' volume controller
+  binds the two. One that is to be made: the claim comes to name the node, and its provisioner
+  makes the volume. Both take their time.
+* Devices: the claim's status comes to say which it has and which pods may use it.
+"""
+
+from typing import Any
+
+from stromboli.controller.core import commands, manifest
+from stromboli.controller.core.decisions import decisions
+from stromboli.shared import keys
+from stromboli.shared.api import kinds, resource, storage
+from stromboli.shared.messages import scheduling
+
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+"""On a volume: we named the claim, not its owner, so the name goes when the claim does."""
+PROTECTION = "resource.kubernetes.io/delete-protection"
+"""Finalizer of a claim with devices: it stays until nobody uses them."""
+
+Next = commands.Patch | decisions.Answer | None
+"""A write, the answer, or to look again later."""
+DONE = decisions.EXECUTED
+
+
+def refused(reason: str, message: str) -> decisions.Answer:
+    """The pod cannot be bound."""
+    return decisions.Answer("refused", reason, message)
+
+
+def needs_volume(step: scheduling.ClaimedVolume, claim: storage.PersistentVolumeClaim) -> bool:
+    """Whether the volume itself must be looked at."""
+    return bool(step.volume) and not claim.spec.volume_name
+
+
+def for_volume(
+    step: scheduling.ClaimedVolume,
+    namespace: str,
+    node: str,
+    claim: storage.PersistentVolumeClaim | None,
+    volume: storage.PersistentVolume | None,
+    *,
+    is_asked: bool,
+) -> Next:
+    """``volume``: the one that the claim is to get, if it was looked at. ``is_asked``: the claim
+    named the node before, so a missing name says that the provisioner has given up."""
+    if claim is None or claim.metadata.uid != step.uid or claim.metadata.deletion_timestamp:
+        return refused("ClaimGone", f"persistentvolumeclaim {step.claim} is gone")
+    chosen = claim.metadata.annotation(keys.SELECTED_NODE)
+    if claim.spec.volume_name:
+        is_ours = claim.spec.volume_name == step.volume if step.volume else chosen == node
+        if not is_ours:
+            text = f"persistentvolumeclaim {step.claim} is bound to {claim.spec.volume_name}"
+            return refused("ClaimBound", text)
+        return DONE if claim.status.phase == "Bound" else None
+    if step.volume:
+        return _named_by(volume, step, namespace)
+    if chosen == node:
+        return None
+    if chosen:
+        text = f"the volume of persistentvolumeclaim {step.claim} is being made for node {chosen}"
+        return refused("ClaimElsewhere", text)
+    if is_asked:
+        text = f"no volume could be made for persistentvolumeclaim {step.claim} on node {node}"
+        return refused("ProvisioningFailed", text)
+    annotations = {"annotations": {keys.SELECTED_NODE: node}}
+    return manifest.merge(kinds.PERSISTENT_VOLUME_CLAIMS, claim, metadata=annotations)
+
+
+def _named_by(
+    volume: storage.PersistentVolume | None, step: scheduling.ClaimedVolume, namespace: str
+) -> Next:
+    if volume is None or volume.metadata.deletion_timestamp is not None:
+        return refused("VolumeGone", f"persistentvolume {step.volume} is gone")
+    named = volume.spec.claim_ref
+    if named is not None:
+        is_it = (named.namespace, named.name) == (namespace, step.claim)
+        if is_it and named.uid in ("", step.uid):
+            return None
+        return refused("VolumeTaken", f"persistentvolume {step.volume} is another claim's")
+    reference = {
+        "apiVersion": kinds.PERSISTENT_VOLUME_CLAIMS.api_version,
+        "kind": kinds.PERSISTENT_VOLUME_CLAIMS.kind,
+        "namespace": namespace,
+        "name": step.claim,
+        "uid": step.uid,
+    }
+    return manifest.merge(
+        kinds.PERSISTENT_VOLUMES,
+        volume,
+        metadata={"annotations": {BOUND_BY_CONTROLLER: "yes"}},
+        spec={"claimRef": reference},
+    )
+
+
+def for_devices(
+    step: scheduling.ClaimedDevices, bind: scheduling.Bind, claim: resource.ResourceClaim | None
+) -> Next:
+    """The claim has the devices and is reserved for the pod, or what is lacking."""
+    if claim is None or claim.metadata.uid != step.uid or claim.metadata.deletion_timestamp:
+        return refused("ClaimGone", f"resourceclaim {step.claim} is gone")
+    has = claim.status.allocation
+    if has is None and step.allocation is None:
+        return None  # Another pod of the claim is about to bring it its devices.
+    if has is not None and step.allocation is not None and not _is_same(has, step.allocation):
+        return refused("ClaimAllocated", f"resourceclaim {step.claim} has other devices by now")
+    if any(each.uid == bind.uid for each in claim.status.reserved_for):
+        return DONE
+    if PROTECTION not in claim.metadata.finalizers:
+        finalizers = [*claim.metadata.finalizers, PROTECTION]
+        return manifest.merge(kinds.RESOURCE_CLAIMS, claim, metadata={"finalizers": finalizers})
+    pod = resource.ClaimConsumer(resource=kinds.PODS.plural, name=bind.pod, uid=bind.uid)
+    status: dict[str, Any] = {"reservedFor": [*claim.status.reserved_for, pod]}
+    if has is None:
+        status["allocation"] = step.allocation
+    return manifest.merge(kinds.RESOURCE_CLAIMS, claim, subresource="status", status=status)
+
+
+def release(
+    step: scheduling.ClaimedDevices, bind: scheduling.Bind, claim: resource.ResourceClaim | None
+) -> commands.Patch | None:
+    """Give back what ``for_devices`` wrote for a pod that is not bound after all; None if there is
+    nothing. Devices that nobody else uses by now are free again."""
+    if claim is None or claim.metadata.uid != step.uid:
+        return None
+    others = [each for each in claim.status.reserved_for if each.uid != bind.uid]
+    if len(others) == len(claim.status.reserved_for):
+        return None
+    status: dict[str, Any] = {"reservedFor": others or None}
+    has = claim.status.allocation
+    if not others and has and step.allocation and _is_same(has, step.allocation):
+        status["allocation"] = None
+    return manifest.merge(kinds.RESOURCE_CLAIMS, claim, subresource="status", status=status)
+
+
+def _is_same(left: resource.Allocation, right: resource.Allocation) -> bool:
+    return {_identity(each) for each in left.devices.results} == {
+        _identity(each) for each in right.devices.results
+    }
+
+
+def _identity(device: resource.AllocatedDevice) -> tuple[str, ...]:
+    return device.request, device.driver, device.pool, device.device

@@ -1,0 +1,68 @@
+"""What is told of a job's changes, for people."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stromboli.controller.core import lifecycle, termination_causes
+from stromboli.controller.core.jobs import job_commands
+from stromboli.controller.core.tasks import tasks
+from stromboli.shared.api import batch, core
+from stromboli.shared.messages import batch as messages
+
+
+def of_event(
+    job: batch.Job, event: lifecycle.Event, facts: lifecycle.Facts, pods: Sequence[core.Pod]
+) -> str:
+    """What is behind an event that the rules found; empty where its name says it all."""
+    match event:
+        case "Failed":
+            return "; ".join(filter(None, (lifecycle.shortfall(facts), _first_failure(job, pods))))
+        case "FellShort":
+            up = facts.running + facts.succeeded + facts.failed
+            return f"{up} of {facts.starts_with} needed pods are up"
+        case "Exhausted":
+            return f"maxRetry {facts.max_retry} is reached; {_begun_by(job)}"
+        case "Cleared" | "Stopped":
+            return _begun_by(job)
+        case _:
+            return ""
+
+
+def of_phase(message: messages.JobPhaseChanged) -> str:
+    """A change of the phase in one line."""
+    counts = msgspec.structs.asdict(message.counts)
+    shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    text = f"from {message.before or 'nothing'} to {message.after}"
+    text += f" because {message.reason}" if message.reason else ""
+    text += f" ({message.message})" if message.message else ""
+    text += _tried(message)
+    return f"{text}: {shown or 'no'} pods"
+
+
+def _tried(message: messages.JobPhaseChanged) -> str:
+    """How often it was tried. A restart counts what went wrong already, and may be the last: that
+    there is another try is known once its pods are made."""
+    if not message.retry_count:
+        return ""
+    if message.after == "Restarting" or message.reason == "Exhausted":
+        return f", after try {message.retry_count}"
+    return f", try {message.retry_count + 1}"
+
+
+def _begun_by(job: batch.Job) -> str:
+    state = job.status.state
+    if job_commands.is_asked(state):
+        return f"{state.reason} was asked for"
+    return ": ".join(filter(None, (state.reason, state.message)))
+
+
+def _first_failure(job: batch.Job, pods: Sequence[core.Pod]) -> str:
+    """The first of the failed pods by name, with its end."""
+    for pod in pods:
+        if pod.status.phase == "Failed" and not tasks.is_of_earlier_try(job, pod):
+            code = termination_causes.exit_code(pod)
+            ended = "" if code is None else f"exit code {code}"
+            why = termination_causes.told(pod)
+            return ", ".join(filter(None, (f"{pod.metadata.name} failed", why, ended)))
+    return ""

@@ -1,0 +1,321 @@
+"""The pods of one job as its rules see them, kept up to date change by change.
+
+A job of 100,000 pods changes a few pods at a time, so a step of it must not walk all of them. What
+the rules ask of a pod is derived from the pod, from whether it is being deleted, and from the job's
+*basis*: those fields of its spec and status that say which pods it wants. Invariants:
+
+1. After ``look`` everything here equals what a walk over all pods derives (that of a new
+   ``JobPods``; tests hold both against each other at each step).
+2. A change of a pod costs O(log pods), a change of the basis one walk, O(pods + replicas). The
+   basis of a job changes with its version, a restart of a part, and its spec; that of an array also
+   with each result, and its walk is as long as its window.
+3. A pod is *unsettled* until what was published about it equals what it is: only these are
+   compared. Publishing changes nothing else here.
+"""
+
+from collections.abc import Container, Iterator
+from typing import Any
+
+import msgspec
+
+from stromboli.controller.core import lifecycle, manifest
+from stromboli.controller.core.jobs import policy_events
+from stromboli.controller.core.ordered import LeastFirst
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.tasks import arrays, tasks
+from stromboli.shared import keys
+from stromboli.shared.api import batch, core
+from stromboli.shared.api.batch import Job
+
+
+class _Basis(msgspec.Struct, frozen=True):
+    """Fields of a job from which follows what its pods are to it."""
+
+    spec: batch.JobSpec
+    version: int
+    stopping: tuple[str, str]
+    retries: tuple[int, int]
+    restarted: batch.RestartedTasks | None
+    array: batch.ArrayStatus | None
+
+
+def _basis_of(job: Job) -> _Basis:
+    status = job.status
+    phase = status.state.phase
+    is_stopping = phase in lifecycle.STOPPING
+    return _Basis(
+        spec=job.spec,
+        version=status.version,
+        stopping=(phase, status.state.reason) if is_stopping else ("", ""),
+        retries=(status.retry_count, status.asked_retries),
+        restarted=status.restarted,
+        array=status.array,
+    )
+
+
+class _Pod(msgspec.Struct, frozen=True, gc=False):
+    """What the rules ask of one pod."""
+
+    pod: core.Pod
+    field: str
+    task: str
+    phase: str
+    is_doomed: bool
+    happening: policy_events.Happening | None
+    current_task: str
+    """The task of a pod of the present try, empty for any other."""
+    has_succeeded: bool
+    restarts: int
+
+
+class _Sums:
+    """Pods by counter, and by task and phase."""
+
+    def __init__(self) -> None:
+        self.counts = dict.fromkeys(tasks.COUNTERS, 0)
+        self.by_task: dict[str, dict[str, int]] = {}
+
+    def add(self, found: _Pod, sign: int) -> None:
+        if not found.field:
+            return
+        self.counts[found.field] += sign
+        if not found.phase:
+            return
+        phases = self.by_task.setdefault(found.task, {})
+        phases[found.phase] = phases.get(found.phase, 0) + sign
+        if not phases[found.phase]:
+            del phases[found.phase]
+            if not phases:
+                del self.by_task[found.task]
+
+    def tally(self, unknown: int) -> tasks.Tally:
+        counts = {**self.counts, "unknown": self.counts["unknown"] + unknown}
+        by_task = {name: dict(phases) for name, phases in self.by_task.items()}
+        return tasks.Tally(**counts, by_task=by_task, array=None)
+
+
+class JobPods:
+    """See the module. Made and kept up to date by ``look``."""
+
+    def __init__(self, picture: cache.Cache, job: Job) -> None:
+        self._picture = picture
+        self._job = job
+        self._basis = _basis_of(job)
+        self._known: dict[str, _Pod] = {}
+        self._kept = _Sums()
+        self._succeeded: dict[str, int] = {}
+        self._restarts: dict[str, int] = {}
+        self._happenings: dict[str, policy_events.Happening] = {}
+        self._pending: dict[str, policy_events.Happening] = {}
+        self._members = tasks.Members(job)
+        self._missing = {task.name: LeastFirst[tuple[int]]() for task in tasks.specs(job)}
+        self._doomed: LeastFirst[tuple[int, str]] = LeastFirst()
+        self._retained: Container[str] = ()
+        self._unsettled: dict[str, str] = {}
+        self._rebuild()
+
+    # What is asked
+
+    @property
+    def pods(self) -> list[core.Pod]:
+        """All pods, by name. O(pods log pods)."""
+        return [self._known[key].pod for key in sorted(self._known)]
+
+    @property
+    def current(self) -> list[core.Pod]:
+        """Pods that are not of an earlier try, by name. O(pods log pods)."""
+        return [pod for pod in self.pods if not tasks.is_of_earlier_try(self._job, pod)]
+
+    @property
+    def counts(self) -> tasks.Tally:
+        """All pods, counted as the status shows them: one that has to go is terminating. O(tasks);
+        of an array O(pods)."""
+        kept = self.kept
+        if self._job.spec.array is None:
+            return msgspec.structs.replace(kept, terminating=kept.terminating + len(self._doomed))
+        found = tasks.tally(self._picture, self._job, [it.pod for it in self._known.values()])
+        ending = [it for it in self._known.values() if it.is_doomed]
+        going = sum(not tasks.has_finished(it.pod) for it in ending)
+        counted = msgspec.structs.replace(kept, terminating=kept.terminating + going)
+        return tasks.with_progress(self._job, counted, found.array)
+
+    @property
+    def kept(self) -> tasks.Tally:
+        """The same without those that have to go."""
+        if self._job.spec.array is None:
+            return self._kept.tally(tasks.unreadable(self._picture, self._job, self._members))
+        pods = [it.pod for it in self._known.values() if not it.is_doomed]
+        return tasks.tally(self._picture, self._job, pods)
+
+    @property
+    def doomed(self) -> int:
+        """How many pods have to go and are not going yet."""
+        return len(self._doomed)
+
+    def first_doomed(self, most: int) -> list[core.Pod]:
+        """Pods that have to go, the highest index first: a task shrinks from its end."""
+        return [self._known[key].pod for _, key in self._doomed.first(most)]
+
+    def missing(self, task: str, most: int) -> list[tasks.Member]:
+        """The first pods of a task that the job wants and that are not there. O(most)."""
+        spec = self._members.spec(task)
+        name = f"{self._job.metadata.name}-{task}-"
+        return [
+            tasks.Member(spec, index, f"{name}{index}")
+            for (index,) in self._missing[task].first(most)
+        ]
+
+    def happenings(self, *, with_pending: bool) -> Iterator[policy_events.Happening]:
+        """What stands against pods of the present try, by name; pending ones only if asked for,
+        since that may be all of them."""
+        found = self._happenings | self._pending if with_pending else self._happenings
+        for name in sorted(found):
+            yield found[name]
+
+    def has_succeeded(self, task: str) -> int:
+        """How many pods of a task's present try have succeeded."""
+        return self._succeeded.get(task, 0)
+
+    def restarts(self, task: str) -> int:
+        """How often containers of its present try were restarted."""
+        return self._restarts.get(task, 0)
+
+    def unsettled(self) -> Iterator[tuple[str, core.Pod | None]]:
+        """Uids of pods that may differ from what was published, by name; None: it is gone."""
+        for uid, key in sorted(self._unsettled.items(), key=lambda pair: pair[::-1]):
+            known = self._known.get(key)
+            yield uid, known.pod if known is not None and known.pod.metadata.uid == uid else None
+
+    def settle(self, uid: str) -> None:
+        """What was published about this pod is what it is."""
+        self._unsettled.pop(uid, None)
+
+    def asks_for(self, name: str) -> bool:
+        """Whether the job wants a pod of this name."""
+        return self._members.of(name) is not None
+
+    # How it follows
+
+    def follow(self, job: Job, changed: list[str]) -> None:
+        """Take in the job as it is now, and pods that changed."""
+        basis = _basis_of(job)
+        self._job = job
+        # Which pods with a result stay follows from all pods of an array.
+        if basis == self._basis and not (changed and job.spec.array is not None):
+            for key in changed:
+                self._update(key)
+            return
+        self._basis = basis
+        self._members = tasks.Members(job)
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        job, picture = self._job, self._picture
+        self._kept = _Sums()
+        self._succeeded, self._restarts, self._happenings, self._pending = {}, {}, {}, {}
+        self._doomed = LeastFirst()
+        uid = job.metadata.uid
+        pods = picture.pods_of(uid)
+        self._retained = arrays.kept(job, [it for it in pods if not picture.is_going(it)])
+        known = {pod.metadata.key: self._derive(pod) for pod in pods}
+        there = {pod.metadata.name for pod in pods}
+        self._missing = self._members.missing(job.metadata.name, there)
+        self._known = {}
+        for key, found in known.items():
+            self._put(key, found)
+        for pod in pods:
+            self._unsettled[pod.metadata.uid] = pod.metadata.key
+        for told_uid, name in picture.published.told_of(job):
+            self._unsettled[told_uid] = f"{job.metadata.namespace}/{name}"
+
+    def _update(self, key: str) -> None:
+        before = self._known.pop(key, None)
+        if before is not None:
+            self._take(key, before)
+            self._unsettled[before.pod.metadata.uid] = key
+        pod = self._picture.pod(key)
+        owner = None if pod is None else pod.metadata.controller
+        name = key.rpartition("/")[2]
+        member = self._members.of(name)
+        is_mine = owner is not None and owner.uid == self._job.metadata.uid
+        if pod is None or not is_mine or pod.metadata.label(keys.TOOL) is not None:
+            if member is not None:
+                self._missing[member.task.name].add((member.index,))
+            return
+        if member is not None:
+            self._missing[member.task.name].discard((member.index,))
+        self._put(key, self._derive(pod))
+        self._unsettled[pod.metadata.uid] = key
+
+    def _put(self, key: str, found: _Pod) -> None:
+        self._known[key] = found
+        self._count(found, 1)
+        if found.is_doomed:
+            self._doomed.add(_rank(found.pod))
+        if found.happening is not None:
+            is_pending = found.happening.events[0] == policy_events.POD_PENDING
+            into = self._pending if is_pending else self._happenings
+            into[found.pod.metadata.name] = found.happening
+
+    def _take(self, key: str, found: _Pod) -> None:
+        self._count(found, -1)
+        if found.is_doomed:
+            self._doomed.discard(_rank(found.pod))
+        self._happenings.pop(found.pod.metadata.name, None)
+        self._pending.pop(found.pod.metadata.name, None)
+
+    def _count(self, found: _Pod, sign: int) -> None:
+        if not found.is_doomed:
+            self._kept.add(found, sign)
+        task = found.current_task
+        if found.has_succeeded:
+            self._succeeded[task] = self._succeeded.get(task, 0) + sign
+        if found.restarts:
+            self._restarts[task] = self._restarts.get(task, 0) + sign * found.restarts
+
+    def _derive(self, pod: core.Pod) -> _Pod:
+        job, picture = self._job, self._picture
+        is_going = picture.is_going(pod)
+        member = self._members.of(pod.metadata.name)
+        is_current = member is not None and not policy_events.is_past(job, pod)
+        happening = None
+        if member is not None and is_current:
+            happening = policy_events.of_pod(pod, member, is_going=is_going)
+        field, task, phase = tasks.counted(pod, is_going=is_going)
+        return _Pod(
+            pod=pod,
+            field=field,
+            task=task,
+            phase=phase,
+            is_doomed=not is_going and tasks.is_doomed(job, pod, member, self._retained),
+            happening=happening,
+            current_task=member.task.name if member is not None and is_current else "",
+            has_succeeded=is_current and pod.status.phase == "Succeeded",
+            restarts=policy_events.container_restarts(pod) if is_current and not is_going else 0,
+        )
+
+
+def look(picture: cache.Cache, job: Job) -> JobPods:
+    """The job's pods as they are now. O(changes since the last look)."""
+    uid = job.metadata.uid
+    known: Any = picture.derived.get(uid)
+    changed = picture.take_changed(uid)
+    if known is None:
+        known = picture.derived[uid] = JobPods(picture, job)
+    else:
+        known.follow(job, sorted(changed))
+    found: JobPods = known
+    return found
+
+
+def ending(picture: cache.Cache, job: Job, status: batch.JobStatus) -> batch.JobStatus:
+    """The status of a transition, in which pods that it ends count as terminating: they are deleted
+    once it is written. O(pods)."""
+    if status.state.phase not in lifecycle.STOPPING:
+        return status
+    after = JobPods(picture, msgspec.structs.replace(job, status=status))
+    return tasks.status_with(status, after.counts, tasks.min_available(job))
+
+
+def _rank(pod: core.Pod) -> tuple[int, str]:
+    return -manifest.number(pod.metadata.annotation(keys.TASK_INDEX)), pod.metadata.key

@@ -1,0 +1,336 @@
+"""Lifecycle policies: what a job does when something happens to its pods.
+
+The first policy that matches counts, those of the task before those of the job. A policy with a
+``timeout`` is noted in the status with the time it is due, so that it survives a restart; one
+with a maximum is passed over once it has acted so often. What is decided here becomes a status
+write first; a whole job's action begins a new version of the job and a part's restart supersedes
+its pods, so nothing is carried out twice.
+
+Source: spec/jobs.md 3.2. On purpose unlike it: a pod's pending time counts from its creation and
+ends with it, and a restart of a part that has no pod does nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from stromboli.controller.core import lifecycle, manifest, restarts, termination_causes
+from stromboli.controller.core.jobs import policy_events
+from stromboli.controller.core.jobs.policy_events import Happening
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.tasks import tasks
+from stromboli.shared import keys
+from stromboli.shared.api import batch, core, scheduling
+from stromboli.shared.api.batch import DelayedAction, Job, LifecyclePolicy
+from stromboli.shared.formats import durations
+
+EVENTS = termination_causes.CAUSES | {
+    "PodFailed",
+    "PodEvicted",
+    "PodPending",
+    "TaskCompleted",
+    "TaskFailed",
+    "Unknown",
+}
+"""Events that happen. The others that a policy may name ask for a look at most."""
+MOST_DELAYED = 100
+"""Policies that wait for their time at once; further ones are noted when there is room."""
+LONGEST_BACKOFF = timedelta(minutes=5)
+_MOST_DOUBLINGS = 30
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """An action that policies ask for. ``part``: what it restarts, empty for the whole job.
+    ``used``: the policies that asked, ``why`` in words, ``pause`` their longest back-off."""
+
+    action: lifecycle.Action
+    part: restarts.Part
+    used: tuple[str, ...]
+    why: str
+    pause: timedelta
+
+
+class Ruling(msgspec.Struct, frozen=True):
+    """What policies say now: an order, if one is due, and what waits for its time."""
+
+    order: Order | None
+    delayed: tuple[DelayedAction, ...]
+
+
+def rule(
+    picture: cache.Cache,
+    job: Job,
+    pods: policy_events.Pods,
+    group: scheduling.PodGroup | None,
+    now: datetime,
+) -> Ruling:
+    """What the job's policies ask for now. O(happenings x policies)."""
+    listed = dict(_listed(job))
+    if not listed:
+        return Ruling(None, ())
+    pending = watches_pending(job)
+    found = list(policy_events.of(picture, job, pods, group, now, with_pending=pending))
+    waiting = {_key(it): it for it in _still_waiting(picture, job, found, listed)}
+    standing = set()
+    due = []
+    for happening in found:
+        matched = _first_match(job, happening, listed)
+        if matched is None:
+            continue
+        policy = listed[matched]
+        noted = DelayedAction(
+            policy=matched,
+            event=happening.events[0],
+            at=now + delay(policy),
+            task=happening.task,
+            pod=happening.pod,
+        )
+        noted = waiting.get(_key(noted), noted)
+        if happening.since is not None:
+            if happening.since + delay(policy) <= now:
+                due.append((matched, happening))
+        elif noted.at <= now:
+            standing.add(_key(noted))
+            due.append((matched, happening))
+        elif len(waiting) < MOST_DELAYED:
+            waiting[_key(noted)] = noted
+    due += [
+        (it.policy, _again(job, it))
+        for key, it in waiting.items()
+        if it.at <= now and key not in standing
+    ]
+    order = _order(job, due, listed)
+    return Ruling(order, tuple(it for it in waiting.values() if _may_come(job, it, listed, now)))
+
+
+def watches_pending(job: Job) -> bool:
+    """Whether any policy acts on pods that are pending."""
+    named = (events_of(policy) for _, policy in _listed(job))
+    return any(policy_events.POD_PENDING in it or "*" in it for it in named)
+
+
+def due(job: Job, pods: Iterable[core.Pod]) -> datetime | None:
+    """When a policy will be due although nothing changes. ``pods``: looked at only if one watches
+    pending pods: O(pods x policies)."""
+    times = [it.at for it in job.status.delayed]
+    listed = dict(_listed(job))
+    if watches_pending(job):
+        for pod in pods:
+            created = pod.metadata.creation_timestamp
+            if pod.status.phase in ("", "Pending") and created is not None:
+                index = manifest.number(pod.metadata.annotation(keys.TASK_INDEX))
+                about = (tasks.task_of(pod), pod.metadata.name, index)
+                pending = Happening((policy_events.POD_PENDING,), *about, since=created)
+                matched = _first_match(job, pending, listed)
+                if matched is not None:
+                    times.append(created + delay(listed[matched]))
+    return min(times, default=None)
+
+
+def left_out(job: Job) -> Iterator[str]:
+    """What the job asks for and we do not carry out, a line each, for a Warning on the job."""
+    for of_task, policy in (
+        *(("", it) for it in job.spec.policies),
+        *((f"task {task.name}: ", it) for task in tasks.specs(job) for it in task.policies),
+    ):
+        why = _problem(policy)
+        if why:
+            yield f"{of_task}{_shown(policy)}: {why}"
+
+
+def events_of(policy: LifecyclePolicy) -> frozenset[str]:
+    """The events that a policy names."""
+    return frozenset({policy.event, *policy.events} - {""})
+
+
+def delay(policy: LifecyclePolicy) -> timedelta:
+    """How long the policy waits before it acts."""
+    return _length(policy.timeout)
+
+
+def after(status: batch.JobStatus, order: Order) -> tuple[DelayedAction, ...]:
+    """What still waits once an order is carried out: nothing of what it restarts. What happened to
+    another pod is remembered here alone, once it was told."""
+    return tuple(it for it in status.delayed if order.part and not _restarts(order.part, it))
+
+
+def _restarts(part: restarts.Part, noted: DelayedAction) -> bool:
+    if noted.task not in part:
+        return False
+    index = manifest.number(noted.pod.rpartition("-")[2])
+    return not noted.pod or index in part[noted.task]
+
+
+def _listed(job: Job) -> Iterator[tuple[str, LifecyclePolicy]]:
+    """(Where it stands, policy) for all that are carried out; of each task, then of the job."""
+    for task in tasks.specs(job):
+        for position, policy in enumerate(task.policies):
+            if not _problem(policy):
+                yield f"{task.name}/{position}", policy
+    for position, policy in enumerate(job.spec.policies):
+        if not _problem(policy):
+            # No task can have this name: a job's and a task's policies are told apart.
+            yield f"/{position}", policy
+
+
+def _first_match(
+    job: Job, happening: Happening, listed: Mapping[str, LifecyclePolicy]
+) -> str | None:
+    for name, policy in listed.items():
+        of_task = name.partition("/")[0]
+        if of_task not in ("", happening.task) or not _matches(policy, happening):
+            continue
+        if action_of(policy) in lifecycle.PARTIAL and not _part(job, policy, happening):
+            continue
+        most = policy.max_retries
+        if most is not None and job.status.policy_retries.get(name, 0) >= most:
+            continue
+        return name
+    return None
+
+
+def _matches(policy: LifecyclePolicy, happening: Happening) -> bool:
+    named = events_of(policy)
+    if happening.events[:1] == (policy_events.POD_PENDING,) and not delay(policy):
+        return False
+    if named & set(happening.events) or ("*" in named and happening.by_any):
+        return True
+    return policy.exit_code is not None and policy.exit_code == happening.exit_code
+
+
+def _still_waiting(
+    picture: cache.Cache,
+    job: Job,
+    found: list[Happening],
+    listed: Mapping[str, LifecyclePolicy],
+) -> Iterator[DelayedAction]:
+    """What was noted and is not called off: a pod that runs again, a task that is well again."""
+    standing = {(it.events[0], it.task, it.pod) for it in found}
+    for noted in job.status.delayed:
+        policy = listed.get(noted.policy)
+        if policy is None:
+            continue
+        if action_of(policy) in lifecycle.PARTIAL and not _part(job, policy, _again(job, noted)):
+            continue  # it was scaled away, or its index has a result
+        if noted.pod:
+            pod = picture.pod(f"{job.metadata.namespace}/{noted.pod}")
+            if pod is None or picture.is_going(pod) or pod.status.phase != "Running":
+                yield noted
+        elif (noted.event, noted.task, "") in standing:
+            yield noted
+
+
+def _may_come(
+    job: Job, noted: DelayedAction, listed: Mapping[str, LifecyclePolicy], now: datetime
+) -> bool:
+    """Whether it is not due yet or possible in this phase; a restart passes, so it waits on."""
+    phase, action = tasks.phase_of(job), action_of(listed[noted.policy])
+    if noted.at > now or phase == "Restarting":
+        return True
+    return action is not None and _is_possible(job, action)
+
+
+def _again(job: Job, noted: DelayedAction) -> Happening:
+    """The happening that was noted."""
+    index = manifest.number(noted.pod.rpartition("-")[2]) if noted.pod else None
+    is_wanted = index is not None and tasks.asks_for(job, noted.task, index)
+    return Happening((noted.event,), noted.task, noted.pod, index if is_wanted else None)
+
+
+def _order(
+    job: Job, due: list[tuple[str, Happening]], listed: Mapping[str, LifecyclePolicy]
+) -> Order | None:
+    """The first action that is possible in this phase, for all to which it is due."""
+    action: lifecycle.Action | None = None
+    parts: list[restarts.Part] = []
+    used: dict[str, None] = {}
+    why: dict[str, None] = {}
+    for name, happening in due:
+        wanted = action_of(listed[name])
+        if wanted is None or (action is not None and wanted != action):
+            continue
+        if not _is_possible(job, wanted):
+            continue
+        if wanted in lifecycle.PARTIAL:
+            parts.append(_part(job, listed[name], happening))
+        action = wanted
+        used[name] = None
+        why[happening.said()] = None
+    if action is None:
+        return None
+    pauses = [backoff(listed[name], job.status.policy_retries.get(name, 0)) for name in used]
+    return Order(
+        action=action,
+        part=restarts.union(parts),
+        used=tuple(used),
+        why=_listed_shortly(list(why)),
+        pause=max(pauses),
+    )
+
+
+def _is_possible(job: Job, action: lifecycle.Action) -> bool:
+    """Whether the phase takes the action. A job that restarts as a whole does so once."""
+    phase = tasks.phase_of(job)
+    if action == "RestartJob" and phase == "Restarting" and not restarts.is_partial(job):
+        return False
+    return lifecycle.accepts(phase, action)
+
+
+def _listed_shortly(happened: list[str]) -> str:
+    more = len(happened) - 1
+    return happened[0] + (f" and {more} more" if more else "")
+
+
+def action_of(policy: LifecyclePolicy) -> lifecycle.Action | None:
+    """The policy's action, None if it is none of ours."""
+    return next((it for it in lifecycle.ACTIONS if it == policy.action), None)
+
+
+def _part(job: Job, policy: LifecyclePolicy, happening: Happening) -> restarts.Part:
+    """What the policy restarts; empty if nothing is what it means."""
+    task = next((it for it in tasks.specs(job) if it.name == happening.task), None)
+    return {} if task is None else restarts.part(policy.action, job, task, happening.index)
+
+
+def backoff(policy: LifecyclePolicy, tried: int) -> timedelta:
+    """How long pods wait after the policy acted for the ``tried + 1``-th time."""
+    first = _length(policy.backoff)
+    longest = _length(policy.max_backoff) or LONGEST_BACKOFF
+    # In seconds: a thousand years doubled often are more than a timedelta holds.
+    wait_s = first.total_seconds() * 2 ** min(tried, _MOST_DOUBLINGS)
+    return timedelta(seconds=min(wait_s, longest.total_seconds()))
+
+
+def _problem(policy: LifecyclePolicy) -> str:
+    """Why the policy is not carried out, empty if it is."""
+    if action_of(policy) is None:
+        return f"there is no action {policy.action!r}"
+    for text in (policy.timeout, policy.backoff, policy.max_backoff):
+        try:
+            durations.duration(text or "0s")
+        except ValueError as error:
+            return str(error)
+    named = events_of(policy)
+    if policy.exit_code is None and not named & (EVENTS | {"*"}):
+        return "it waits for nothing that happens"
+    if named == {policy_events.POD_PENDING} and not delay(policy):
+        return "PodPending needs a timeout"
+    return ""
+
+
+def _length(text: str | None) -> timedelta:
+    """Raises ValueError. Nothing waits for less than no time."""
+    return max(durations.duration(text or "0s"), timedelta())
+
+
+def _key(noted: DelayedAction) -> tuple[str, str, str]:
+    return noted.policy, noted.task, noted.pod
+
+
+def _shown(policy: LifecyclePolicy) -> str:
+    cause = ", ".join(sorted(events_of(policy)))
+    if policy.exit_code is not None:
+        cause = f"exit code {policy.exit_code}"
+    wait = f" after {policy.timeout}" if policy.timeout else ""
+    return f"policy {policy.action} on {cause}{wait}"

@@ -1,0 +1,157 @@
+"""What stands against a job now: the happenings that its policies may name.
+
+Read from the pods themselves and from what was published about them, never from the passing of a
+message, so that none is missed over a crash. Only pods of the present try count: what a restart
+has dealt with is past. Source: spec/jobs.md 3.1.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from stromboli.controller.core import manifest, restarts, termination_causes
+from stromboli.controller.core.store import cache, event_history
+from stromboli.controller.core.tasks import tasks
+from stromboli.shared.api import core, scheduling
+from stromboli.shared.api.batch import Job
+
+DEFAULT_TASK_RETRY = 3
+POD_PENDING = "PodPending"
+
+
+class Happening(msgspec.Struct, frozen=True):
+    """Something that a policy may name by any of ``events``.
+
+    ``task`` is empty for the job as a whole, ``index`` None for a task as a whole. ``since``: when
+    it began, where its object says so. ``by_any``: whether ``*`` means it, too.
+    """
+
+    events: tuple[str, ...]
+    task: str = ""
+    pod: str = ""
+    index: int | None = None
+    exit_code: int | None = None
+    since: datetime | None = None
+    by_any: bool = True
+
+    def said(self) -> str:
+        """In words: ``PodFailed of j1-worker-0, OOMKilled, exit code 137``."""
+        whose = self.pod or (f"task {self.task}" if self.task else "")
+        first = f"{self.events[0]} of {whose}" if whose else self.events[0]
+        code = () if self.exit_code is None else (f"exit code {self.exit_code}",)
+        return ", ".join((first, *self.events[1:], *code))
+
+
+class Pods(Protocol):
+    """The pods of a job, as this module asks for them: ``job_pods.JobPods``."""
+
+    def happenings(self, *, with_pending: bool) -> Iterator[Happening]:
+        """What stands against pods of the present try, by name."""
+
+    def unsettled(self) -> Iterator[tuple[str, core.Pod | None]]:
+        """Uids of pods that may differ from what was published; None: it is gone."""
+
+    def asks_for(self, name: str) -> bool:
+        """Whether the job wants a pod of this name."""
+
+    def has_succeeded(self, task: str) -> int:
+        """How many pods of a task's present try have succeeded."""
+
+    def restarts(self, task: str) -> int:
+        """How often containers of its present try were restarted."""
+
+
+def of(
+    picture: cache.Cache,
+    job: Job,
+    pods: Pods,
+    group: scheduling.PodGroup | None,
+    now: datetime,
+    *,
+    with_pending: bool = True,
+) -> Iterator[Happening]:
+    """Everything: pods by name, then those that vanished, tasks, the PodGroup, and time.
+
+    O(what there is). ``with_pending``: also pods that are pending, which may be all.
+    """
+    yield from pods.happenings(with_pending=with_pending)
+    for told in _vanished(picture, job, pods):
+        if pods.asks_for(told.pod):
+            events = ("PodEvicted", *_named(told.reason))
+            yield Happening(events, told.task, told.pod, told.index)
+    for task in tasks.specs(job):
+        if job.spec.array is None and 0 < task.replicas <= pods.has_succeeded(task.name):
+            yield Happening(("TaskCompleted",), task.name)
+        limit = task.max_retry or DEFAULT_TASK_RETRY
+        if 0 <= limit <= pods.restarts(task.name):
+            yield Happening(("TaskFailed",), task.name)
+    if group is not None and group.status.phase == "Unknown" and not is_past(job, group):
+        yield Happening(("Unknown",))
+    if is_overdue(job, now):
+        yield Happening((termination_causes.DEADLINE_EXCEEDED,), by_any=False)
+
+
+def is_overdue(job: Job, now: datetime) -> bool:
+    """Whether the job's time is up."""
+    at = job.status.deadline_at
+    return at is not None and now >= at
+
+
+def is_past(job: Job, found: core.Pod | scheduling.PodGroup) -> bool:
+    """Whether a pod or PodGroup is not of the job's present try."""
+    if manifest.version_of(found) != job.status.version:
+        return True
+    return isinstance(found, core.Pod) and tasks.is_of_earlier_try(job, found)
+
+
+def of_pod(pod: core.Pod, member: tasks.Member, *, is_going: bool) -> Happening | None:
+    """What stands against a pod of the present try."""
+    cause = _named(termination_causes.of(pod))
+    events: tuple[str, ...]
+    code, since, by_any = None, None, True
+    if is_going:
+        if tasks.has_finished(pod):
+            return None
+        events = ("PodEvicted", *cause)
+    elif pod.status.phase == "Failed":
+        events, code = ("PodFailed", *cause), termination_causes.first_exit_code(pod)
+    elif pod.status.phase == "Unknown":
+        # A kubelet that is not heard: nothing but a policy that names it takes it for lost.
+        events, by_any = cause, False
+    elif pod.status.phase in ("", "Pending"):
+        events, since = (POD_PENDING,), pod.metadata.creation_timestamp
+    else:
+        return None
+    name = pod.metadata.name
+    return Happening(events, member.task.name, name, member.index, code, since, by_any)
+
+
+def _named(cause: str) -> tuple[str, ...]:
+    return (cause,) if cause in termination_causes.CAUSES else ()
+
+
+def _vanished(picture: cache.Cache, job: Job, pods: Pods) -> Iterator[event_history.Task]:
+    """Pods of this try that were alive when we last spoke of them and are there no more. O(pods
+    that may differ from what was published)."""
+    told = picture.published.jobs.get(job.metadata.key)
+    if told is None or told.uid != job.metadata.uid:
+        return
+    unreadable = picture.unknown_pods()
+    for uid in sorted(uid for uid, pod in pods.unsettled() if pod is None):
+        task = told.tasks.get(uid)
+        if task is None or f"{job.metadata.namespace}/{task.pod}" in unreadable:
+            continue
+        if task.state in event_history.OVER or task.version != job.status.version:
+            continue
+        if not restarts.is_of_earlier_try(job, task.task, task.index, task.retry_count):
+            yield task
+
+
+def container_restarts(pod: core.Pod) -> int:
+    """How often the containers of a pod that is alive were restarted."""
+    if pod.status.phase not in ("Running", "Pending", ""):
+        return 0
+    every = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    return sum(status.restart_count for status in every)

@@ -1,0 +1,116 @@
+"""The status after an event: phase, try, version, and the times that follow from them.
+
+Times are written with the phase, so that they survive a restart of the controller: when the job's
+time is up, when pods may be made again, when a policy is due.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from stromboli.controller.core import lifecycle, restarts
+from stromboli.controller.core.jobs import policies, policy_events
+from stromboli.controller.core.tasks import arrays, tasks
+from stromboli.shared.api import batch
+from stromboli.shared.api.batch import Job, JobStatus
+from stromboli.shared.formats import durations
+
+_RESTARTS = lifecycle.PARTIAL | {"RestartJob"}
+
+
+def after(
+    job: Job,
+    event: lifecycle.Event,
+    counts: tasks.Tally,
+    now: datetime,
+    message: str = "",
+    order: policies.Order | None = None,
+) -> JobStatus:
+    """The status after an event. ``message``: what was behind it. ``order``: what policies asked
+    for; without it an action is what a person asked for, and costs no try. Raises
+    IllegalMoveError."""
+    move = lifecycle.move(tasks.phase_of(job), event)
+    retries = job.status.retry_count + move.retry
+    asked = job.status.asked_retries + (move.retry and order is None)
+    version = job.status.version + move.new_version
+    has_tries = retries - asked < tasks.max_retry(job)
+    if job.spec.array is not None and event == "RestartJob" and has_tries:
+        counts = tasks.with_progress(job, counts, arrays.begun_anew(version))
+    elif job.spec.array is not None and order is not None and order.part:
+        # What is restarted has no result; those of other indexes are read again.
+        counts = tasks.with_progress(job, counts, job.status.array or batch.ArrayStatus())
+    before = tasks.status_with(job.status, counts, tasks.min_available(job))
+    created = job.metadata.creation_timestamp
+    lasted = "" if created is None else tasks.go_duration((now - created).total_seconds())
+    status = msgspec.structs.replace(
+        before,
+        state=batch.JobState(
+            phase=move.to,
+            reason=event,
+            message=message if order is None else order.why,
+            last_transition_time=now,
+        ),
+        conditions=_conditions(before, move, now),
+        version=version,
+        retry_count=retries,
+        asked_retries=asked,
+        running_duration=lasted if move.to in lifecycle.FINISHED else "",
+        deadline_at=_deadline(job, event, now),
+        retry_at=_retry_at(before, event, order, now),
+        restarted=_restarted(job, move, order, retries),
+        policy_retries=_policy_retries(before, order),
+        delayed=() if move.new_version or move.to in lifecycle.FINISHED else before.delayed,
+    )
+    if order is not None:
+        return msgspec.structs.replace(status, delayed=policies.after(status, order))
+    return status
+
+
+def _conditions(
+    before: JobStatus, move: lifecycle.Transition, now: datetime
+) -> tuple[batch.JobCondition, ...]:
+    if move.to == before.state.phase:
+        return before.conditions
+    others = tuple(it for it in before.conditions if it.status != move.to)
+    return (*others, batch.JobCondition(status=move.to, last_transition_time=now))
+
+
+def _deadline(job: Job, event: lifecycle.Event, now: datetime) -> datetime | None:
+    """The time counts from the first running pods, over all tries; it begins anew for a job that
+    was resumed, or restarted because it was up."""
+    limit, found = job.spec.active_deadline_seconds, job.status.deadline_at
+    if limit is None or event == "ResumeJob":
+        return None
+    if event == "RestartJob" and policy_events.is_overdue(job, now):
+        return None
+    if event == "Started" and found is None:
+        return durations.later(now, limit)
+    return found
+
+
+def _retry_at(
+    before: JobStatus, event: lifecycle.Event, order: policies.Order | None, now: datetime
+) -> datetime | None:
+    """The longest pause of policies that restart; one that somebody asks for does not wait."""
+    if order is None or event not in _RESTARTS:
+        return None
+    paused = [now + order.pause] if order.pause else []
+    return max((at for at in (*paused, before.retry_at) if at is not None), default=None)
+
+
+def _restarted(
+    job: Job, move: lifecycle.Transition, order: policies.Order | None, retries: int
+) -> batch.RestartedTasks | None:
+    if move.new_version:
+        return None  # all pods of before are old by their version
+    if order is None or not order.part:
+        return job.status.restarted
+    return restarts.recorded(job, order.part, retries)
+
+
+def _policy_retries(before: JobStatus, order: policies.Order | None) -> dict[str, int]:
+    """Counted for every policy that acts, since a maximum may be set on any."""
+    if order is None:
+        return before.policy_retries
+    counted = {name: before.policy_retries.get(name, 0) + 1 for name in order.used}
+    return before.policy_retries | counted

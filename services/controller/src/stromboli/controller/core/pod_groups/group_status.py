@@ -1,0 +1,261 @@
+"""The status of PodGroups and why their pods wait, as users see it.
+
+Phase and counts follow spec/scheduling.md 9, from the members' states and the scheduler's
+explanation; all is written on change only. The scheduler explains anew whenever a number changes:
+a condition whose text alone changed is therefore written at most once in ``EXPLAIN_EVERY``, and
+the pods' own conditions and the Events follow the PodGroup's. So a long queue costs few requests.
+
+Unlike the reference, a condition that no longer holds is set False.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from stromboli.controller.core import commands, manifest
+from stromboli.controller.core.pod_groups import missing_groups
+from stromboli.controller.core.store import cache, explanations, pod_group_members
+from stromboli.controller.core.tasks import tasks
+from stromboli.shared.api import core, kinds
+from stromboli.shared.api.scheduling import PodGroup, PodGroupCondition, PodGroupStatus
+
+EXPLAIN_EVERY = timedelta(seconds=5)
+"""How often the text of a condition may change: often enough to watch, too seldom to flood."""
+PODS_TOLD_AFTER = timedelta(seconds=1)
+"""How long a gang has waited for the same reason before its pods say so. Autoscalers and people
+read it there; but a gang whose pods are just being made waits for a moment only, and saying so on
+each of them would cost another write a pod, and a conflict with its bind."""
+Members = Mapping[pod_group_members.Standing, Collection[str]]
+"""What members are -> keys of those that are so."""
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULED = "Scheduled"
+NOT_ENOUGH_RESOURCES = "NotEnoughResources"
+NOT_ENOUGH_TASKS = "NotEnoughTasks"
+READY = "tasks in gang are ready to be scheduled"
+
+
+def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+    """Bring a PodGroup's status, its pods' conditions and its Events up to date."""
+    group = picture.pod_group(key)
+    if group is None:
+        return missing_groups.told(picture, key, now)
+    if picture.is_going(group) or picture.is_enqueuing(group):
+        return ()
+    members = picture.group_members.standings(key)
+    if not _is_ours(picture, group, members):
+        return ()
+    status = next_status(picture, group, members, now)
+    stage: list[commands.Command] = []
+    if status != group.status:
+        stage.append(_patch(group, status))
+        stage += _events(picture, group, status, now)
+    waits = _told_on_pods(group)
+    if waits is not None and now >= waits:
+        stage += _pod_conditions(picture, members, status, now)
+    return (tuple(stage),) if stage else ()
+
+
+def due(picture: cache.Cache, key: str, now: datetime) -> datetime | None:
+    """When a condition's new text may be written that is held back now, or told on the pods."""
+    group = picture.pod_group(key)
+    if group is None:
+        return missing_groups.due(picture, key, now)
+    told = _told_on_pods(group)
+    if told is not None and now < told:
+        return told
+    explained, found = picture.explained(group), _condition(group.status, UNSCHEDULABLE)
+    if explained is None or found is None or found.last_transition_time is None:
+        return None
+    if found.message == explained.message.message:
+        return None
+    return found.last_transition_time + EXPLAIN_EVERY
+
+
+def _told_on_pods(group: PodGroup) -> datetime | None:
+    """From when on pods say why they wait; None if their group waits for nothing."""
+    found = _condition(group.status, UNSCHEDULABLE)
+    since = None if found is None else found.last_transition_time
+    return None if since is None else since + PODS_TOLD_AFTER
+
+
+def next_status(
+    picture: cache.Cache, group: PodGroup, members: Members, now: datetime
+) -> PodGroupStatus:
+    """The status that members and explanation amount to. O(standings)."""
+    running = succeeded = failed = placed = 0
+    version = manifest.version_of(group)
+    for found, keys in members.items():
+        if found.is_going and found.version < version:
+            continue  # it bears the group's name, and leaves room to the try that begins
+        count, phase = len(keys), found.phase
+        succeeded += count * (phase == "Succeeded")
+        failed += count * (phase == "Failed")
+        running += count * (phase == "Running" and not found.is_going)
+        placed += count * (found.has_node or phase in tasks.FINISHED_PODS)
+    explained = picture.explained(group)
+    is_ready = 0 < placed >= group.spec.min_member
+    if running and not is_ready and explained is not None:
+        phase = "Unknown"
+    elif is_ready:
+        phase = "Completed" if placed == succeeded + failed else "Running"
+    else:
+        phase = "Inqueue" if group.status.phase == "Inqueue" else "Pending"
+    return PodGroupStatus(
+        phase=phase,
+        conditions=_conditions(group.status, explained, is_ready=is_ready, now=now),
+        running=running,
+        succeeded=succeeded,
+        failed=failed,
+    )
+
+
+def _conditions(
+    status: PodGroupStatus,
+    explained: explanations.Explained | None,
+    *,
+    is_ready: bool,
+    now: datetime,
+) -> tuple[PodGroupCondition, ...]:
+    if is_ready:
+        holds, other, reason, message, id_ = SCHEDULED, UNSCHEDULABLE, READY, "", ""
+    elif explained is not None:
+        invalid = explained.message.tier == "invalid"
+        holds, other = UNSCHEDULABLE, SCHEDULED
+        reason = NOT_ENOUGH_TASKS if invalid else NOT_ENOUGH_RESOURCES
+        message, id_ = explained.message.message, explained.id
+    else:
+        return status.conditions  # nobody says anything: what was said still stands
+    before = _condition(status, holds)
+    new = PodGroupCondition(
+        type=holds,
+        status="True",
+        transition_id=id_,
+        last_transition_time=now,
+        reason=reason,
+        message=message,
+    )
+    kept = new if before is None or _is_news(before, new, now) else before
+    conditions = []
+    for found in status.conditions:
+        if found.type == holds:
+            continue
+        if found.type == other and found.status == "True":
+            found = msgspec.structs.replace(found, status="False", last_transition_time=now)
+        conditions.append(found)
+    return (*conditions, kept)
+
+
+def _is_news(before: PodGroupCondition, after: PodGroupCondition, now: datetime) -> bool:
+    if (before.status, before.reason) != (after.status, after.reason):
+        return True
+    if before.message == after.message:
+        return False
+    at = before.last_transition_time
+    return at is None or now >= at + EXPLAIN_EVERY
+
+
+def _condition(status: PodGroupStatus, type_: str) -> PodGroupCondition | None:
+    """The condition of this type, if it holds."""
+    return next((it for it in status.conditions if it.type == type_ and it.status == "True"), None)
+
+
+def _is_ours(picture: cache.Cache, group: PodGroup, members: Members) -> bool:
+    """The job's word counts; a PodGroup of pods alone is ours if one names our scheduler."""
+    owner = cache.job_of(group)
+    if owner is not None:
+        job = picture.job(owner)
+        return job is not None and picture.is_ours(job)
+    ours = any(it.scheduler_name in picture.scheduler_names for it in members)
+    return ours or picture.explained(group) is not None
+
+
+def _patch(group: PodGroup, status: PodGroupStatus) -> commands.Patch:
+    before = group.metadata
+    tests = [manifest.test("/metadata/uid", before.uid)]
+    if group.status.phase:
+        tests.append(manifest.test("/status/phase", group.status.phase))
+    else:
+        tests.append(manifest.test("/metadata/resourceVersion", before.resource_version))
+    return commands.Patch(
+        kind=kinds.POD_GROUPS,
+        namespace=before.namespace,
+        name=before.name,
+        uid=before.uid,
+        patch=manifest.encode([*tests, manifest.put("/status", msgspec.to_builtins(status))]),
+        can_wait=(status.phase, status.conditions) == (group.status.phase, group.status.conditions),
+    )
+
+
+def _events(
+    picture: cache.Cache, group: PodGroup, status: PodGroupStatus, now: datetime
+) -> Iterator[commands.RecordEvent]:
+    waits = _condition(status, UNSCHEDULABLE)
+    if waits is not None and waits != _condition(group.status, UNSCHEDULABLE):
+        said = (UNSCHEDULABLE, waits.message, now)
+        yield commands.event_about(kinds.POD_GROUPS, group, "Warning", *said, recurs=True)
+        owner = cache.job_of(group)
+        job = None if owner is None else picture.job(owner)
+        if job is not None and status.phase == "Pending":
+            said = ("PodGroupPending", f"PodGroup {group.metadata.key} waits: {waits.message}", now)
+            yield commands.event_about(kinds.JOBS, job, "Warning", *said, recurs=True)
+    if _condition(status, SCHEDULED) and not _condition(group.status, SCHEDULED):
+        said = (SCHEDULED, "pod group is ready", now)
+        yield commands.event_about(kinds.POD_GROUPS, group, "Normal", *said, recurs=True)
+
+
+def _pod_conditions(
+    picture: cache.Cache, members: Members, status: PodGroupStatus, now: datetime
+) -> Iterator[commands.Patch]:
+    """``PodScheduled`` False on every pod that waits for a place, with the PodGroup's text. O(pods
+    that do not say so yet)."""
+    why = _condition(status, UNSCHEDULABLE)
+    if why is None:
+        return
+    wanted = ("False", UNSCHEDULABLE, why.message)
+    untold: list[str] = []
+    for found, keys in members.items():
+        waits = found.phase in ("", "Pending") and not (found.has_node or found.is_going)
+        if waits and not found.is_gated and found.told != wanted:
+            untold += keys
+    for key in sorted(untold):
+        pod = picture.pod(key)
+        patch = None if pod is None else _pod_condition(pod, why.message, now)
+        if patch is not None:
+            yield patch
+
+
+def _pod_condition(pod: core.Pod, message: str, now: datetime) -> commands.Patch | None:
+    before = pod.metadata
+    wanted = {"status": "False", "reason": UNSCHEDULABLE, "message": message}
+    entry = {
+        "type": "PodScheduled",
+        **wanted,
+        "lastTransitionTime": now.replace(microsecond=0).isoformat().replace("+00:00", "Z"),
+    }
+    tests = [manifest.test("/metadata/uid", before.uid)]
+    position = next(
+        (at for at, it in enumerate(pod.status.conditions) if it.type == "PodScheduled"), None
+    )
+    if position is not None:
+        found = pod.status.conditions[position]
+        if (found.status, found.reason, found.message) == tuple(wanted.values()):
+            return None
+        path = f"/status/conditions/{position}"
+        tests.append(manifest.test(f"{path}/type", "PodScheduled"))
+        change = {"op": "replace", "path": path, "value": entry}
+    else:
+        # Nothing to test by: the version guards what somebody else may have set meanwhile.
+        tests.append(manifest.test("/metadata/resourceVersion", before.resource_version))
+        whole = not pod.status.conditions
+        change = manifest.put(
+            "/status/conditions" if whole else "/status/conditions/-", [entry] if whole else entry
+        )
+    return commands.Patch(
+        kind=kinds.PODS,
+        namespace=before.namespace,
+        name=before.name,
+        uid=before.uid,
+        patch=manifest.encode([*tests, change]),
+        subresource="status",
+    )

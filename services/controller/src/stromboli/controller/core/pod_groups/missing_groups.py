@@ -1,0 +1,56 @@
+"""Pods of others that name a PodGroup which is not there: nothing would say why they wait.
+
+Whoever makes such pods makes their PodGroup too, before or after them, so they are given some time.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from stromboli.controller.core import commands
+from stromboli.controller.core.store import cache, unmanaged_pod_index
+from stromboli.controller.core.tasks import tasks
+from stromboli.shared import keys
+from stromboli.shared.api import core, kinds
+
+TOLD_AFTER = timedelta(seconds=30)
+"""How long a pod waits for its PodGroup before it says so: an operator that is restarted in between
+takes as long."""
+MOST_TOLD = 100
+"""Pods of one PodGroup that say so; the others are as they are."""
+
+
+def told(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+    """A Warning on each pod that has waited for long enough."""
+    name = key.partition("/")[2]
+    why = (
+        f"it waits for its PodGroup {name}, which is not there: create it, or take away the "
+        f"annotation {keys.GROUP_NAME}, and one is made for the pod"
+    )
+    stage = tuple(
+        commands.event_about(kinds.PODS, pod, "Warning", "NoPodGroup", why, now)
+        for at, pod in _waiting(picture, key)
+        if at <= now
+    )
+    return (stage,) if stage else ()
+
+
+def due(picture: cache.Cache, key: str, now: datetime) -> datetime | None:
+    """When the next pod has waited for long enough."""
+    return min((at for at, _ in _waiting(picture, key) if at > now), default=None)
+
+
+def _waiting(picture: cache.Cache, key: str) -> Iterator[tuple[datetime, core.Pod]]:
+    """(When it says so, pod). A pod that we gave its PodGroup gets it back by itself."""
+    if picture.state(kinds.POD_GROUPS, key) is not None:
+        return
+    for pod in picture.members(key)[:MOST_TOLD]:
+        created = pod.metadata.creation_timestamp
+        if (
+            created is not None
+            and pod.spec.scheduler_name in picture.scheduler_names
+            and not pod.spec.node_name
+            and not (tasks.has_finished(pod) or picture.is_going(pod))
+            and not unmanaged_pod_index.is_of_job(pod)
+            and pod.metadata.annotation(keys.GROUP_NAME) != unmanaged_pod_index.group_name(pod)
+        ):
+            yield created + TOLD_AFTER, pod

@@ -1,0 +1,195 @@
+"""The PodGroup of a job: the gang that the scheduler places. Source: spec/jobs.md 4.3.
+
+It has no status subresource, so phase and spec are set by one create; later only what the
+specification lets follow a changed job is patched. A group of an earlier job version is *old*: it
+is removed before the next one of that name is made, so that a restarted job queues anew.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from stromboli.controller.core import commands, manifest
+from stromboli.controller.core.pods import pods
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.tasks import dependencies, tasks
+from stromboli.shared import keys
+from stromboli.shared.api import core, kinds, scheduling
+from stromboli.shared.api.batch import Job, NetworkTopology, TaskSpec
+from stromboli.shared.jobspec import quota
+
+ENTRIES_NOTED = 16
+"""Decisions by which a PodGroup entered its queue that it bears. It was sent back between any two;
+one from before all of them that comes again lets it in once more, as a new one would."""
+
+
+def desired_spec(picture: cache.Cache, job: Job) -> scheduling.PodGroupSpec:
+    """What may change in a job's life: the gang of the tasks that may run now. Raises ValueError
+    for a quantity that is none."""
+    released = _released(picture, job)
+    specs = [task for task in tasks.specs(job) if task.name in released]
+    least = dependencies.gang(job, released)
+    gang = [(spec, count) for _, spec, count in _smallest(picture, specs, least)]
+    return scheduling.PodGroupSpec(
+        min_member=least,
+        min_task_member={task.name: tasks.least(task) for task in specs},
+        queue=job.spec.queue,
+        priority_class_name=job.spec.priority_class_name,
+        min_resources=dict(quota.total(gang)),
+    )
+
+
+def _released(picture: cache.Cache, job: Job) -> frozenset[str]:
+    pods_of_job = picture.pods_of(job.metadata.uid) if dependencies.has_any(job) else []
+    current = [pod for pod in pods_of_job if not tasks.is_of_earlier_try(job, pod)]
+    return dependencies.released(picture, job, current)
+
+
+def started(picture: cache.Cache, job: Job, group: scheduling.PodGroup) -> frozenset[str]:
+    """Tasks whose pods may be made: released, and the PodGroup knows of them, so that they are
+    placed as a gang."""
+    known = group.spec.min_task_member or {}
+    released = _released(picture, job)
+    return frozenset(
+        task.name
+        for task in tasks.specs(job)
+        if task.name in released and (not dependencies.needs(task) or task.name in known)
+    )
+
+
+def create(picture: cache.Cache, job: Job) -> commands.Create:
+    """The command that makes the job's PodGroup. Raises ValueError as ``desired_spec``."""
+    name = pods.group_name(job)
+    spec: dict[str, Any] = msgspec.to_builtins(desired_spec(picture, job))
+    # Absent would read as a gang of none, and as the default queue.
+    spec |= {"minMember": spec.get("minMember", 0), "queue": job.spec.queue}
+    if job.spec.network_topology is not None:
+        spec["networkTopology"] = _topology(job.spec.network_topology)
+    groups = list(_sub_groups(job))
+    if groups:
+        spec["subGroupPolicy"] = groups
+    own = {keys.JOB_VERSION: str(job.status.version)}
+    if job.spec.running_estimate:
+        own[keys.RUNNING_ESTIMATE] = job.spec.running_estimate
+    metadata = {
+        "labels": dict(job.metadata.labels or {}),
+        "annotations": {**(job.metadata.annotations or {}), **own},
+    }
+    for foreign in (keys.LAST_APPLIED, keys.DECISION):
+        metadata["annotations"].pop(foreign, None)
+    return commands.Create(
+        kind=kinds.POD_GROUPS,
+        namespace=job.metadata.namespace,
+        name=name,
+        # There is no status subresource: a phase given here stays.
+        body=manifest.body(
+            kinds.POD_GROUPS, job, name, metadata=metadata, spec=spec, status={"phase": "Pending"}
+        ),
+        owner_uid=job.metadata.uid,
+        version=job.status.version,
+    )
+
+
+def adjust(picture: cache.Cache, job: Job, group: scheduling.PodGroup) -> commands.Stage:
+    """The patch that follows a changed job. Queue and annotations never follow."""
+    wanted, found = desired_spec(picture, job), group.spec
+    member = {**(found.min_task_member or {}), **(wanted.min_task_member or {})}
+    fields = {
+        "minMember": (wanted.min_member, found.min_member),
+        "minTaskMember": (member, found.min_task_member or {}),
+        "minResources": (wanted.min_resources, found.min_resources or {}),
+        "priorityClassName": (wanted.priority_class_name, found.priority_class_name),
+    }
+    changed = {name: new for name, (new, old) in fields.items() if new != old}
+    if not changed:
+        return ()
+    operations = [manifest.put(f"/spec/{name}", value) for name, value in changed.items()]
+    return (_patch(group, [manifest.test("/metadata/uid", group.metadata.uid), *operations]),)
+
+
+def _patch(group: scheduling.PodGroup, operations: list[dict[str, Any]]) -> commands.Patch:
+    return commands.Patch(
+        kind=kinds.POD_GROUPS,
+        namespace=group.metadata.namespace,
+        name=group.metadata.name,
+        uid=group.metadata.uid,
+        patch=manifest.encode(operations),
+    )
+
+
+def was_let_in(group: scheduling.PodGroup, decision: str) -> bool:
+    """Whether the group entered its queue by this very decision: then it is carried out, also if
+    the group waits outside again."""
+    return decision in _entries(group)
+
+
+def _entries(group: scheduling.PodGroup) -> list[str]:
+    return (group.metadata.annotation(keys.DECISION) or "").split()
+
+
+def enqueue(group: scheduling.PodGroup, decision: str) -> commands.Patch:
+    """The phase that lets the pods be made, with the decision's id in the same write. Nothing else
+    is touched, and only the version that was looked at: a newer one may bear the note already."""
+    entries = [*_entries(group), decision][-ENTRIES_NOTED:]
+    noted = {"annotations": {keys.DECISION: " ".join(entries)}}
+    return manifest.merge(kinds.POD_GROUPS, group, metadata=noted, status={"phase": "Inqueue"})
+
+
+def smallest(picture: cache.Cache, job: Job) -> dict[str, int]:
+    """Task -> how many of its pods are in the smallest gang of the tasks that may run now."""
+    released = _released(picture, job)
+    specs = [task for task in tasks.specs(job) if task.name in released]
+    counted = _smallest(picture, specs, dependencies.gang(job, released))
+    return {task.name: count for task, _, count in counted}
+
+
+def _smallest(
+    picture: cache.Cache, specs: list[TaskSpec], least: int
+) -> list[tuple[TaskSpec, core.PodSpec, int]]:
+    """How many pods of each task the smallest gang has, tasks of high priority first."""
+    priorities = {it.metadata.name: it.value for it in picture.objects(kinds.PRIORITY_CLASSES)}
+    ordered = sorted(
+        ((task, pods.template_of(task)) for task in specs),
+        key=lambda pair: -priorities.get(pair[1].priority_class_name, 0),
+    )
+    left = least
+    counts = [0] * len(ordered)
+    needs = [tasks.least(task) for task, _ in ordered]
+    # All that the tasks need comes first, unless the gang is smaller than that.
+    rounds = [[task.replicas for task, _ in ordered]]
+    if left >= sum(needs):
+        rounds.insert(0, needs)
+    for most in rounds:
+        for position, limit in enumerate(most):
+            taken = min(left, max(0, limit - counts[position]))
+            counts[position] += taken
+            left -= taken
+    return [(task, spec, count) for (task, spec), count in zip(ordered, counts, strict=True)]
+
+
+def _sub_groups(job: Job) -> Iterator[dict[str, Any]]:
+    for task in tasks.specs(job):
+        parts = task.partition_policy
+        if parts is None:
+            continue
+        group: dict[str, Any] = {
+            "name": task.name,
+            "subGroupSize": parts.partition_size,
+            "minSubGroups": parts.min_partitions,
+            "labelSelector": {"matchLabels": {keys.TASK_SPEC: task.name}},
+            "matchLabelKeys": [keys.PARTITION_ID],
+        }
+        if parts.network_topology is not None:
+            group["networkTopology"] = _topology(parts.network_topology)
+        yield group
+
+
+def _topology(topology: NetworkTopology) -> dict[str, Any]:
+    """A tier by number wins over one by name."""
+    found: dict[str, Any] = {"mode": topology.mode}
+    if topology.highest_tier_allowed is not None:
+        found["highestTierAllowed"] = topology.highest_tier_allowed
+    elif topology.highest_tier_name:
+        found["highestTierName"] = topology.highest_tier_name
+    return found

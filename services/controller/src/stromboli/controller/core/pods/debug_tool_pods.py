@@ -1,0 +1,230 @@
+"""Tools beside a running job: a pod each, its Service, its Secret and, where there is a domain for
+them, an Ingress.
+
+The pod stands on a node where a pod of the job runs, since a volume may be reached from there
+alone; no scheduler is asked, as it takes nothing that is counted. It goes when the job's pods
+leave that node, when it is not wanted any more, and with the job; then another one is made if it
+is wanted still. It is none of the job's pods: its end is no event of the job.
+``status.controlledResources`` has ``tool-<name>`` while the other objects are there.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from stromboli.controller.core import commands, manifest
+from stromboli.controller.core.pods import pods
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.tasks import tasks
+from stromboli.shared import keys
+from stromboli.shared.api import core, kinds
+from stromboli.shared.api.batch import Job, TaskSpec
+from stromboli.shared.jobspec import debug_tools
+
+CONTROLLED = "tool-"
+"""Keys of ``controlledResources``."""
+COPIED = (
+    "imagePullSecrets",
+    "nodeSelector",
+    "securityContext",
+    "serviceAccountName",
+    "tolerations",
+    "volumes",
+)
+"""What a tool's pod has of its task's template: what lets it stand on the node and read files."""
+_LONGEST_LABEL = 63
+
+
+def carried_out(
+    picture: cache.Cache, job: Job, own_pods: Callable[[], Sequence[core.Pod]]
+) -> Iterator[commands.Command]:
+    """Make the pods that are wanted and not there, remove what is not wanted. O(pods) for each."""
+    wanted = debug_tools.wishes(job)
+    yield from removals(job, tuple(wish.tool for wish in wanted))
+    for name in debug_tools.TOOLS:
+        if name not in {wish.tool for wish in wanted}:
+            yield from _removed(picture, job, name)
+    for wish in wanted:
+        yield from _pod(picture, job, wish, own_pods())
+
+
+def creations(picture: cache.Cache, job: Job) -> Iterator[commands.Create]:
+    """Make the other objects of what is wanted."""
+    for wish in debug_tools.wishes(job):
+        yield from _objects(picture, job, wish)
+
+
+def stopped(picture: cache.Cache, job: Job) -> Iterator[commands.Delete]:
+    """End the tools' pods with those of the job."""
+    for name in debug_tools.TOOLS:
+        yield from _removed(picture, job, name)
+
+
+def removals(job: Job, wanted: Sequence[str]) -> Iterator[commands.Delete]:
+    """Remove the other objects of tools that are not wanted."""
+    for key in sorted(job.status.controlled_resources):
+        name = key.removeprefix(CONTROLLED)
+        if not key.startswith(CONTROLLED) or name in wanted:
+            continue
+        for kind in (kinds.INGRESSES, kinds.SERVICES, kinds.SECRETS):
+            yield commands.Delete(
+                kind=kind,
+                namespace=job.metadata.namespace,
+                name=debug_tools.object_name(job.metadata.name, name),
+                owner_uid=job.metadata.uid,
+            )
+
+
+def controlled(job: Job) -> dict[str, str]:
+    """What the status says once the other objects are there."""
+    return {CONTROLLED + wish.tool: wish.tool for wish in debug_tools.wishes(job)}
+
+
+def without(resources: dict[str, str]) -> dict[str, str]:
+    """The same without tools."""
+    return {key: value for key, value in resources.items() if not key.startswith(CONTROLLED)}
+
+
+def host(job: Job, name: str, tool: str, domain: str) -> str:
+    """The name under which a tool is reached; a label of it is never too long."""
+    label = f"{tool}-{name}-{job.metadata.namespace}"
+    if len(label) > _LONGEST_LABEL:
+        digest = hashlib.sha256(label.encode()).hexdigest()[:8]
+        label = f"{label[: _LONGEST_LABEL - 9].rstrip('-')}-{digest}"
+    return f"{label}.{domain}"
+
+
+def _pod(
+    picture: cache.Cache, job: Job, wish: debug_tools.DebugToolRequest, own_pods: Sequence[core.Pod]
+) -> Iterator[commands.Command]:
+    task = _task(job, wish)
+    nodes = sorted(
+        (manifest.number(pod.metadata.annotation(keys.TASK_INDEX)), pod.spec.node_name)
+        for pod in own_pods
+        if pod.status.phase == "Running"
+        and not picture.is_going(pod)
+        and tasks.task_of(pod) == task.name
+    )
+    found = _found(picture, job, wish.tool)
+    if found is not None:
+        is_misplaced = found.spec.node_name not in {node for _, node in nodes}
+        is_other = found.metadata.annotation(keys.TOOL_WISH) != _digest(wish)
+        if (is_misplaced or is_other or tasks.has_finished(found)) and not picture.is_going(found):
+            yield _deletion(found)
+    elif nodes and picture.state(kinds.PODS, _key(job, wish.tool)) is None:
+        yield _create(job, wish, task, nodes[0][1])
+
+
+def _create(
+    job: Job, wish: debug_tools.DebugToolRequest, task: TaskSpec, node: str
+) -> commands.Create:
+    tool, name = debug_tools.TOOLS[wish.tool], debug_tools.object_name(job.metadata.name, wish.tool)
+    template: dict[str, Any] = msgspec.json.decode(task.template.spec) or {}
+    first = (template.get("containers") or [{}])[0]
+    container: dict[str, Any] = {
+        "name": wish.tool,
+        "image": wish.image or tool.image,
+        "env": [
+            _token(name, variable) for variable in (debug_tools.TOKEN, tool.variable) if variable
+        ],
+        "ports": [{"name": "http", "containerPort": tool.port}],
+        "readinessProbe": {"tcpSocket": {"port": tool.port}},
+        "volumeMounts": list(first.get("volumeMounts") or ()),
+    }
+    spec = {key: template[key] for key in COPIED if key in template}
+    spec |= {
+        "nodeName": node,
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 5,
+        "containers": [container],
+    }
+    pods.mount(spec, job)
+    mounts = container["volumeMounts"]
+    folder = mounts[0]["mountPath"] if mounts else "/"
+    container["command"] = [word.replace("{folder}", folder) for word in tool.command]
+    metadata = {
+        "name": name,
+        "labels": _labels(job, wish.tool),
+        "annotations": {keys.TOOL_WISH: _digest(wish)},
+    }
+    return commands.Create(
+        kind=kinds.PODS,
+        namespace=job.metadata.namespace,
+        name=name,
+        body=manifest.body(kinds.PODS, job, name, metadata=metadata, spec=spec),
+        owner_uid=job.metadata.uid,
+    )
+
+
+def _objects(
+    picture: cache.Cache, job: Job, wish: debug_tools.DebugToolRequest
+) -> Iterator[commands.Create]:
+    tool, name = debug_tools.TOOLS[wish.tool], debug_tools.object_name(job.metadata.name, wish.tool)
+    port = {"name": "http", "port": tool.port, "targetPort": "http"}
+    service = {"selector": _labels(job, wish.tool), "ports": [port]}
+    yield _made(job, kinds.SECRETS, name, "token", type="Opaque")
+    yield _made(job, kinds.SERVICES, name, spec=service)
+    if picture.tools_domain and tool.asks:
+        backend = {"service": {"name": name, "port": {"name": "http"}}}
+        path = {"path": "/", "pathType": "Prefix", "backend": backend}
+        named = host(job, job.metadata.name, wish.tool, picture.tools_domain)
+        rule = {"host": named, "http": {"paths": [path]}}
+        yield _made(job, kinds.INGRESSES, name, spec={"rules": [rule]})
+
+
+def _made(
+    job: Job, kind: kinds.Kind[Any], name: str, secret: Any = "", **content: Any
+) -> commands.Create:
+    return commands.Create(
+        kind=kind,
+        namespace=job.metadata.namespace,
+        name=name,
+        body=manifest.body(kind, job, name, **content),
+        owner_uid=job.metadata.uid,
+        secret=secret,
+    )
+
+
+def _removed(picture: cache.Cache, job: Job, tool: str) -> Iterator[commands.Delete]:
+    found = _found(picture, job, tool)
+    if found is not None and not picture.is_going(found):
+        yield _deletion(found)
+
+
+def _deletion(pod: core.Pod) -> commands.Delete:
+    return commands.Delete(
+        kind=kinds.PODS,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+    )
+
+
+def _found(picture: cache.Cache, job: Job, tool: str) -> core.Pod | None:
+    """The tool's pod, if it is there and this job's; one that cannot be read is left alone."""
+    pod = picture.pod(_key(job, tool))
+    return pod if pod is not None and manifest.is_owned(pod, job.metadata.uid) else None
+
+
+def _key(job: Job, tool: str) -> str:
+    return f"{job.metadata.namespace}/{debug_tools.object_name(job.metadata.name, tool)}"
+
+
+def _task(job: Job, wish: debug_tools.DebugToolRequest) -> TaskSpec:
+    specs = tasks.specs(job)
+    return next((task for task in specs if task.name == wish.task), specs[0])
+
+
+def _labels(job: Job, tool: str) -> dict[str, str]:
+    return {keys.TOOL: tool, keys.TOOL_OF: job.metadata.name}
+
+
+def _token(secret: str, variable: str) -> dict[str, Any]:
+    source = {"secretKeyRef": {"name": secret, "key": "token"}}
+    return {"name": variable, "valueFrom": source}
+
+
+def _digest(wish: debug_tools.DebugToolRequest) -> str:
+    return hashlib.sha256(manifest.encode(wish)).hexdigest()[:12]

@@ -1,0 +1,208 @@
+"""A job's plugins carried out: their objects, their shape of its pods, and what of it is recorded.
+
+``status.controlledResources`` has ``plugin-<name>`` while the plugin's objects are there, as users
+know it, and beside it what they were made from, to see when they have to follow the job.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from stromboli.controller.core import commands, manifest
+from stromboli.controller.core.tasks import tasks
+from stromboli.shared import keys
+from stromboli.shared.api import batch
+from stromboli.shared.api.batch import Job
+from stromboli.shared.jobspec import job_plugins
+
+PLUGIN = "plugin-"
+"""Keys of ``controlledResources``: ``plugin-<name>`` stands while the plugin's objects do."""
+DIGEST = keys.PREFIX + "digest-"
+"""Further keys: what a plugin's objects were made from."""
+
+
+class FailedError(Exception):
+    """A plugin of another package raised: the job is told, nobody else is touched by it."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(f"plugin {name} failed: {type(error).__name__}: {error}")
+
+
+def obstacles(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
+    """Why no pod of the job is made."""
+    asked = job_plugins.implied(job.spec.plugins)
+    for name in sorted(asked.keys() - plugins.keys()):
+        known = ", ".join(sorted(plugins))
+        yield f"plugin {name} is unknown, so no pod is made; known are {known}"
+    named = _named(job)
+    for name, plugin, arguments in _chosen(job, plugins):
+        try:
+            found = plugin.obstacle(named, arguments)
+        except Exception as error:
+            found = str(FailedError(name, error))
+        if found:
+            yield f"plugin {name}: {found}; no pod is made"
+    try:
+        _additions(job, plugins)
+    except FailedError as error:
+        yield f"{error}; no pod is made"
+
+
+def problems(job: Job, plugins: job_plugins.Plugins) -> Iterator[str]:
+    """What is wrong with arguments although pods are made."""
+    for name, plugin, arguments in _chosen(job, plugins):
+        for found in filter(None, (plugin.problem(arguments), plugin.warning(arguments))):
+            yield f"plugin {name}: {found}"
+
+
+def shape(
+    pod: job_plugins.Pod, job: Job, member: tasks.Member, plugins: job_plugins.Plugins
+) -> None:
+    """Let every plugin of the job add to a pod being built, in the plugins' own order. Raises
+    FailedError."""
+    named = _named(job)
+    for name, plugin, arguments in _chosen(job, plugins):
+        try:
+            plugin.shape(pod, named, member.task, member.index, arguments)
+        except Exception as error:
+            raise FailedError(name, error) from error
+
+
+def creations(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Create]:
+    """Make the plugins' objects, and bring up to date those that follow the job. For a job without
+    obstacles."""
+    for _, addition in _additions(job, plugins):
+        yield commands.Create(
+            kind=addition.kind,
+            namespace=job.metadata.namespace,
+            name=addition.name,
+            body=manifest.body(addition.kind, job, addition.name, **addition.content),
+            owner_uid=job.metadata.uid,
+            update=manifest.encode(addition.content) if addition.follows else b"",
+            secret=addition.secret,
+        )
+
+
+def removals(job: Job, plugins: job_plugins.Plugins) -> Iterator[commands.Delete]:
+    """Undo ``creations`` for the plugins that stand in the status. What a failing plugin no longer
+    names goes with the job."""
+    try:
+        additions = _additions(job, plugins)
+    except FailedError:
+        return
+    for name, addition in additions:
+        if PLUGIN + name in job.status.controlled_resources:
+            yield commands.Delete(
+                kind=addition.kind,
+                namespace=job.metadata.namespace,
+                name=addition.name,
+                owner_uid=job.metadata.uid,
+            )
+
+
+def controlled(job: Job, plugins: job_plugins.Plugins) -> dict[str, str]:
+    """What the status says once the plugins' objects are there."""
+    found = others_controlled(job) | {PLUGIN + name: name for name, _, _ in _chosen(job, plugins)}
+    return found | _made(job, plugins).digests
+
+
+def others_controlled(job: Job) -> dict[str, str]:
+    """What stands there and is not of a plugin."""
+    return {
+        key: value
+        for key, value in job.status.controlled_resources.items()
+        if not key.startswith((PLUGIN, DIGEST))
+    }
+
+
+def _chosen(
+    job: Job, plugins: job_plugins.Plugins
+) -> Iterator[tuple[str, job_plugins.Plugin, tuple[str, ...]]]:
+    """The job's plugins that are known, in the order of ``plugins``, with their arguments."""
+    asked = job_plugins.implied(job.spec.plugins)
+    for name, plugin in plugins.items():
+        if name in asked:
+            yield name, plugin, asked[name] or ()
+
+
+class _Source(msgspec.Struct, frozen=True):
+    """What a plugin's objects may follow from."""
+
+    spec: batch.JobSpec
+    labels: dict[str, str] | None
+    annotations: dict[str, str] | None
+    version: int
+    retries: int
+    plugins: tuple[tuple[str, job_plugins.Plugin], ...]
+
+
+class _Made(msgspec.Struct, frozen=True):
+    """A job's objects with their plugins, and what is recorded of those that follow the job."""
+
+    source: _Source
+    additions: tuple[tuple[str, job_plugins.Addition], ...]
+    digests: dict[str, str]
+
+
+_LATEST: OrderedDict[str, _Made] = OrderedDict()
+_MOST_LATEST = 64
+"""Jobs whose objects are remembered: lists of hosts are as long as a job has pods, and every step
+asks for them."""
+
+
+def _additions(
+    job: Job, plugins: job_plugins.Plugins
+) -> tuple[tuple[str, job_plugins.Addition], ...]:
+    return _made(job, plugins).additions
+
+
+def _made(job: Job, plugins: job_plugins.Plugins) -> _Made:
+    source = _Source(
+        spec=job.spec,
+        labels=job.metadata.labels,
+        annotations=job.metadata.annotations,
+        version=job.status.version,
+        retries=job.status.retry_count,
+        plugins=tuple(plugins.items()),
+    )
+    key = f"{job.metadata.key}/{job.metadata.uid}"
+    known = _LATEST.pop(key, None)
+    if known is None or known.source != source:
+        known = _Made(source, tuple(_built(job, plugins)), {})
+        known.digests.update(_digests(known.additions))
+    _LATEST[key] = known
+    if len(_LATEST) > _MOST_LATEST:
+        _LATEST.popitem(last=False)
+    return known
+
+
+def _built(job: Job, plugins: job_plugins.Plugins) -> Iterator[tuple[str, job_plugins.Addition]]:
+    named = _named(job)
+    for name, plugin, arguments in _chosen(job, plugins):
+        try:
+            found = tuple(plugin.objects(named, arguments))
+        except Exception as error:
+            raise FailedError(name, error) from error
+        for addition in found:
+            yield name, addition
+
+
+def _digests(additions: Iterable[tuple[str, job_plugins.Addition]]) -> dict[str, str]:
+    following: dict[str, list[object]] = {}
+    for name, addition in additions:
+        if addition.follows:
+            following.setdefault(name, []).append(addition.content)
+    return {
+        DIGEST + name: hashlib.sha256(manifest.encode(contents)).hexdigest()[:12]
+        for name, contents in following.items()
+    }
+
+
+def _named(job: Job) -> Job:
+    """The job with a name for each task, which admission gives and a plugin relies on."""
+    if all(task.name for task in job.spec.tasks):
+        return job
+    spec = msgspec.structs.replace(job.spec, tasks=tasks.specs(job))
+    return msgspec.structs.replace(job, spec=spec)

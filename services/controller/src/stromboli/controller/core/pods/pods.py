@@ -1,0 +1,193 @@
+"""Pods of a job: the template as written, with what names, places and connects the pod added.
+
+Source: spec/jobs.md 4.1 and 4.4. The volume of a claim has a name that follows from the claim, so
+that the same pod is built again after a crash.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from stromboli.controller.core import commands, manifest
+from stromboli.controller.core.pods import plugin_objects, revalidation, volumes
+from stromboli.controller.core.tasks import arrays, dependencies, tasks
+from stromboli.shared import keys
+from stromboli.shared.api import core, kinds
+from stromboli.shared.api.batch import Job, TaskSpec
+from stromboli.shared.jobspec import job_plugins, quota
+from stromboli.shared.jobspec.job_plugins import base
+
+ATTEMPT, ARRAY_INDEX, ARRAY_SIZE = "STROM_ATTEMPT", "STROM_ARRAY_INDEX", "STROM_ARRAY_SIZE"
+"""Environment of every container: the how manieth pod of its task and index this is, from 1 on;
+in an array also its index and how many there are."""
+
+
+class Obstacle(msgspec.Struct, frozen=True):
+    """Why no pod of a job can be made: the Event's reason, text and type."""
+
+    reason: str
+    message: str
+    type: Literal["Normal", "Warning"] = "Warning"
+
+
+def group_name(job: Job) -> str:
+    """The job's PodGroup: a name that no other job ever has."""
+    return f"{job.metadata.name}-{job.metadata.uid}"
+
+
+def template_of(task: TaskSpec) -> core.PodSpec:
+    """Our reading of a task's template. Raises msgspec.DecodeError."""
+    return msgspec.json.decode(task.template.spec, type=core.PodSpec | None) or core.PodSpec()
+
+
+def obstacles(job: Job, plugins: job_plugins.Plugins = job_plugins.OWN) -> Iterator[Obstacle]:
+    """What keeps the job Pending until somebody changes it."""
+    refusals = list(revalidation.refusals(job))
+    for violation in refusals:
+        yield Obstacle("Refused", f"{violation.message}; so no pod is made")
+    if not refusals:  # of a job that is too large no list of hosts can be made
+        for message in plugin_objects.obstacles(job, plugins):
+            yield Obstacle("PluginError", message)
+        yield from _of_spec(job)
+    for task in tasks.specs(job):
+        try:
+            quota.total([(template_of(task), 1)])
+        except (msgspec.DecodeError, ValueError) as error:
+            yield Obstacle("FailedCreate", f"the pod template of task {task.name}: {error}")
+
+
+def _of_spec(job: Job) -> Iterator[Obstacle]:
+    """What the rules of admission know, too, for a job that is too old to be asked by them."""
+    for volume in job.spec.volumes:
+        if not volumes.claim_name(job, volume):
+            yield Obstacle(
+                "PVCError",
+                f"the volume at {volume.mount_path} has neither volumeClaimName nor volumeClaim, "
+                "so no pod is made",
+            )
+    for problem in filter(None, (dependencies.problem(job), arrays.problem(job))):
+        yield Obstacle("FailedCreate", f"{problem}, so no pod is made")
+
+
+def warnings(job: Job, plugins: job_plugins.Plugins = job_plugins.OWN) -> Iterator[Obstacle]:
+    """What is wrong with the plugins' arguments although pods are made."""
+    for message in plugin_objects.problems(job, plugins):
+        yield Obstacle("PluginError", message)
+
+
+def create(
+    job: Job,
+    member: tasks.Member,
+    plugins: job_plugins.Plugins = job_plugins.OWN,
+    attempt: int = 1,
+) -> commands.Create:
+    """The command that makes one pod of a job without obstacles: the ``attempt``-th of its task
+    and index."""
+    template = member.task.template
+    spec: dict[str, Any] = msgspec.json.decode(template.spec) or {}
+    spec["schedulerName"] = spec.get("schedulerName") or job.spec.scheduler_name
+    if job.spec.priority_class_name and not spec.get("priorityClassName"):
+        spec["priorityClassName"] = job.spec.priority_class_name
+    if member.task.active_deadline_seconds is not None:
+        # The kubelet holds a pod to it, whatever becomes of us.
+        spec.setdefault("activeDeadlineSeconds", member.task.active_deadline_seconds)
+    mount(spec, job)
+    metadata = {
+        "name": member.name,
+        "labels": {**(template.metadata.labels or {}), **_labels(job, member)},
+        "annotations": {
+            **(template.metadata.annotations or {}),
+            **_annotations(job, member, attempt),
+        },
+    }
+    pod: job_plugins.Pod = {"metadata": metadata, "spec": spec}
+    plugin_objects.shape(pod, job, member, plugins)
+    _tell_containers(pod, job, member, attempt)
+    return commands.Create(
+        kind=kinds.PODS,
+        namespace=job.metadata.namespace,
+        name=member.name,
+        body=manifest.body(
+            kinds.PODS, job, member.name, metadata=pod["metadata"], spec=pod["spec"]
+        ),
+        owner_uid=job.metadata.uid,
+        version=job.status.version,
+    )
+
+
+def _labels(job: Job, member: tasks.Member) -> dict[str, str]:
+    labels = {
+        keys.TASK_INDEX: str(member.index),
+        keys.TASK_SPEC: member.task.name,
+        keys.JOB_NAME: job.metadata.name,
+        keys.JOB_NAMESPACE: job.metadata.namespace,
+        keys.QUEUE_NAME: job.spec.queue,
+    }
+    parts = member.task.partition_policy
+    if parts is not None and parts.partition_size > 0:
+        labels[keys.PARTITION_ID] = str(member.index // parts.partition_size)
+    return labels | _copied(job.metadata.labels, keys.PREEMPTABLE, keys.COOLDOWN_TIME)
+
+
+def _annotations(job: Job, member: tasks.Member, attempt: int) -> dict[str, str]:
+    task = member.task
+    annotations = {
+        keys.TASK_INDEX: str(member.index),
+        keys.TASK_SPEC: task.name,
+        keys.GROUP_NAME: group_name(job),
+        keys.JOB_NAME: job.metadata.name,
+        keys.QUEUE_NAME: job.spec.queue,
+        keys.JOB_VERSION: str(job.status.version),
+        keys.JOB_RETRY_COUNT: str(job.status.retry_count),
+        keys.TEMPLATE_UID: f"{job.metadata.name}-{task.name}",
+        keys.ATTEMPT: str(attempt),
+    }
+    if job.status.array is not None:
+        annotations[keys.INDEX_RETRY] = str(job.status.array.retries.get(str(member.index), 0))
+    if task.topology_policy:
+        annotations[keys.NUMA_TOPOLOGY_POLICY] = task.topology_policy
+    budget = _copied(job.metadata.annotations, keys.JDB_MIN_AVAILABLE) or _copied(
+        job.metadata.annotations, keys.JDB_MAX_UNAVAILABLE
+    )
+    copied = _copied(
+        job.metadata.annotations,
+        keys.PREEMPTABLE,
+        keys.COOLDOWN_TIME,
+        keys.REVOCABLE_ZONE,
+        keys.TRACEPARENT,
+    )
+    return annotations | copied | budget
+
+
+def _copied(source: dict[str, str] | None, *wanted: str) -> dict[str, str]:
+    return {key: source[key] for key in wanted if source and key in source}
+
+
+def _tell_containers(pod: job_plugins.Pod, job: Job, member: tasks.Member, attempt: int) -> None:
+    """A program may take up where the attempt before it ended, and asks for its index."""
+    variables = [{"name": ATTEMPT, "value": str(attempt)}]
+    if job.spec.array is not None:
+        variables += [
+            {"name": ARRAY_INDEX, "value": str(member.index)},
+            {"name": ARRAY_SIZE, "value": str(arrays.total(job))},
+        ]
+    for container in base.containers(pod):
+        base.add_env(container, variables)
+
+
+def mount(spec: dict[str, Any], job: Job) -> None:
+    """Mount the job's claims in every container (not in init containers), each claim once."""
+    mounted: dict[str, Any] = {}
+    for volume in job.spec.volumes:
+        claim = volumes.claim_name(job, volume)
+        if claim in mounted:
+            continue
+        name = f"{job.metadata.name}-{hashlib.sha256(claim.encode()).hexdigest()[:12]}"
+        mounted[claim] = {"name": name, "persistentVolumeClaim": {"claimName": claim}}
+        mount = {"name": name, "mountPath": volume.mount_path}
+        for container in spec.get("containers") or ():
+            container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
+    if mounted:
+        spec["volumes"] = [*(spec.get("volumes") or ()), *mounted.values()]

@@ -1,0 +1,1 @@
+"""Queues: state, status counters, default queues and revalidation."""

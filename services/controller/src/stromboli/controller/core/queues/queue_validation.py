@@ -1,0 +1,39 @@
+"""The rules of admission once more, for queues: said on each queue that breaks some as it stands.
+
+A queue that is wrong works all the same, as far as it can: jobs that are in it are not to suffer
+for it. What is wrong stands in an annotation, so that it is seen for as long as it is so and said
+once, by whichever controller; a Warning says the same when it comes or changes.
+"""
+
+from datetime import datetime
+
+from stromboli.controller.core import commands, manifest
+from stromboli.controller.core.store import cache
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.shared.jobspec.validation import queue_tree, queues
+
+LONGEST = 2000
+"""Characters of an annotation: some thirty faults."""
+
+
+def reconcile(picture: cache.Cache, name: str, now: datetime) -> commands.Plan:
+    """Say what is wrong with the queue, or no more. O(depth + children)."""
+    queue, books = picture.queue(name), picture.books
+    if queue is None or picture.is_going(queue):
+        return ()
+    if queue_tree.parent_of(queue) in picture.unreadable(kinds.QUEUES):
+        return ()  # nobody knows what it says
+    found = "; ".join(it.message for it in queues.standing(queue, books.tree, books.max_depth))
+    if len(found) > LONGEST:
+        found = f"{found[: LONGEST - 3]}..."
+    stands = queue.metadata.annotation(keys.VIOLATIONS) or ""
+    if found == stands:
+        return ()
+    if found:
+        said = commands.event_about(kinds.QUEUES, queue, "Warning", "Refused", found, now)
+    else:
+        why = "nothing is wrong with the queue any more"
+        said = commands.event_about(kinds.QUEUES, queue, "Normal", "Accepted", why, now)
+    annotations = {keys.VIOLATIONS: found or None}
+    return ((said, manifest.merge(kinds.QUEUES, queue, metadata={"annotations": annotations})),)

@@ -1,0 +1,373 @@
+"""What we have told ``batch.events`` already, folded from that topic.
+
+Phases and pods are facts in the cluster, so an event is due exactly when the cluster differs from
+what was published last. Hence a crash between a write and its event loses none, and a restart
+repeats none. Jobs that are gone are forgotten once that is published: memory follows the living.
+"""
+
+from array import array
+from collections.abc import Callable, Container, Iterable, Iterator
+from datetime import datetime
+
+import msgspec
+
+from stromboli.controller.core import commands, lifecycle, manifest, restarts, termination_causes
+from stromboli.shared import devices, keys
+from stromboli.shared.api import batch as batch_api
+from stromboli.shared.api import core, meta
+from stromboli.shared.messages import batch
+
+TERMINATING, GONE = "Terminating", "Gone"
+OVER: frozenset[str] = frozenset({"Succeeded", "Failed", GONE})
+"""States of a task that nothing follows."""
+
+
+_MOST_ATTEMPTS = 2**31
+
+
+class Task(msgspec.Struct, gc=False):
+    """The last published state of a task's pod."""
+
+    task: str
+    index: int
+    pod: str
+    state: str
+    node: str
+    retry_count: int
+    version: int
+    attempt: int
+    reason: str
+    object_version: int
+
+
+class EventHistory(msgspec.Struct):
+    """What was published about one job (one uid)."""
+
+    uid: str
+    phase: str = ""
+    retry_count: int = 0
+    tasks: dict[str, Task] = msgspec.field(default_factory=dict)
+    attempts: dict[str, "array[int]"] = msgspec.field(default_factory=dict)
+    """Task -> the highest attempt of each index so far, 0 for none: pods that are gone count, too.
+    Four bytes an index, and none once the job is over."""
+    has_had_pods: bool = False
+    object_version: int = 0
+    """The job's, of the last phase."""
+    unsure: dict[str, Task] = msgspec.field(default_factory=dict)
+    """Pods of which something may have been told: nobody answered."""
+
+    def forget(self, uid: str) -> None:
+        """A pod that ended is gone: nothing follows, and a job that lives long has many."""
+        self.tasks.pop(uid, None)
+        self.unsure.pop(uid, None)
+
+    def count(self, task: str, index: int, attempt: int) -> None:
+        """A pod of this attempt was published."""
+        self.has_had_pods = True
+        if self.phase in lifecycle.FINISHED or not 0 <= index < batch_api.MOST_PODS:
+            return
+        attempts = self.attempts.setdefault(task, array("I"))
+        if index >= len(attempts):
+            attempts.extend([0] * (index + 1 - len(attempts)))
+        attempts[index] = max(attempts[index], min(max(attempt, 0), _MOST_ATTEMPTS))
+
+
+class Published:
+    """Job key -> what was published. Applying a message costs O(1)."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, EventHistory] = {}
+        self.inherited: dict[str, EventHistory] = {}
+        """What controllers before this one told, until the picture is known to be as new."""
+
+    def inherit(self, message: msgspec.Struct) -> None:
+        """Take in a message of a controller before this one."""
+        self.observe(message)
+        job = getattr(message, "job", "")
+        told = self.jobs.get(job)
+        if told is None:
+            self.inherited.pop(job, None)
+        else:
+            self.inherited[job] = told
+
+    def looked_for(self, job: str, uid: str) -> None:
+        """What was told of this object (the job, or a pod of it) is not ahead of the picture."""
+        told = self.inherited.get(job)
+        if told is not None and told.uid == uid:
+            told.object_version = 0
+        elif told is not None and uid in told.tasks:
+            told.tasks[uid].object_version = 0
+
+    def observe(self, message: msgspec.Struct) -> None:
+        """Take in a message of our own once it is acknowledged."""
+        match message:
+            case batch.JobDeleted():
+                told = self.jobs.get(message.job)
+                if told is not None and told.uid == message.uid:
+                    del self.jobs[message.job]
+            case batch.JobPhaseChanged():
+                told = self._of(message.job, message.uid)
+                told.phase = message.after
+                if told.phase in lifecycle.FINISHED:
+                    told.attempts.clear()
+                told.retry_count = message.retry_count
+                told.object_version = message.object_version
+            case batch.TaskChanged():
+                self._observe_task(message)
+            case _:
+                pass
+
+    def expect(self, message: msgspec.Struct) -> None:
+        """A message of our own may stand there or not. It is still due; but where what it is about
+        is gone by then, that is told of all that may have been told of."""
+        match message:
+            case batch.JobPhaseChanged():
+                self._of(message.job, message.uid)
+            case batch.TaskChanged() if message.after != GONE:
+                told = self._of(message.job, message.uid)
+                told.unsure[message.pod_uid] = _count(told, message)
+            case _:
+                pass
+
+    def attempts(self, job: batch_api.Job, task: str, index: int) -> int:
+        """How many pods of this task and index we have told of."""
+        told = self.jobs.get(job.metadata.key)
+        if told is None or told.uid != job.metadata.uid:
+            return 0
+        attempts = told.attempts.get(task, ())
+        return attempts[index] if index < len(attempts) else 0
+
+    def told_of(self, job: batch_api.Job) -> Iterator[tuple[str, str]]:
+        """Uid and name of each pod of the job that something was, or may have been, told of."""
+        told = self.jobs.get(job.metadata.key)
+        if told is not None and told.uid == job.metadata.uid:
+            for uid, task in (told.unsure | told.tasks).items():
+                yield uid, task.pod
+
+    def note_departure(self, job: str | None, gone: meta.Object) -> None:
+        """What a pod said last of why it ends is why it is gone, though no state of it was told
+        with that: its deletion may be seen before, or instead of, its being deleted."""
+        told = self.jobs.get(job or "")
+        task = None if told is None else told.tasks.get(gone.metadata.uid)
+        if task is not None and isinstance(gone, core.Pod):
+            task.reason = termination_causes.of(gone) or task.reason
+
+    def _observe_task(self, message: batch.TaskChanged) -> None:
+        told = self._of(message.job, message.uid)
+        told.unsure.pop(message.pod_uid, None)
+        task = _count(told, message)
+        if message.after == GONE:
+            told.tasks.pop(message.pod_uid, None)
+        else:
+            told.tasks[message.pod_uid] = task
+
+    def _of(self, job: str, uid: str) -> EventHistory:
+        told = self.jobs.get(job)
+        if told is None or told.uid != uid:
+            told = self.jobs[job] = EventHistory(uid)
+        return told
+
+
+def _count(told: EventHistory, message: batch.TaskChanged) -> Task:
+    """The pod as told; its attempt was one, whatever becomes of it."""
+    told.count(message.task, message.index, message.attempt)
+    return Task(
+        message.task,
+        message.index,
+        message.pod,
+        message.after,
+        message.node,
+        message.retry_count,
+        message.version,
+        message.attempt,
+        message.reason,
+        message.object_version,
+    )
+
+
+def state_of(pod: core.Pod, *, is_going: bool = False) -> str:
+    """A pod's state as the events name it: new, bound, running, terminating or over."""
+    if is_going and pod.status.phase not in OVER:
+        return TERMINATING
+    if pod.status.phase in ("", "Pending"):
+        return "Bound" if pod.spec.node_name else "Pending"
+    return pod.status.phase
+
+
+def due_departure(published: Published, key: str, uid: str, now: datetime) -> commands.Stage:
+    """The event for a job that is gone (``uid`` is whose key it is now, empty for nobody's)."""
+    told = published.jobs.get(key)
+    if told is None or told.uid == uid:
+        return ()
+    return (
+        commands.Publish(job=key, message=batch.JobDeleted(job=key, uid=told.uid, at=now), at=now),
+    )
+
+
+def due_tasks(
+    published: Published,
+    job: batch_api.Job,
+    unsettled: Iterable[tuple[str, core.Pod | None]],
+    is_going: Callable[[core.Pod], bool],
+    unreadable: Container[str],
+    settle: Callable[[str], None],
+    now: datetime,
+) -> commands.Stage:
+    """Events for pods of a job that are not as published. O(unsettled).
+
+    ``unsettled``: uids of pods that may differ, None: it is gone. ``settle``: is called for those
+    that do not. ``unreadable``: keys of pods.
+    """
+    key = job.metadata.key
+    told = published.jobs.get(key)
+    if told is None or told.uid != job.metadata.uid:
+        told = EventHistory(job.metadata.uid)
+    changed, gone = [], []
+    for uid, pod in unsettled:
+        before = told.tasks.get(uid)
+        if pod is not None:
+            state = state_of(pod, is_going=is_going(pod))
+            if before is None or (before.state != state and before.state not in OVER):
+                changed.append(_changed(job, pod, before, state, now))
+            else:
+                settle(uid)
+            continue
+        before = before or told.unsure.get(uid)
+        if before is None or before.state in OVER:
+            told.forget(uid)
+            settle(uid)
+        elif f"{job.metadata.namespace}/{before.pod}" not in unreadable:
+            gone.append(_gone(job, uid, before, now))
+    trace = job.metadata.annotation(keys.TRACEPARENT) or ""
+    return tuple(
+        commands.Publish(job=key, message=message, at=message.at, traceparent=trace)
+        for message in (*changed, *gone)
+    )
+
+
+def concerns_policies(job: batch_api.Job, command: commands.Command) -> bool:
+    """Whether this tells that a pod is gone that no restart had ended."""
+    told = command.message if isinstance(command, commands.Publish) else None
+    return isinstance(told, batch.TaskChanged) and told.after == GONE and not _is_past(job, told)
+
+
+def due_phase(published: Published, job: batch_api.Job) -> batch.JobPhaseChanged | None:
+    """The event for a phase that was not published yet.
+
+    Its content follows from the job alone, so that a repetition says the same.
+    """
+    key, status = job.metadata.key, job.status
+    told = published.jobs.get(key)
+    before, retries = "", 0
+    if told is not None and told.uid == job.metadata.uid:
+        before, retries = told.phase, told.retry_count
+    if not status.state.phase or (before, retries) == (status.state.phase, status.retry_count):
+        return None
+    at = status.state.last_transition_time or job.metadata.creation_timestamp
+    if at is None:
+        return None  # an API server stamps every object: this is a made up one
+    return batch.JobPhaseChanged(
+        job=key,
+        uid=job.metadata.uid,
+        queue=job.spec.queue,
+        before=before,
+        after=status.state.phase,
+        at=at,
+        retry_count=status.retry_count,
+        counts=batch.Counts(
+            pending=status.pending,
+            running=status.running,
+            succeeded=status.succeeded,
+            failed=status.failed,
+            terminating=status.terminating,
+            unknown=status.unknown,
+        ),
+        reason=status.state.reason,
+        message=status.state.message,
+        object_version=job.metadata.version,
+    )
+
+
+def _changed(
+    job: batch_api.Job, pod: core.Pod, before: Task | None, state: str, now: datetime
+) -> batch.TaskChanged:
+    is_ending = before is not None and before.state == TERMINATING
+    reason = (
+        termination_causes.of(pod)
+        or (before.reason if before and is_ending else "")
+        or termination_causes.told(pod)
+    )
+    found = Task(
+        pod.metadata.annotation(keys.TASK_SPEC) or "",
+        manifest.number(pod.metadata.annotation(keys.TASK_INDEX)),
+        pod.metadata.name,
+        state,
+        pod.spec.node_name,
+        manifest.number(pod.metadata.annotation(keys.JOB_RETRY_COUNT)),
+        manifest.version_of(pod),
+        manifest.number(pod.metadata.annotation(keys.ATTEMPT)),
+        reason or ("" if before is None else before.reason),
+        pod.metadata.version,
+    )
+    return batch.TaskChanged(
+        job=job.metadata.key,
+        uid=job.metadata.uid,
+        task=found.task,
+        index=found.index,
+        pod=found.pod,
+        pod_uid=pod.metadata.uid,
+        before="" if before is None else before.state,
+        after=state,
+        at=now,
+        node=found.node,
+        exit_code=termination_causes.exit_code(pod),
+        retry_count=found.retry_count,
+        version=found.version,
+        attempt=found.attempt,
+        reason=found.reason or (_ended_by(job, found) if state == TERMINATING else ""),
+        devices=devices.meant(pod.metadata.annotations) if pod.spec.node_name else {},
+        created_at=pod.metadata.creation_timestamp if before is None else None,
+        object_version=found.object_version,
+    )
+
+
+def _gone(job: batch_api.Job, uid: str, task: Task, now: datetime) -> batch.TaskChanged:
+    return batch.TaskChanged(
+        job=job.metadata.key,
+        uid=job.metadata.uid,
+        task=task.task,
+        index=task.index,
+        pod=task.pod,
+        pod_uid=uid,
+        before=task.state,
+        after=GONE,
+        at=now,
+        node=task.node,
+        retry_count=task.retry_count,
+        version=task.version,
+        attempt=task.attempt,
+        reason=task.reason or _ended_by(job, task),
+    )
+
+
+def _ended_by(job: batch_api.Job, task: Task) -> str:
+    """What made a pod go that no cause of its own ended: what its job did, or somebody else."""
+    state = job.status.state
+    if state.phase in lifecycle.FINISHED:
+        return (
+            state.reason
+            if state.reason == termination_causes.DEADLINE_EXCEEDED
+            else f"Job{state.phase}"
+        )
+    if _is_past(job, task):
+        return state.reason if state.phase in lifecycle.STOPPING else "Restarted"
+    wanted = next((it.replicas for it in job.spec.tasks if it.name == task.task), None)
+    if job.spec.array is None and wanted is not None and task.index >= wanted:
+        return "ScaledDown"
+    return "Deleted"
+
+
+def _is_past(job: batch_api.Job, pod: Task | batch.TaskChanged) -> bool:
+    """Whether a restart ends the pod."""
+    is_old = pod.version < job.status.version
+    return is_old or restarts.is_of_earlier_try(job, pod.task, pod.index, pod.retry_count)

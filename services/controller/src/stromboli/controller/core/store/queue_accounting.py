@@ -1,0 +1,182 @@
+"""The tree of queues, and what is in each: its PodGroups by phase, and what their pods hold.
+
+Pure, and kept change by change: a pod costs O(resources + depth). It holds its requests from the
+moment it has a node until it has ended or is gone, also while it is going and while it cannot be
+read: nobody else can have them before.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+from stromboli.shared import keys, snapshot
+from stromboli.shared.api import core, kinds, scheduling
+from stromboli.shared.formats import units
+from stromboli.shared.jobspec import quota
+from stromboli.shared.jobspec.validation import queue_tree, queues
+
+ROOT = queue_tree.ROOT
+"""The queue above all others."""
+ENDED = ("Succeeded", "Failed")
+Touched = tuple[Literal["queue", "queue counts", "queue rules"], str]
+"""A queue that needs a look: for its state, for its numbers, or for what is wrong with it."""
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """What one pod holds, as a member of which PodGroup."""
+
+    group: str
+    amounts: units.Amounts
+
+
+class QueueAccounting:
+    """Queue -> its PodGroups, PodGroup -> what its pods hold."""
+
+    def __init__(self, max_depth: int) -> None:
+        self.max_depth = max_depth
+        """Levels of queues that there may be below the root."""
+        self.tree = queue_tree.Tree()
+        """All queues that could ever be read, each as it was read last."""
+        self._groups: dict[str, dict[str, str]] = {}
+        self._queue_of: dict[str, str] = {}
+        self._pods: dict[str, _Held] = {}
+        self._held: dict[str, units.Amounts] = {}
+
+    def phases(self, queue: str) -> Iterable[str]:
+        """The phases of the queue's PodGroups; one without a phase is Pending."""
+        return self._groups.get(queue, {}).values()
+
+    def queue_of(self, group: str) -> str:
+        """The PodGroup's queue, empty if there is no such PodGroup."""
+        return self._queue_of.get(group, "")
+
+    def held(self, within: Iterable[str]) -> units.Amounts:
+        """What the pods in these queues hold. O(PodGroups)."""
+        total: units.Amounts = {}
+        for queue in within:
+            for group in self._groups.get(queue, ()):
+                for name, value in self._held.get(group, {}).items():
+                    total[name] = total.get(name, 0) + value
+        return {name: value for name, value in total.items() if value}
+
+    def follow(self, change: snapshot.Change, group: str | None) -> Iterator[Touched]:
+        """Take in any change; queues of which something changed. ``group``: the PodGroup that a
+        pod is a member of now."""
+        key, after = change.key, change.after
+        if change.kind is kinds.PODS:
+            # What cannot be read may hold what it held.
+            if not isinstance(after, snapshot.Unknown):
+                pod = after if isinstance(after, core.Pod) else None
+                for changed in self.put_pod(key, pod, group):
+                    yield from self._counts(self.queue_of(changed))
+        elif change.kind is kinds.POD_GROUPS:
+            yield from self._follow_group(key, change.before, after)
+        elif change.kind is kinds.QUEUES and not isinstance(after, snapshot.Unknown):
+            now = after if isinstance(after, scheduling.Queue) else None
+            yield from self._follow_queue(key, change.before, now)
+
+    def _follow_queue(
+        self, key: str, before: snapshot.State, after: scheduling.Queue | None
+    ) -> Iterator[Touched]:
+        was = before if isinstance(before, scheduling.Queue) else None
+        if was is None or after is None or queue_tree.parent_of(was) != queue_tree.parent_of(after):
+            yield from self._counts(key)
+        if after is None:
+            self.tree.remove(key)
+        else:
+            self.tree.put(after)
+        yield from self._counts(key)
+        if _state(was) != _state(after):
+            yield from (("queue", name) for name in self.tree.children(key))
+        yield from (("queue rules", name) for name in _concerned(self.tree, key, was, after))
+
+    def _follow_group(
+        self, key: str, before: snapshot.State, after: snapshot.State
+    ) -> Iterator[Touched]:
+        was = self.queue_of(key)
+        if not isinstance(after, snapshot.Unknown):
+            self.put_group(key, after if isinstance(after, scheduling.PodGroup) else None)
+        for name in dict.fromkeys((was, self.queue_of(key))):
+            yield from self._counts(name)
+            if name:
+                yield ("queue", name)
+        if isinstance(before, snapshot.Unknown):
+            # It may have been the last one that nobody could read.
+            yield from (("queue", name) for name in self.tree.names())
+
+    def _counts(self, queue: str) -> Iterator[Touched]:
+        if queue:
+            yield from (("queue counts", name) for name in self.tree.above(queue))
+
+    def put_group(self, key: str, group: scheduling.PodGroup | None) -> None:
+        """The PodGroup as it is now; None if it is gone."""
+        before = self._queue_of.pop(key, "")
+        if before:
+            found = self._groups[before]
+            found.pop(key, None)
+            if not found:
+                del self._groups[before]
+        if group is not None:
+            queue = group.spec.queue or "default"
+            self._queue_of[key] = queue
+            self._groups.setdefault(queue, {})[key] = group.status.phase or "Pending"
+
+    def put_pod(self, key: str, pod: core.Pod | None, group: str | None) -> Iterator[str]:
+        """The pod as it is now, a member of ``group``; None if it is gone. Says of which PodGroups
+        the sum changed."""
+        after = None
+        if pod is not None and group and pod.spec.node_name and pod.status.phase not in ENDED:
+            after = _Held(group, _amounts(pod.spec))
+        before = self._pods.pop(key, None)
+        if after is not None:
+            self._pods[key] = after
+        if before == after:
+            return
+        for held, sign in ((before, -1), (after, 1)):
+            if held is not None:
+                self._add(held, sign)
+                yield held.group
+
+    def _add(self, held: _Held, sign: int) -> None:
+        total = units.add(self._held.get(held.group, {}), units.times(sign, held.amounts))
+        if any(total.values()):
+            self._held[held.group] = total
+        else:
+            self._held.pop(held.group, None)
+
+
+def _state(queue: scheduling.Queue | None) -> str | None:
+    return None if queue is None else queue.status.state
+
+
+def _concerned(
+    tree: queue_tree.Tree, name: str, was: scheduling.Queue | None, now: scheduling.Queue | None
+) -> Iterator[str]:
+    """Queues that may be wrong or right since one of them ``was`` so and is ``now``, as the tree
+    has it; None: it was or is not there. O(those that are yielded)."""
+    if was is not None and now is not None and queues.judged(was) == queues.judged(now):
+        if was.metadata.annotation(keys.VIOLATIONS) != now.metadata.annotation(keys.VIOLATIONS):
+            yield name
+        return
+    yield name
+    for queue in (was, now):
+        if queue is not None:
+            yield queue_tree.parent_of(queue) or name
+            for path in queue_tree.paths_above(queue_tree.hierarchy_of(queue)):
+                yield from tree.at(path)
+    if _bounds(was) != _bounds(now):
+        yield from tree.below(name)
+
+
+def _bounds(queue: scheduling.Queue | None) -> tuple[object, ...]:
+    """What matters to those below."""
+    return () if queue is None else (queue_tree.parent_of(queue), queue.spec.capability)
+
+
+def _amounts(spec: core.PodSpec) -> units.Amounts:
+    """What a pod takes; nothing but its place, where a quantity is none."""
+    try:
+        return {**quota.requests(spec), "pods": 1}
+    except ValueError:
+        return {"pods": 1}

@@ -1,0 +1,29 @@
+"""The topics that the controller reads, and the kinds it waits for before it acts."""
+
+from typing import Any
+
+from stromboli.controller.core.store import links
+from stromboli.shared import topics
+from stromboli.shared.api import kinds
+
+NEEDED: tuple[kinds.Kind[Any], ...] = (
+    kinds.PRIORITY_CLASSES,
+    kinds.NAMESPACES,
+    kinds.QUEUES,
+    kinds.JOBS,
+    kinds.POD_GROUPS,
+    kinds.PODS,
+    kinds.COMMANDS,
+)
+"""Kinds that must be synced before anything is decided. Flows, crons and HyperNodes are optional:
+jobs run where their CRDs are missing."""
+FOLDED: tuple[topics.Topic, ...] = (
+    *(topics.SNAPSHOTS[kind] for kind in (*NEEDED, *links.MAKERS)),
+    topics.NODES,
+    topics.HYPER_NODES,
+    topics.NUMA_TOPOLOGIES,
+    topics.TOPOLOGY,
+    topics.EXPLANATIONS,
+    topics.SYNC,
+)
+"""Every topic the cache is built from."""

@@ -1,0 +1,185 @@
+"""Pods that name our scheduler and belong to no job of ours, by the PodGroup that they are to have.
+
+Pure, and kept change by change in O(1). Pods of Deployments, StatefulSets, Kubernetes Jobs and
+operators share the PodGroup of their owner; a pod by itself has one of its own. A pod whose maker
+names a PodGroup for it is none of ours.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from stromboli.shared import keys, snapshot
+from stromboli.shared.api import core, kinds, meta, scheduling
+from stromboli.shared.jobspec.validation import permissions
+
+PREFIX = "podgroup-"
+"""How the names of PodGroups begin that are made for such pods (spec/jobs.md 7.1)."""
+INHERITED = "volcano.sh/"
+"""An owner's annotations that begin so hold for its PodGroup, too."""
+_READ = (keys.GROUP_MIN_MEMBER, keys.GROUP_MIN_RESOURCES, keys.NAMESPACE_QUEUE)
+"""Further annotations of owners that say something of the PodGroup."""
+_OWNERS = {(kind.api_version, kind.kind): kind for kind in kinds.WORKLOADS}
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """What an owner of pods says of their PodGroup."""
+
+    annotations: Mapping[str, str] = {}
+    queue_label: str = ""
+    is_gone: bool = False
+
+
+GONE = Owner(is_gone=True)
+
+
+def said_by(owner: meta.ObjectMeta) -> Owner:
+    """What is read of an owner."""
+    return Owner(
+        annotations={
+            name: value
+            for name, value in (owner.annotations or {}).items()
+            if name.startswith(INHERITED) or name in _READ
+        },
+        queue_label=owner.label(keys.QUEUE_NAME) or "",
+    )
+
+
+def owner_kind(pod: core.Pod) -> kinds.Kind[Any] | None:
+    """The kind of the pod's owner, if it is one of Kubernetes' own."""
+    owner = pod.metadata.controller
+    return None if owner is None else _OWNERS.get((owner.api_version, owner.kind))
+
+
+class Strays:
+    """PodGroup key -> its pods; owner's uid -> what it says, as of which version."""
+
+    def __init__(self, scheduler_names: Iterable[str]) -> None:
+        self._scheduler_names = frozenset(scheduler_names)
+        self._pods: dict[str, set[str]] = {}
+        self._group_of: dict[str, str] = {}
+        self._made: set[str] = set()
+        self._owners: dict[str, tuple[int, Owner]] = {}
+        self._of_kind: dict[kinds.Kind[Any], set[str]] = {}
+
+    def pods(self, group: str) -> Collection[str]:
+        """Keys of the pods that are to be in a PodGroup."""
+        return self._pods.get(group, ())
+
+    def groups(self) -> Collection[str]:
+        """PodGroups that are to be made or were made."""
+        return {*self._pods, *self._made}
+
+    def owner(self, uid: str) -> Owner | None:
+        """What was read of an owner; None if nobody has looked yet."""
+        return self._owners.get(uid, (0, None))[1]
+
+    def has_owners(self, kind: kinds.Kind[Any]) -> bool:
+        """Whether PodGroups are made for pods of owners of this kind."""
+        return bool(self._of_kind.get(kind))
+
+    def note_owner(self, namespace: str, uid: str, read: meta.ObjectMeta | None) -> Iterator[str]:
+        """An owner was read, or (None) is gone; PodGroups that need a look. Owners without such
+        pods are nobody's business, and an older version is old news."""
+        group = f"{namespace}/{PREFIX}{uid}"
+        version, owner = (0, GONE) if read is None else (read.version, said_by(read))
+        before, known = self._owners.get(uid, (-1, None))
+        if group not in self._pods or version < before:
+            return
+        self._owners[uid] = (version, owner)
+        if owner != known:
+            yield group
+
+    def follow(self, change: snapshot.Change) -> Iterator[str]:
+        """Take in any change; PodGroups that need a look."""
+        if change.kind is kinds.PODS:
+            yield from self._follow_pod(change.key, change.after)
+        elif change.kind is kinds.POD_GROUPS:
+            if is_made(change.after):
+                self._made.add(change.key)
+            elif not isinstance(change.after, snapshot.Unknown):
+                self._made.discard(change.key)
+            if change.key in self._pods or change.key in self._made:
+                yield change.key
+        elif change.kind is kinds.NAMESPACES:
+            yield from self._follow_namespace(change)
+        elif change.kind in (kinds.QUEUES, kinds.PRIORITY_CLASSES) and (
+            _permissions_of(change.before) != _permissions_of(change.after)
+        ):
+            yield from self._pods  # O(PodGroups): a list is seldom changed
+
+    def _follow_namespace(self, change: snapshot.Change) -> Iterator[str]:
+        """Another queue for those of its pods that name none. O(PodGroups)."""
+        if _queue_of(change.before) != _queue_of(change.after):
+            yield from (key for key in self._pods if key.startswith(f"{change.key}/"))
+
+    def _follow_pod(self, key: str, after: snapshot.State) -> Iterator[str]:
+        if isinstance(after, snapshot.Unknown):
+            return  # it may be what it was
+        group = self._wanted(after) if isinstance(after, core.Pod) else None
+        before = self._group_of.pop(key, None)
+        if before is not None and before != group:
+            self._pods[before].discard(key)
+            if not self._pods[before]:
+                self._forget(before)
+            yield before
+        if group is not None and isinstance(after, core.Pod):
+            self._group_of[key] = group
+            self._pods.setdefault(group, set()).add(key)
+            kind = owner_kind(after)
+            if kind is not None:
+                self._of_kind.setdefault(kind, set()).add(group)
+            yield group
+
+    def _forget(self, group: str) -> None:
+        del self._pods[group]
+        self._owners.pop(group.partition(f"/{PREFIX}")[2], None)
+        for groups in self._of_kind.values():
+            groups.discard(group)
+
+    def _wanted(self, pod: core.Pod) -> str | None:
+        if pod.spec.scheduler_name not in self._scheduler_names or is_of_job(pod):
+            return None
+        wanted = group_name(pod)
+        if pod.metadata.annotation(keys.GROUP_NAME) not in (None, "", wanted):
+            return None
+        return f"{pod.metadata.namespace}/{wanted}"
+
+
+def group_name(pod: core.Pod) -> str:
+    """The name of the PodGroup for a pod: that of its owner, else of the pod itself."""
+    owner = pod.metadata.controller
+    return PREFIX + (pod.metadata.uid if owner is None else owner.uid)
+
+
+def _permissions_of(state: snapshot.State) -> object:
+    """What says from where a queue or priority class may be used. An absent one takes all: what is
+    wrong with it is said elsewhere."""
+    if isinstance(state, snapshot.Unknown):
+        return state
+    if state is None or not permissions.is_restricted(state.metadata):
+        return None
+    return permissions.names(state.metadata.annotation(keys.ALLOWED_NAMESPACES))
+
+
+def _queue_of(namespace: snapshot.State) -> str | None:
+    if not isinstance(namespace, core.Namespace):
+        return None
+    return namespace.metadata.annotation(keys.NAMESPACE_QUEUE)
+
+
+def is_of_job(found: meta.Object) -> bool:
+    """Whether a job of ours manages it."""
+    owner = found.metadata.controller
+    return owner is not None and (owner.api_version, owner.kind) == (
+        kinds.JOBS.api_version,
+        kinds.JOBS.kind,
+    )
+
+
+def is_made(state: snapshot.State) -> bool:
+    """Whether we made this PodGroup for such pods."""
+    if not isinstance(state, scheduling.PodGroup):
+        return False
+    return state.metadata.annotation(keys.MADE_FOR_PODS) == "true"

@@ -1,0 +1,129 @@
+"""Array jobs: one task that runs once for each index, so many at once.
+
+The status holds the progress as sets of indexes, and the pods are only those of the *window*: the
+lowest indexes without a result, as many as the task has replicas. A result is recorded first; then
+its pod stays, so that its log can be read, until there are too many: the lowest hundred that failed
+and the last two hundred that succeeded stay. So ten thousand indexes cost little more than the
+window, and a crash between record and removal loses nothing.
+"""
+
+import functools
+from collections.abc import Iterable
+
+from stromboli.controller.core import manifest, restarts
+from stromboli.shared import keys
+from stromboli.shared.api import batch, core
+from stromboli.shared.api.batch import ArraySpec, ArrayStatus, Job
+from stromboli.shared.formats import indexes
+
+MOST_FAILED_PODS = 100
+MOST_SUCCEEDED_PODS = 200
+"""Finished pods take no room on nodes, but some kilobytes of every watcher's memory."""
+
+_parse = functools.lru_cache(maxsize=4096)(indexes.parse)
+
+
+@functools.lru_cache(maxsize=1024)
+def _asked(text: str) -> indexes.Indexes:
+    """The indexes that a spec names; none if it cannot be run."""
+    return indexes.Indexes() if indexes.problem(text) else indexes.parse(text)
+
+
+def problem(job: Job) -> str:
+    """Why the array cannot be run, empty if it can."""
+    array = job.spec.array
+    if array is None:
+        return ""
+    if len(job.spec.tasks) != 1:
+        return f"{len(job.spec.tasks)} tasks; an array has one"
+    found = indexes.problem(array.indexes)
+    return f"spec.array.indexes: {found}; {indexes.BOUNDS} are possible" if found else ""
+
+
+def total(job: Job) -> int:
+    """How many indexes there are; 0 for a job that is no array."""
+    return 0 if job.spec.array is None else len(_asked(job.spec.array.indexes))
+
+
+def window(job: Job) -> indexes.Indexes:
+    """The indexes that have pods now. O(runs)."""
+    if job.spec.array is None:
+        return indexes.Indexes()
+    return _without_result(job, job.spec.array).first(job.spec.tasks[0].replicas)
+
+
+def progress(job: Job, pods: Iterable[core.Pod]) -> ArrayStatus | None:
+    """The progress with what the pods show; a pod counts once. None: the job is no array."""
+    if job.spec.array is None:
+        return None
+    found = job.status.array or ArrayStatus()
+    left, retries = _without_result(job, job.spec.array), dict(found.retries)
+    ended: dict[str, list[int]] = {"Succeeded": [], "Failed": []}
+    for pod in pods:
+        index = manifest.number(pod.metadata.annotation(keys.TASK_INDEX))
+        is_over = is_stale(job, pod) or restarts.is_superseded(job, pod)
+        if pod.status.phase not in ended or index not in left or is_over:
+            continue
+        tried = found.retries.get(str(index), 0)
+        if pod.status.phase == "Failed" and tried < job.spec.array.max_retries:
+            retries[str(index)] = tried + 1
+        else:
+            ended[pod.status.phase].append(index)
+            retries.pop(str(index), None)
+    return ArrayStatus(
+        succeeded=str(_parse(found.succeeded) | indexes.of(ended["Succeeded"])),
+        failed=str(_parse(found.failed) | indexes.of(ended["Failed"])),
+        retries=dict(sorted(retries.items(), key=lambda pair: int(pair[0]))),
+        since_version=found.since_version,
+    )
+
+
+def is_stale(job: Job, pod: core.Pod) -> bool:
+    """Whether the pod is of a try of its index that is over: it has been counted."""
+    if job.spec.array is None:
+        return False
+    found = job.status.array or ArrayStatus()
+    if manifest.version_of(pod) < found.since_version:
+        return True
+    index = pod.metadata.annotation(keys.TASK_INDEX) or ""
+    tried = manifest.number(pod.metadata.annotation(keys.INDEX_RETRY))
+    return tried < found.retries.get(index, 0)
+
+
+def kept(job: Job, pods: Iterable[core.Pod]) -> frozenset[str]:
+    """Names of pods that stay although their index has a result. O(pods log pods)."""
+    if job.status.array is None:
+        return frozenset()
+    ended: dict[str, list[core.Pod]] = {"Succeeded": [], "Failed": []}
+    results = {
+        "Succeeded": _parse(job.status.array.succeeded),
+        "Failed": _parse(job.status.array.failed).first(MOST_FAILED_PODS),
+    }
+    for pod in pods:
+        phase = pod.status.phase
+        index = manifest.number(pod.metadata.annotation(keys.TASK_INDEX))
+        if phase in ended and index in results[phase]:
+            ended[phase].append(pod)
+    last = sorted(ended["Succeeded"], key=_age)[-MOST_SUCCEEDED_PODS:]
+    return frozenset(pod.metadata.name for pod in (*last, *ended["Failed"]))
+
+
+def _age(pod: core.Pod) -> tuple[str, int]:
+    created = pod.metadata.creation_timestamp
+    index = manifest.number(pod.metadata.annotation(keys.TASK_INDEX))
+    return ("" if created is None else created.isoformat(), index)
+
+
+def counts(found: ArrayStatus) -> tuple[int, int]:
+    """How many indexes have succeeded and failed."""
+    return len(_parse(found.succeeded)), len(_parse(found.failed))
+
+
+def begun_anew(version: int) -> batch.ArrayStatus:
+    """The progress of an array that starts from nothing with this version of its job."""
+    return ArrayStatus(since_version=version)
+
+
+def _without_result(job: Job, array: ArraySpec) -> indexes.Indexes:
+    found = job.status.array or ArrayStatus()
+    return _asked(array.indexes) - _parse(found.succeeded) - _parse(found.failed)

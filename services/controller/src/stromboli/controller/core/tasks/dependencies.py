@@ -1,0 +1,96 @@
+"""Tasks that wait for others, together with the gang.
+
+A task is *released* once what it depends on is ready, or once it has pods. Only released tasks
+have pods, and only they count for the gang: the PodGroup asks for what may run now and grows with
+each wave, so that no gang waits for pods that wait for it. A later wave is placed whole or not at
+all like the first one. Source of readiness: spec/jobs.md 4.2.
+
+Once all released tasks have ended, what still waits will never be released, since what it needs
+has ended short of its minimum: its job fails instead of waiting for ever.
+"""
+
+from collections.abc import Container, Iterable
+
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.tasks import tasks
+from stromboli.shared.api import core
+from stromboli.shared.api.batch import Job, TaskSpec
+from stromboli.shared.jobspec import dependencies
+
+
+def has_any(job: Job) -> bool:
+    """Whether any task waits for others."""
+    return any(needs(task) for task in job.spec.tasks)
+
+
+def needs(task: TaskSpec) -> tuple[str, ...]:
+    """Names of tasks that come first."""
+    return task.depends_on.name if task.depends_on is not None else ()
+
+
+def problem(job: Job) -> str:
+    """Why some task can never start, empty if every one can."""
+    wanted = {task.name: needs(task) for task in tasks.specs(job)}
+    missing = sorted({name for of in wanted.values() for name in of} - wanted.keys())
+    if missing:
+        return f"dependsOn names {', '.join(missing)}, which is no task of the job"
+    waiting = dependencies.in_a_cycle(wanted)
+    return f"tasks wait for each other: {', '.join(sorted(waiting))}" if waiting else ""
+
+
+def released(picture: cache.Cache, job: Job, pods: Iterable[core.Pod]) -> frozenset[str]:
+    """Names of the tasks that may have pods. ``pods``: those of the job that are not of an
+    earlier try. O(pods)."""
+    specs = tasks.specs(job)
+    if not has_any(job):
+        return frozenset(task.name for task in specs)
+    by_task: dict[str, list[core.Pod]] = {}
+    for pod in pods:
+        by_task.setdefault(tasks.task_of(pod), []).append(pod)
+    living = {
+        name: [pod for pod in found if not picture.is_going(pod)] for name, found in by_task.items()
+    }
+    ready = {task.name for task in specs if _is_ready(task, living.get(task.name, []))}
+    return frozenset(task.name for task in specs if by_task.get(task.name) or _holds(task, ready))
+
+
+def roots(job: Job) -> frozenset[str]:
+    """Tasks that wait for none; all, if they wait for each other."""
+    specs = tasks.specs(job)
+    return frozenset(task.name for task in specs if not needs(task)) or frozenset(
+        task.name for task in specs
+    )
+
+
+def gang(job: Job, released: frozenset[str]) -> int:
+    """How many pods must run together while only these tasks are released.
+
+    Of a gang that counts every task's minimum, those of the others are left out; a smaller gang
+    is one of the released tasks alone.
+    """
+    asked = tasks.min_available(job)
+    specs = tasks.specs(job)
+    if all(task.name in released for task in specs):
+        return asked
+    least_released = sum(tasks.least(task) for task in specs if task.name in released)
+    least_waiting = sum(tasks.least(task) for task in specs if task.name not in released)
+    possible = sum(task.replicas for task in specs if task.name in released)
+    return min(asked, max(least_released, asked - least_waiting), possible)
+
+
+def _is_ready(task: TaskSpec, pods: list[core.Pod]) -> bool:
+    return sum(map(_counts_as_ready, pods)) >= tasks.least(task)
+
+
+def _counts_as_ready(pod: core.Pod) -> bool:
+    if pod.status.phase == "Succeeded":
+        return True
+    return pod.status.phase == "Running" and all(it.ready for it in pod.status.container_statuses)
+
+
+def _holds(task: TaskSpec, names: Container[str]) -> bool:
+    """Whether these are what the task waits for: all of it, or any."""
+    wanted = needs(task)
+    if len(wanted) > 1 and task.depends_on is not None and task.depends_on.iteration == "any":
+        return any(name in names for name in wanted)
+    return all(name in names for name in wanted)

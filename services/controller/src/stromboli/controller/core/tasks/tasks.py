@@ -1,0 +1,298 @@
+"""A job's tasks: what its spec asks for by name, and what its pods amount to.
+
+An object may have passed while admission was away, so the defaults of admission apply here too
+(spec/admission.md 2.1): a task without a name is ``default<position>``, ``minAvailable`` 0 means
+all that the tasks need, ``maxRetry`` 0 means 3.
+"""
+
+from collections.abc import Callable, Container, Iterable, Iterator
+
+import msgspec
+
+from stromboli.controller.core import lifecycle, manifest, restarts
+from stromboli.controller.core.ordered import LeastFirst
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.tasks import arrays
+from stromboli.shared import keys, snapshot
+from stromboli.shared.api import batch, core, kinds
+from stromboli.shared.api.batch import Job, TaskSpec
+
+DEFAULT_MAX_RETRY = 3
+FINISHED_PODS = ("Succeeded", "Failed")
+COUNTERS = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
+"""The counters of a job's status."""
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One pod that the spec asks for."""
+
+    task: TaskSpec
+    index: int
+    name: str
+
+
+def specs(job: Job) -> tuple[TaskSpec, ...]:
+    """The tasks, every one with a name; an array is no gang unless it says so."""
+    return tuple(_completed(job, task, position) for position, task in enumerate(job.spec.tasks))
+
+
+def _completed(job: Job, task: TaskSpec, position: int) -> TaskSpec:
+    if job.spec.array is not None and task.min_available is None:
+        task = msgspec.structs.replace(task, min_available=min(1, task.replicas))
+    return task if task.name else msgspec.structs.replace(task, name=f"default{position}")
+
+
+def least(task: TaskSpec) -> int:
+    """How many pods of the task its job needs."""
+    if task.min_available is not None:
+        return task.min_available
+    parts = task.partition_policy
+    if parts is not None and parts.min_partitions and parts.partition_size:
+        return parts.min_partitions * parts.partition_size
+    return task.replicas
+
+
+def min_available(job: Job) -> int:
+    """The gang's size. That of an array shrinks with the last indexes."""
+    asked = job.spec.min_available or sum(map(least, specs(job)))
+    return asked if job.spec.array is None else min(asked, len(arrays.window(job)))
+
+
+def max_retry(job: Job) -> int:
+    """How often the job may start anew before it fails."""
+    return job.spec.max_retry or DEFAULT_MAX_RETRY
+
+
+def spent_tries(job: Job) -> int:
+    """How many tries went wrong. What people asked for is none."""
+    return job.status.retry_count - job.status.asked_retries
+
+
+def members(job: Job) -> Iterator[Member]:
+    """Every pod that the spec asks for, by task and index."""
+    for task in specs(job):
+        prefix = f"{job.metadata.name}-{task.name}-"
+        most = min(task.replicas, batch.MOST_PODS)
+        for index in range(most) if job.spec.array is None else arrays.window(job):
+            yield Member(task, index, f"{prefix}{index}")
+
+
+def asks_for(job: Job, name: str, index: int) -> bool:
+    """Whether the task is to have a pod of this index; one with a result is to have none."""
+    if job.spec.array is not None:
+        return index in arrays.window(job)
+    return any(task.name == name and index < task.replicas for task in specs(job))
+
+
+class Members:
+    """The pods that a spec asks for, by name. O(tasks) to make."""
+
+    def __init__(self, job: Job) -> None:
+        self._specs = {task.name: task for task in specs(job)}
+        self._tasks = {f"{job.metadata.name}-{name}": task for name, task in self._specs.items()}
+        self._window = None if job.spec.array is None else arrays.window(job)
+
+    def spec(self, task: str) -> TaskSpec:
+        """The task of this name. Raises KeyError."""
+        return self._specs[task]
+
+    def of(self, name: str) -> Member | None:
+        """What the spec asks for under this name. O(1), of an array O(runs)."""
+        prefix, _, text = name.rpartition("-")
+        task, index = self._tasks.get(prefix), manifest.count(text)
+        if task is None or index is None or text != str(index):
+            return None
+        if self._window is None:
+            is_wanted = index < min(task.replicas, batch.MOST_PODS)
+        else:
+            is_wanted = index in self._window
+        return Member(task, index, name) if is_wanted else None
+
+    def missing(self, prefix: str, there: Container[str]) -> dict[str, LeastFirst[tuple[int]]]:
+        """Task -> indexes of its pods that are not there. O(replicas). ``prefix``: the job's."""
+        found = {}
+        for name, task in self._specs.items():
+            most = min(task.replicas, batch.MOST_PODS)
+            wanted = range(most) if self._window is None else self._window
+            begin = f"{prefix}-{name}-"
+            found[name] = LeastFirst((at,) for at in wanted if f"{begin}{at}" not in there)
+        return found
+
+
+def room(picture: cache.Cache, job: Job, pods: Callable[[], Iterable[core.Pod]]) -> int:
+    """How many pods may be made beside these: of an array never more are alive than its window,
+    and a pod that is still going is alive."""
+    if job.spec.array is None:
+        return batch.MOST_PODS
+    alive = sum(not has_finished(pod) for pod in pods()) + unreadable(picture, job)
+    return job.spec.tasks[0].replicas - alive
+
+
+def task_of(pod: core.Pod) -> str:
+    """The name of the pod's task, empty for a pod of no job."""
+    return pod.metadata.annotation(keys.TASK_SPEC) or ""
+
+
+def is_of_earlier_try(job: Job, pod: core.Pod) -> bool:
+    """Whether the pod has nothing to say any more: it is of an earlier version of its job and did
+    not finish, a restart of its part ends it, or its index has been counted."""
+    if manifest.version_of(pod) < job.status.version and not has_finished(pod):
+        return True
+    return restarts.is_superseded(job, pod) or arrays.is_stale(job, pod)
+
+
+def has_finished(pod: core.Pod) -> bool:
+    """Whether no container of the pod will run again."""
+    return pod.status.phase in FINISHED_PODS
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """The pods of a job by state, as its status shows them."""
+
+    pending: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    terminating: int = 0
+    unknown: int = 0
+    by_task: dict[str, dict[str, int]] = {}
+    """Task -> pod phase -> count; pods that are going are not in it."""
+    array: batch.ArrayStatus | None = None
+
+
+def tally(picture: cache.Cache, job: Job, pods: list[core.Pod]) -> Tally:
+    """Count a job's pods. A pod that cannot be read counts as unknown. O(pods + replicas).
+
+    Of an array the results count, not the pods that showed them.
+    """
+    counts = dict.fromkeys(COUNTERS, 0)
+    by_task: dict[str, dict[str, int]] = {}
+    progress = arrays.progress(job, pods)
+    for pod in pods:
+        field, task, phase = counted(pod, is_going=picture.is_going(pod))
+        if not field or (progress is not None and has_finished(pod)):
+            continue
+        counts[field] += 1
+        if phase:
+            phases = by_task.setdefault(task, {})
+            phases[phase] = phases.get(phase, 0) + 1
+    counts["unknown"] += unreadable(picture, job)
+    return with_progress(job, Tally(**counts, by_task=by_task, array=None), progress)
+
+
+def counted(pod: core.Pod, *, is_going: bool) -> tuple[str, str, str]:
+    """The counter of the status to which the pod adds, with its task and phase; the counter is
+    empty for a pod of no task, the phase for one that is being deleted."""
+    task = pod.metadata.annotation(keys.TASK_SPEC)
+    if task is None:
+        return "", "", ""
+    if is_going:
+        return "terminating", task, ""
+    phase = pod.status.phase or "Pending"
+    field = phase.lower()
+    return (field if field in COUNTERS else "unknown"), task, phase
+
+
+def with_progress(job: Job, counts: Tally, progress: batch.ArrayStatus | None) -> Tally:
+    """The same pods with these results of an array; None changes nothing."""
+    if progress is None:
+        return counts
+    succeeded, failed = arrays.counts(progress)
+    ended = {
+        phase: count for phase, count in (("Succeeded", succeeded), ("Failed", failed)) if count
+    }
+    by_task = {
+        name: {phase: count for phase, count in phases.items() if phase not in FINISHED_PODS}
+        for name, phases in counts.by_task.items()
+    }
+    for spec in specs(job):
+        by_task[spec.name] = by_task.get(spec.name, {}) | ended
+    return msgspec.structs.replace(
+        counts, succeeded=succeeded, failed=failed, by_task=by_task, array=progress
+    )
+
+
+def unreadable(picture: cache.Cache, job: Job, members: Members | None = None) -> int:
+    """How many of the job's names are taken by pods that we cannot read. O(those)."""
+    unknown = picture.unknown_pods()
+    if not unknown:
+        return 0
+    members, prefix = members or Members(job), f"{job.metadata.namespace}/"
+    names = (key.removeprefix(prefix) for key in unknown if key.startswith(prefix))
+    return sum(members.of(name) is not None for name in names)
+
+
+def phase_of(job: Job) -> lifecycle.Phase:
+    """The job's phase. Raises IllegalMoveError for one that is none: a stranger wrote it."""
+    phase = job.status.state.phase
+    for known in lifecycle.PHASES:
+        if phase == known:
+            return known
+    raise lifecycle.IllegalMoveError(phase, "any event")
+
+
+def is_doomed(job: Job, pod: core.Pod, member: Member | None, retained: Container[str]) -> bool:
+    """Whether a pod that is not being deleted has to go.
+
+    While a job stops: all, or only those that have not finished. Otherwise those of an earlier
+    try, and those that the spec no longer asks for. ``retained``: names of pods with a result.
+    """
+    if restarts.is_partial(job):
+        return is_of_earlier_try(job, pod)
+    if job.status.state.phase in lifecycle.STOPPING:
+        return kills_all(job) or not has_finished(pod)
+    is_wanted = member is not None or pod.metadata.name in retained
+    return not is_wanted or is_of_earlier_try(job, pod)
+
+
+def kills_all(job: Job) -> bool:
+    """A restart also removes finished pods, so that they run again; a resumed job goes on where
+    it was, and the last try leaves its pods to be looked at."""
+    state = job.status.state
+    if state.phase != "Restarting" or state.reason == "ResumeJob":
+        return False
+    return spent_tries(job) < max_retry(job)
+
+
+def status_with(status: batch.JobStatus, counts: Tally, gang: int) -> batch.JobStatus:
+    """The status with what its pods are now.
+
+    A finished job keeps the pods that ended, although they may be removed later: its counts are
+    its result.
+    """
+    by_task = {name: dict(phases) for name, phases in sorted(counts.by_task.items())}
+    succeeded, failed, array = counts.succeeded, counts.failed, counts.array
+    if status.state.phase in lifecycle.FINISHED:
+        succeeded, failed, array = status.succeeded, status.failed, status.array
+        by_task = {
+            name: {phase: count for phase, count in state.phase.items() if phase in FINISHED_PODS}
+            for name, state in status.task_status_count.items()
+        }
+        by_task = {name: phases for name, phases in by_task.items() if phases}
+    return msgspec.structs.replace(
+        status,
+        min_available=gang,
+        pending=counts.pending,
+        running=counts.running,
+        succeeded=succeeded,
+        failed=failed,
+        terminating=counts.terminating,
+        unknown=counts.unknown,
+        task_status_count={name: batch.TaskState(phase=it) for name, it in by_task.items()},
+        array=array,
+    )
+
+
+def name_state(picture: cache.Cache, job: Job, name: str) -> snapshot.State:
+    """What stands under a pod's name: nothing, a pod, or something unreadable."""
+    return picture.state(kinds.PODS, f"{job.metadata.namespace}/{name}")
+
+
+def go_duration(seconds: float) -> str:
+    """A duration as Kubernetes writes it: ``1h2m3s``."""
+    whole = max(0, int(seconds))
+    hours, rest = divmod(whole, 3600)
+    minutes, left = divmod(rest, 60)
+    text = f"{hours}h" if hours else ""
+    text += f"{minutes}m" if hours or minutes else ""
+    return f"{text}{left}s"

@@ -1,0 +1,1 @@
+"""HyperNodes and Numatopologies: created from the network and from node reports."""

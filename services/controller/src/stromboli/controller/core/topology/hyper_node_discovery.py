@@ -1,0 +1,99 @@
+"""HyperNodes from what is known of the network: made, changed and removed (spec/topology 4).
+
+Those of a source carry its name as a label, and only those are touched. Names follow from what a
+HyperNode stands for, so that it stays the same object as long as that is there. Nothing is removed
+on half a picture: not before nodes and HyperNodes are synced, and none that holds a node that
+cannot be read.
+"""
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from stromboli.controller.core import commands, manifest
+from stromboli.controller.core.store import cache, topology_sources
+from stromboli.shared.api import kinds, topology
+
+SOURCE = "volcano.sh/network-topology-source"
+"""Label of a HyperNode: what it was made from."""
+NEEDED = (kinds.NODES, kinds.HYPER_NODES)
+LOOK_AGAIN = timedelta(seconds=1)
+"""While these are not synced."""
+
+
+def reconcile(picture: cache.Cache, source: str, now: datetime) -> commands.Plan:
+    """Bring the HyperNodes of a source in line with it; nothing if there is no such source."""
+    given = picture.discovery.get(source)
+    if given is None or not _is_whole(picture):
+        return ()
+    wanted = {it.name: it for it in given.wanted(picture.places.labels)}
+    unreadable = picture.unreadable(kinds.NODES)
+    changed: list[commands.Command] = []
+    gone: list[commands.Command] = []
+    for found in sorted(picture.objects(kinds.HYPER_NODES), key=lambda it: it.metadata.name):
+        name = found.metadata.name
+        wish = wanted.pop(name, None)
+        if picture.is_going(found):
+            continue
+        if found.metadata.label(SOURCE) != source:
+            if wish is not None:
+                changed.append(_taken(found, source, now))
+        elif _holds(found, unreadable):
+            continue
+        elif wish is None:
+            gone.append(_delete(found))
+        elif wish.spec() != found.spec:
+            changed.append(_patch(found, wish))
+    held = picture.unreadable(kinds.HYPER_NODES)
+    changed += [_create(wish, source) for name, wish in wanted.items() if name not in held]
+    return tuple(tuple(stage) for stage in (changed, gone) if stage)
+
+
+def due(picture: cache.Cache, source: str, now: datetime) -> datetime | None:
+    """A sync tells of itself in no other way."""
+    if source not in picture.discovery or _is_whole(picture):
+        return None
+    return now + LOOK_AGAIN
+
+
+def _is_whole(picture: cache.Cache) -> bool:
+    return picture.sync.is_whole(NEEDED)
+
+
+def _holds(found: topology.HyperNode, nodes: Collection[str]) -> bool:
+    exact = (member.selector.exact_match for member in found.spec.members)
+    return any(it is not None and it.name in nodes for it in exact)
+
+
+def _create(wish: topology_sources.Wanted, source: str) -> commands.Create:
+    body = {
+        "apiVersion": kinds.HYPER_NODES.api_version,
+        "kind": kinds.HYPER_NODES.kind,
+        "metadata": {"name": wish.name, "labels": {SOURCE: source}},
+        "spec": wish.spec(),
+    }
+    return commands.Create(
+        kind=kinds.HYPER_NODES, namespace="", name=wish.name, body=manifest.encode(body)
+    )
+
+
+def _patch(found: topology.HyperNode, wish: topology_sources.Wanted) -> commands.Patch:
+    changes = {
+        "tier": wish.tier,
+        "tierName": wish.tier_name or None,
+        "members": wish.spec().members,
+    }
+    return manifest.merge(kinds.HYPER_NODES, found, spec=changes)
+
+
+def _delete(found: topology.HyperNode) -> commands.Delete:
+    return commands.Delete(
+        kind=kinds.HYPER_NODES, namespace="", name=found.metadata.name, uid=found.metadata.uid
+    )
+
+
+def _taken(found: topology.HyperNode, source: str, now: datetime) -> commands.Command:
+    text = (
+        f"the source {source} would make a HyperNode of this name: this one stays as it is, since "
+        f"it is not labelled {SOURCE}={source}"
+    )
+    return commands.event_about(kinds.HYPER_NODES, found, "Warning", "NameTaken", text, now)

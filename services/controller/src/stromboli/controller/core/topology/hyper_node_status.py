@@ -1,0 +1,67 @@
+"""What a HyperNode's status tells: how many nodes are in it, and what is wrong with its members.
+
+Counted are nodes, at every tier, as the scheduler counts them: one that two HyperNodes claim of
+which neither holds the other is in neither (spec/topology, trap 17). Written on change only.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from stromboli.controller.core import commands, manifest
+from stromboli.controller.core.store import cache
+from stromboli.shared.api import core, kinds, topology
+
+READY = "Ready"
+LONGEST_MESSAGE = 1000
+"""Characters of a condition's message; a thousand members that are not there need no more."""
+
+
+def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+    """Write every status that is another one."""
+    layout = picture.places.layout
+    counts = dict(zip(layout.names, layout.counts(), strict=True))
+    patches: list[commands.Command] = []
+    for found in sorted(picture.objects(kinds.HYPER_NODES), key=lambda it: it.metadata.name):
+        name = found.metadata.name
+        if picture.is_going(found):
+            continue
+        wanted = topology.HyperNodeStatus(
+            node_count=counts.get(name, 0),
+            conditions=_conditions(found, counts.get(name, 0), layout.about.get(name, ()), now),
+        )
+        if wanted != found.status:
+            patches.append(_patch(found, wanted))
+    return (tuple(patches),) if patches else ()
+
+
+def _conditions(
+    found: topology.HyperNode, nodes: int, wrong: Sequence[str], now: datetime
+) -> tuple[core.Condition, ...]:
+    """Ours, and those of others as they are."""
+    status, reason, message = "True", "AsWritten", ""
+    if wrong:
+        status, reason, message = "False", "WrongMembers", "; ".join(wrong)
+    elif not nodes:
+        status, reason, message = "False", "NoNodes", "its members mean no node that is there"
+    if len(message) > LONGEST_MESSAGE:
+        message = message[: LONGEST_MESSAGE - 3] + "..."
+    before = next((it for it in found.status.conditions if it.type == READY), None)
+    since = before.last_transition_time if before and before.status == status else None
+    own = core.Condition(
+        type=READY,
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=since or now.replace(microsecond=0),
+    )
+    return (*(it for it in found.status.conditions if it.type != READY), own)
+
+
+def _patch(found: topology.HyperNode, status: topology.HyperNodeStatus) -> commands.Patch:
+    changes = {
+        "nodeCount": status.node_count,
+        "conditions": msgspec.to_builtins(status.conditions),
+    }
+    return manifest.merge(kinds.HYPER_NODES, found, subresource="status", status=changes)

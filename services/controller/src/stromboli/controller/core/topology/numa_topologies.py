@@ -1,0 +1,141 @@
+"""A node's Numatopology from what its agent says, for whoever reads these objects.
+
+Written on change only, and as the tools of the field expect it (spec/topology 1): CPUs that nobody
+holds alone count as allocatable, reserved ones included. A core is known by its lowest CPU, through
+all sockets. It belongs to its node, and goes with it. A report that is old stays, marked with when
+the agent was last heard.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from stromboli.controller.core import commands, manifest
+from stromboli.controller.core.store import cache
+from stromboli.shared import keys
+from stromboli.shared.api import core, kinds, numa
+from stromboli.shared.formats import cpu_lists
+from stromboli.shared.messages import node_topology
+
+
+def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+    """Make it, or change it to what it should be."""
+    observed, node = picture.hardware.of(key), picture.get(kinds.NODES, key)
+    if observed is None or node is None or picture.is_going(node):
+        return ()
+    spec = spec_of(observed.topology)
+    if spec is None:
+        return ()
+    silent = observed.silent_since
+    marks = {keys.SILENT_SINCE: silent.isoformat(timespec="seconds")} if silent else {}
+    found = picture.get(kinds.NUMA_TOPOLOGIES, key)
+    if found is not None:
+        return _changed(found, spec, marks) if not picture.is_going(found) else ()
+    if picture.state(kinds.NUMA_TOPOLOGIES, key) is not None:
+        return ()  # one is there that we cannot read
+    return ((_created(node, spec, marks),),)
+
+
+def spec_of(topology: node_topology.NodeTopology) -> numa.NumatopologySpec | None:
+    """What stands in it; None where the agent knows no CPU, or says what makes no sense."""
+    try:
+        places = _places(topology)
+        held = {
+            at: cpu_lists.parsed(each.cpus)
+            for at, each in enumerate(topology.holdings)
+            if each.cpus
+        }
+    except ValueError:
+        return None
+    if not places:
+        return None
+    kubelet = topology.kubelet
+    policies = {
+        "CPUManagerPolicy": kubelet.cpu_policy,
+        "TopologyManagerPolicy": kubelet.topology_policy,
+    }
+    reserved = kubelet.reserved.get("cpu", "")
+    free = places.keys() - frozenset().union(*held.values())
+    return numa.NumatopologySpec(
+        policies={name: policy for name, policy in policies.items() if policy} or None,
+        res_reserved={"cpu": reserved} if reserved else None,
+        numares={
+            "cpu": numa.NumaResource(allocatable=cpu_lists.written(free), capacity=len(places))
+        },
+        cpu_detail={str(cpu): place for cpu, place in sorted(places.items())},
+        pod_allocations=_holders(topology, held),
+    )
+
+
+def _places(topology: node_topology.NodeTopology) -> Mapping[int, numa.CpuPlace]:
+    """CPU -> where it is; one whose NUMA node nobody knows is left out."""
+    found: dict[int, numa.CpuPlace] = {}
+    for each in topology.cores:
+        cpus = cpu_lists.parsed(each.cpus)
+        if each.cell != node_topology.UNKNOWN_CELL:
+            place = numa.CpuPlace(numa=each.cell, socket=each.socket, core=min(cpus, default=0))
+            found |= dict.fromkeys(cpus, place)
+    return found
+
+
+def _holders(
+    topology: node_topology.NodeTopology, held: Mapping[int, frozenset[int]]
+) -> tuple[numa.PodAllocation, ...]:
+    pods: dict[tuple[str, str, str], list[numa.ContainerAllocation]] = {}
+    for at, cpus in held.items():
+        each = topology.holdings[at]
+        own = numa.ContainerAllocation(
+            name=each.container, allocations={"cpu": cpu_lists.written(cpus)}
+        )
+        pods.setdefault((each.uid, each.namespace, each.pod), []).append(own)
+    return tuple(
+        numa.PodAllocation(
+            uid=uid, namespace=namespace, name=name, container_allocations=tuple(containers)
+        )
+        for (uid, namespace, name), containers in pods.items()
+    )
+
+
+def _created(
+    node: core.Node, spec: numa.NumatopologySpec, marks: Mapping[str, str]
+) -> commands.Create:
+    kind, name = kinds.NUMA_TOPOLOGIES, node.metadata.name
+    # No controller and nothing held up: nobody needs rights on nodes for it.
+    owner = {
+        "apiVersion": kinds.NODES.api_version,
+        "kind": kinds.NODES.kind,
+        "name": name,
+        "uid": node.metadata.uid,
+    }
+    body = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"name": name, "annotations": dict(marks), "ownerReferences": [owner]},
+        "spec": msgspec.to_builtins(spec),
+    }
+    return commands.Create(kind=kind, namespace="", name=name, body=manifest.encode(body))
+
+
+def _changed(
+    found: numa.Numatopology, spec: numa.NumatopologySpec, marks: Mapping[str, str]
+) -> commands.Plan:
+    before = found.metadata.annotations or {}
+    annotations = {name: value for name, value in before.items() if name != keys.SILENT_SINCE}
+    annotations |= marks
+    if found.spec == spec and annotations == before:
+        return ()
+    patch = [
+        manifest.test("/metadata/uid", found.metadata.uid),
+        manifest.test("/metadata/resourceVersion", found.metadata.resource_version),
+        manifest.put("/spec", msgspec.to_builtins(spec)),
+        manifest.put("/metadata/annotations", annotations),
+    ]
+    write = commands.Patch(
+        kind=kinds.NUMA_TOPOLOGIES,
+        namespace="",
+        name=found.metadata.name,
+        uid=found.metadata.uid,
+        patch=manifest.encode(patch),
+    )
+    return ((write,),)

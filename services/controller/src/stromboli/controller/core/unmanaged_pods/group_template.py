@@ -1,0 +1,172 @@
+"""What PodGroup pods of others are to have: what they, their owner and their namespace say of it.
+
+The newest pod speaks for all: an owner's pods are alike, but for a change of its template that is
+being rolled out. Source: spec/jobs.md 7.1. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from stromboli.controller.core import manifest
+from stromboli.controller.core.store import cache, unmanaged_pod_index
+from stromboli.shared import decoding, keys, snapshot
+from stromboli.shared.api import core, kinds
+from stromboli.shared.formats import units
+from stromboli.shared.jobspec import quota
+from stromboli.shared.jobspec.validation import permissions
+
+_OF_PODS = (
+    keys.PREEMPTABLE,
+    keys.COOLDOWN_TIME,
+    keys.REVOCABLE_ZONE,
+    keys.JDB_MIN_AVAILABLE,
+    keys.JDB_MAX_UNAVAILABLE,
+)
+_LABELS = (keys.PREEMPTABLE, keys.COOLDOWN_TIME)
+LONGEST_SHOWN = 40
+"""Characters of a wrong text that are shown."""
+_EMPTY: Mapping[str, Any] = {}
+_BEGINNING = datetime.min.replace(tzinfo=UTC)
+_QUANTITIES = msgspec.json.Decoder(dict[str, str | int | float])
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Spec and annotations of the PodGroup, and what could not be read of what was asked for."""
+
+    spec: Mapping[str, Any] = {}
+    annotations: Mapping[str, str] = {}
+    wrong: tuple[str, ...] = ()
+
+
+def newest(pods: Iterable[core.Pod]) -> core.Pod:
+    """The pod that speaks for all of them."""
+    return max(
+        pods, key=lambda it: (it.metadata.creation_timestamp or _BEGINNING, it.metadata.name)
+    )
+
+
+def wanted(
+    picture: cache.Cache, pod: core.Pod, owner: unmanaged_pod_index.Owner, least: int = 1
+) -> Wanted | None:
+    """The PodGroup for this pod and those like it; None while its queue cannot be known.
+    ``least``: of so many pods if what is said of it cannot be read."""
+    queue = _queue(picture, pod, owner)
+    if queue is None:
+        return None
+    said = {**(pod.metadata.annotations or {}), **owner.annotations}
+    wrong: list[str] = []
+    min_member = _min_member(said, least, wrong)
+    spec: dict[str, Any] = {
+        "minMember": min_member,
+        "queue": queue,
+        "minResources": _min_resources(pod, said, min_member, wrong),
+    }
+    if pod.spec.priority_class_name:
+        spec["priorityClassName"] = pod.spec.priority_class_name
+    topology = _topology(pod)
+    if topology:
+        spec["networkTopology"] = topology
+    return Wanted(spec, _annotations(pod, owner), tuple(wrong))
+
+
+def not_permitted(
+    picture: cache.Cache,
+    namespace: str,
+    spec: Mapping[str, Any],
+    before: Mapping[str, Any] = _EMPTY,
+) -> str:
+    """Why pods of a namespace may not use the queue or priority class of their PodGroup; empty if
+    they may. Their namespace alone counts: most pods are created by controllers, whose names say
+    nothing of who is behind them. ``before``: what the PodGroup uses already."""
+    for kind, word, field in (
+        (kinds.QUEUES, "queue", "queue"),
+        (kinds.PRIORITY_CLASSES, "priority class", "priorityClassName"),
+    ):
+        name = spec.get(field)
+        if not name or name == before.get(field):
+            continue
+        found = picture.state(kind, name)
+        if isinstance(found, snapshot.Unknown):
+            return f"{word} {name} cannot be read: {found.reason}"
+        if found is not None and not permissions.allows(
+            found.metadata, namespace, permissions.Submitter()
+        ):
+            return f"{word} {name} is not open to pods of namespace {namespace!r}"
+    return ""
+
+
+def _min_member(said: Mapping[str, str], least: int, wrong: list[str]) -> int:
+    text = said.get(keys.GROUP_MIN_MEMBER)
+    if text is None:
+        return 1
+    found = manifest.count(text)
+    if found is None:
+        shown = text[:LONGEST_SHOWN]
+        wrong.append(f"{keys.GROUP_MIN_MEMBER}: {shown!r} is no count of pods; {least} is taken")
+    return least if found is None else found
+
+
+def _min_resources(
+    pod: core.Pod, said: Mapping[str, str], least: int, wrong: list[str]
+) -> dict[str, Any]:
+    text = said.get(keys.GROUP_MIN_RESOURCES)
+    if text is not None:
+        try:
+            found = decoding.decode(_QUANTITIES, text)
+            units.amounts(found)
+        except (msgspec.DecodeError, ValueError) as error:
+            wrong.append(f"{keys.GROUP_MIN_RESOURCES}: {error}; that of the pods is taken")
+        else:
+            return dict(found)
+    try:
+        return dict(quota.total([(pod.spec, least)]))
+    except ValueError as error:
+        wrong.append(f"the pod's resources: {error}")
+        return {}
+
+
+def _queue(picture: cache.Cache, pod: core.Pod, owner: unmanaged_pod_index.Owner) -> str | None:
+    """What the pod says, else its owner, else its namespace; None if that cannot be read."""
+    said = (
+        pod.metadata.annotation(keys.NAMESPACE_QUEUE)
+        or pod.metadata.label(keys.QUEUE_NAME)
+        or pod.metadata.annotation(keys.QUEUE_NAME)
+        or owner.annotations.get(keys.NAMESPACE_QUEUE)
+        or owner.queue_label
+        or owner.annotations.get(keys.QUEUE_NAME)
+    )
+    if said:
+        return said
+    namespace = picture.state(kinds.NAMESPACES, pod.metadata.namespace)
+    if isinstance(namespace, snapshot.Unknown):
+        return None
+    return (namespace and namespace.metadata.annotation(keys.NAMESPACE_QUEUE)) or "default"
+
+
+def _annotations(pod: core.Pod, owner: unmanaged_pod_index.Owner) -> dict[str, str]:
+    found = {
+        name: value
+        for name, value in owner.annotations.items()
+        if name.startswith(unmanaged_pod_index.INHERITED)
+    }
+    for names, given in (
+        (_OF_PODS, pod.metadata.annotations),
+        (_LABELS, pod.metadata.labels),
+    ):
+        found |= {name: value for name, value in (given or {}).items() if name in names}
+    return found
+
+
+def _topology(pod: core.Pod) -> dict[str, Any]:
+    mode = pod.metadata.annotation(keys.NETWORK_TOPOLOGY_MODE)
+    tier = pod.metadata.annotation(keys.NETWORK_TOPOLOGY_TIER)
+    if mode is None and tier is None:
+        return {}
+    found: dict[str, Any] = {"mode": "soft" if (mode or "").lower() == "soft" else "hard"}
+    highest = manifest.count(tier or "")
+    if highest is not None:
+        found["highestTierAllowed"] = highest
+    return found

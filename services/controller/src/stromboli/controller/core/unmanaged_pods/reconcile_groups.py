@@ -1,0 +1,260 @@
+"""PodGroups for pods of others: made from the pods and their owner, true to them, and gone with the
+last pod.
+
+1. The owner is read once, for its annotations, where Kubernetes itself has its kind.
+2. The PodGroup is made. It belongs to the pods' owner, so that it goes with it.
+3. Each pod is told its PodGroup; then the scheduler takes it.
+4. What the owner or its pods say later is written on the PodGroup, too. What it was made from
+   stands on it, so that a field that a user changed stays as it is until they say something else.
+
+No webhook is needed: a Deployment's template names our scheduler, and says its queue by a label.
+Source: spec/jobs.md 7.1. On purpose unlike it: what belongs to pods goes with the last of them,
+a queue may be said by a label, and pods of operators may say what their owner cannot.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from stromboli.controller.core import commands, manifest
+from stromboli.controller.core.store import cache, unmanaged_pod_index
+from stromboli.controller.core.unmanaged_pods import group_template
+from stromboli.shared import decoding, keys
+from stromboli.shared.api import core, kinds
+from stromboli.shared.api.meta import OwnerReference
+from stromboli.shared.api.scheduling import PodGroup
+
+_ENDED = ("Succeeded", "Failed")
+_FIXED_ONCE_IN = ("queue", "networkTopology")
+"""What does not follow once the PodGroup was let into its queue: its place was given for these."""
+
+
+class MadeFrom(msgspec.Struct, frozen=True):
+    """What we last wrote on a PodGroup."""
+
+    spec: dict[str, Any] = {}
+    annotations: dict[str, str] = {}
+
+    @property
+    def least(self) -> int:
+        """How many pods run together; it stands in an annotation, which is anybody's to edit."""
+        found = self.spec.get("minMember")
+        return found if isinstance(found, int) else 1
+
+
+_MADE_FROM = msgspec.json.Decoder(MadeFrom)
+
+
+def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+    """Bring one PodGroup to what its pods are."""
+    state = picture.state(kinds.POD_GROUPS, key)
+    group = picture.pod_group(key)
+    if state is not None and (group is None or picture.is_going(group)):
+        return ()
+    pods = [pod for pod in map(picture.pod, sorted(picture.strays.pods(key))) if pod is not None]
+    waiting = [pod for pod in pods if pod.status.phase not in _ENDED and not picture.is_going(pod)]
+    if (
+        group is not None
+        and not pods
+        and unmanaged_pod_index.is_made(group)
+        and _is_left(picture, group)
+    ):
+        return ((_delete(group),),)
+    if not waiting:
+        return ()
+    speaker = group_template.newest(waiting)
+    owner = _owner(picture, speaker)
+    if group is not None:
+        follow = () if owner is None else _follow(picture, group, speaker, owner, now)
+        return (*follow, *_told(waiting))
+    if owner is None:
+        return ((_look(speaker),),)
+    found = group_template.wanted(picture, speaker, owner)
+    if found is None:
+        return ()
+    if refused := group_template.not_permitted(picture, speaker.metadata.namespace, found.spec):
+        return (_refusal(speaker, refused, now),)
+    return (_create(speaker, found, now), *_told(waiting))
+
+
+def _owner(picture: cache.Cache, pod: core.Pod) -> unmanaged_pod_index.Owner | None:
+    """What the pod's owner says, None if it has yet to be read. Of one that is none of
+    Kubernetes' own nothing is known."""
+    if unmanaged_pod_index.owner_kind(pod) is None or pod.metadata.controller is None:
+        return unmanaged_pod_index.Owner()
+    return picture.strays.owner(pod.metadata.controller.uid)
+
+
+def _look(pod: core.Pod) -> commands.Look:
+    owner, kind = pod.metadata.controller, unmanaged_pod_index.owner_kind(pod)
+    assert owner is not None
+    assert kind is not None
+    return commands.Look(
+        kind=kind, namespace=pod.metadata.namespace, name=owner.name, uid=owner.uid
+    )
+
+
+def _create(pod: core.Pod, wanted: group_template.Wanted, now: datetime) -> commands.Stage:
+    """The PodGroup, and what is wrong with how it was asked for."""
+    name = unmanaged_pod_index.group_name(pod)
+    own = {keys.MADE_FOR_PODS: "true", keys.MADE_FROM: _written(wanted.spec, wanted.annotations)}
+    body = {
+        "apiVersion": kinds.POD_GROUPS.api_version,
+        "kind": kinds.POD_GROUPS.kind,
+        "metadata": {
+            "name": name,
+            "namespace": pod.metadata.namespace,
+            "annotations": {**wanted.annotations, **own},
+            "ownerReferences": list(_owners(pod)),
+        },
+        "spec": wanted.spec,
+        # There is no status subresource: a phase given here stays.
+        "status": {"phase": "Pending"},
+    }
+    owned = pod.metadata.controller
+    create = commands.Create(
+        kind=kinds.POD_GROUPS,
+        namespace=pod.metadata.namespace,
+        name=name,
+        body=manifest.encode(body),
+        owner_uid=pod.metadata.uid if owned is None else owned.uid,
+    )
+    return (create, *_said(pod, wanted, now))
+
+
+def _said(
+    pod: core.Pod, wanted: group_template.Wanted, now: datetime
+) -> Iterator[commands.RecordEvent]:
+    for why in wanted.wrong:
+        yield commands.event_about(kinds.PODS, pod, "Warning", "PodGroupError", why, now)
+
+
+def _refusal(pod: core.Pod, why: str, now: datetime) -> commands.Stage:
+    return (commands.event_about(kinds.PODS, pod, "Warning", "PodGroupError", why, now),)
+
+
+# What is said later
+
+
+def _follow(
+    picture: cache.Cache,
+    group: PodGroup,
+    pod: core.Pod,
+    owner: unmanaged_pod_index.Owner,
+    now: datetime,
+) -> commands.Plan:
+    """Write what is said otherwise than when the PodGroup was written last. An owner that is gone
+    has nothing more to say."""
+    if not unmanaged_pod_index.is_made(group) or owner.is_gone:
+        return ()
+    before = _made_from(group)
+    wanted = group_template.wanted(picture, pod, owner, before.least)
+    if wanted is None:
+        return ()
+    if refused := group_template.not_permitted(
+        picture, pod.metadata.namespace, wanted.spec, before.spec
+    ):
+        return (_refusal(pod, refused, now),)
+    spec = dict(wanted.spec)
+    if group.status.phase not in ("", "Pending"):
+        for name in _FIXED_ONCE_IN:
+            spec.pop(name, None)
+            if name in before.spec:
+                spec[name] = before.spec[name]
+    said = tuple(_said(pod, wanted, now))
+    if spec == before.spec and wanted.annotations == before.annotations:
+        return (said,) if said else ()
+    changes = {
+        "metadata": {
+            "uid": group.metadata.uid,
+            "annotations": {
+                **_differences(before.annotations, wanted.annotations),
+                keys.MADE_FROM: _written(spec, wanted.annotations),
+            },
+        },
+        "spec": _differences(before.spec, spec),
+    }
+    patch = commands.Patch(
+        kind=kinds.POD_GROUPS,
+        namespace=group.metadata.namespace,
+        name=group.metadata.name,
+        uid=group.metadata.uid,
+        patch=manifest.encode(changes),
+        patch_type="merge",
+    )
+    return ((patch, *said),)
+
+
+def _made_from(group: PodGroup) -> MadeFrom:
+    """Nothing if it cannot be read: then all is written anew."""
+    try:
+        return decoding.decode(_MADE_FROM, group.metadata.annotation(keys.MADE_FROM) or "{}")
+    except msgspec.DecodeError:
+        return MadeFrom()
+
+
+def _written(spec: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
+    return manifest.encode(MadeFrom(dict(spec), dict(annotations))).decode()
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """A merge patch from one to the other."""
+    changed: dict[str, Any] = {name: None for name in before if name not in after}
+    for name, value in after.items():
+        old = before.get(name)
+        if isinstance(value, dict) and isinstance(old, dict):
+            if inner := _differences(old, value):
+                changed[name] = inner
+        elif name not in before or value != old:
+            changed[name] = value
+    return changed
+
+
+# Its end
+
+
+def _is_left(picture: cache.Cache, group: PodGroup) -> bool:
+    """Whether nothing is in it any more. A pod that cannot be read may be."""
+    prefix = f"{group.metadata.namespace}/"
+    hidden = any(key.startswith(prefix) for key in picture.unreadable(kinds.PODS))
+    return not hidden and not picture.members(group.metadata.key)
+
+
+def _delete(group: PodGroup) -> commands.Delete:
+    return commands.Delete(
+        kind=kinds.POD_GROUPS,
+        namespace=group.metadata.namespace,
+        name=group.metadata.name,
+        uid=group.metadata.uid,
+    )
+
+
+# Its pods
+
+
+def _told(pods: list[core.Pod]) -> commands.Plan:
+    """Tell pods their PodGroup."""
+    stage = tuple(
+        manifest.annotated(kinds.PODS, pod, keys.GROUP_NAME, unmanaged_pod_index.group_name(pod))
+        for pod in pods
+        if not pod.metadata.annotation(keys.GROUP_NAME)
+    )
+    return (stage,) if stage else ()
+
+
+def _owners(pod: core.Pod) -> Iterator[dict[str, Any]]:
+    """The pods' owners if one of them manages it, else the pod."""
+    if pod.metadata.controller is None:
+        yield msgspec.to_builtins(
+            OwnerReference(
+                api_version=kinds.PODS.api_version,
+                kind=kinds.PODS.kind,
+                name=pod.metadata.name,
+                uid=pod.metadata.uid,
+                controller=True,
+            )
+        )
+        return
+    yield from (msgspec.to_builtins(it) for it in pod.metadata.owner_references)

@@ -1,0 +1,1 @@
+"""Objects that create jobs: flows, templates and crons."""

@@ -1,0 +1,208 @@
+"""Jobs that other objects make: flows and crons. Their specs go on as written.
+
+**Nothing is made from old news.** Before a job is made, its maker's status is written under a test
+of the maker's version, also where nothing in it changes. On a picture that is behind, that write is
+refused and the picture read anew. **Nothing is forgotten**: a job that is finished is not removed
+for its age before its maker has written down how it ended (``is_awaited``). Both together make sure
+that what had its turn does not get another one.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from stromboli.controller.core import commands, lifecycle, manifest
+from stromboli.controller.core.store import cache
+from stromboli.shared import keys
+from stromboli.shared.api import batch, flow, kinds, meta
+from stromboli.shared.api.flow import CronJob, JobFlow
+from stromboli.shared.jobspec.validation import permissions
+
+SECONDS_FROM = 10**9
+"""A number in a job's name from here on is seconds: in minutes it would be the year 3871."""
+
+
+def is_ours(picture: cache.Cache, spec: dict[str, Any]) -> bool:
+    """Whether a job of this spec would be ours: it names one of our schedulers, or none, where no
+    other system acts that could be meant."""
+    name = spec.get("schedulerName")
+    return name in picture.scheduler_names if name else not picture.sync.claimed
+
+
+def is_cron_ours(picture: cache.Cache, cron: CronJob) -> bool:
+    """Whether the jobs of the CronJob are ours to make."""
+    return is_ours(picture, msgspec.json.decode(cron.spec.job_template.spec) or {})
+
+
+def is_flow_ours(picture: cache.Cache, found: JobFlow) -> bool:
+    """A flow with a template of another scheduler is somebody else's."""
+    for entry in found.spec.flows:
+        template = picture.get(kinds.JOB_TEMPLATES, f"{found.metadata.namespace}/{entry.name}")
+        spec = {} if template is None else msgspec.json.decode(template.spec) or {}
+        patch = {} if entry.patch is None else msgspec.json.decode(entry.patch.job_spec) or {}
+        if not is_ours(picture, spec | patch):
+            return False
+    return True
+
+
+def is_awaited(picture: cache.Cache, job: batch.Job) -> bool:
+    """Whether the flow or cron that made the job has yet to write down what became of it.
+
+    A maker that cannot be read, or is not there, may know nothing yet: if it is gone for good, the
+    garbage collector removes the job.
+    """
+    owner = job.metadata.controller
+    kind = None if owner is None else _MAKERS.get((owner.api_version, owner.kind))
+    if owner is None or kind is None:
+        return False
+    maker = picture.state(kind, f"{job.metadata.namespace}/{owner.name}")
+    if not isinstance(maker, meta.Object) or maker.metadata.uid != owner.uid:
+        return True
+    if isinstance(maker, JobFlow):
+        return is_flow_ours(picture, maker) and _is_awaited_by_flow(maker, job)
+    assert isinstance(maker, CronJob)
+    return is_cron_ours(picture, maker) and _is_awaited_by_cron(maker, job)
+
+
+_MAKERS = {(kind.api_version, kind.kind): kind for kind in (kinds.JOB_FLOWS, kinds.CRON_JOBS)}
+
+
+def _is_awaited_by_flow(found: JobFlow, job: batch.Job) -> bool:
+    name, said = job.metadata.name, found.status.job_status_list
+    is_member = any(flow_job_name(found, entry.name) == name for entry in found.spec.flows)
+    return is_member and not any(it.name == name and it.state in lifecycle.FINISHED for it in said)
+
+
+def _is_awaited_by_cron(cron: CronJob, job: batch.Job) -> bool:
+    status, served, ended = cron.status, scheduled_at(cron, job), ended_at(job)
+    if served is None:
+        return False
+    is_noted = status.last_schedule_time is not None and served <= status.last_schedule_time
+    is_under_way = any(it.uid == job.metadata.uid for it in status.active)
+    success = ended if job.status.state.phase == "Completed" else None
+    is_counted = success is None or (
+        status.last_successful_time is not None and success <= status.last_successful_time
+    )
+    return not (is_noted and is_counted) or is_under_way
+
+
+def flow_job_name(found: JobFlow, entry: str) -> str:
+    """The name of a flow's job: ``<flow>-<template>``."""
+    return f"{found.metadata.name}-{entry}"
+
+
+def cron_job_name(cron: CronJob, at: datetime) -> str:
+    """``<cron>-<unix minutes>``; for a time within a minute (``@every 90s``), its seconds."""
+    seconds = int(at.timestamp())
+    return f"{cron.metadata.name}-{seconds // 60 if seconds % 60 == 0 else seconds}"
+
+
+def scheduled_at(cron: CronJob, job: batch.Job) -> datetime | None:
+    """The time that a CronJob's job was made for, from its name, which nobody can edit."""
+    number = job.metadata.name.removeprefix(f"{cron.metadata.name}-")
+    if not number.isascii() or not number.isdigit() or len(number) > len(str(SECONDS_FROM)):
+        return None
+    seconds = int(number) if int(number) >= SECONDS_FROM else 60 * int(number)
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def create(
+    picture: cache.Cache,
+    kind: kinds.Kind[Any],
+    owner: meta.Object,
+    name: str,
+    spec: dict[str, Any],
+    labels: dict[str, str],
+    annotations: dict[str, str],
+) -> commands.Create:
+    """Make a job that belongs to ``owner``, for the submitter of that, whatever a template claims.
+    A webhook that is away must leave no job without a scheduler: nobody would ever look at it."""
+    annotations = {
+        key: value for key, value in annotations.items() if key not in (keys.USER, keys.USER_GROUPS)
+    } | permissions.identity_of(owner.metadata)
+    spec = {**spec, "schedulerName": spec.get("schedulerName") or picture.usual_scheduler}
+    metadata = {
+        "name": name,
+        "namespace": owner.metadata.namespace,
+        "ownerReferences": [manifest.owner(kind, owner)],
+        **({"labels": labels} if labels else {}),
+        **({"annotations": annotations} if annotations else {}),
+    }
+    document = {
+        "apiVersion": kinds.JOBS.api_version,
+        "kind": kinds.JOBS.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+    return commands.Create(
+        kind=kinds.JOBS,
+        namespace=owner.metadata.namespace,
+        name=name,
+        body=manifest.encode(document),
+        owner_uid=owner.metadata.uid,
+    )
+
+
+def remove(job: batch.Job) -> commands.Delete:
+    """Remove a job and all that is its own."""
+    return commands.Delete(
+        kind=kinds.JOBS,
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        uid=job.metadata.uid,
+        propagation="Background",
+    )
+
+
+def taken(picture: cache.Cache, owner: meta.Object, name: str) -> str:
+    """Why the name of a job is not free, empty if it is."""
+    state = picture.state(kinds.JOBS, f"{owner.metadata.namespace}/{name}")
+    if state is None:
+        return ""
+    if not isinstance(state, meta.Object):
+        return f"job {name} is there and cannot be read: {state.reason}"
+    maker = state.metadata.controller
+    if maker is not None and maker.uid == owner.metadata.uid:
+        return f"job {name} is there"
+    return f"job {name} belongs to somebody else: delete or rename it"
+
+
+def status_first(
+    kind: kinds.Kind[Any],
+    before: flow.CronJob | JobFlow,
+    status: flow.CronJobStatus | flow.JobFlowStatus,
+    *effects: commands.Stage,
+) -> commands.Plan:
+    """The status, then what follows from it, a stage after another."""
+    makes = any(isinstance(it, commands.Create) for stage in effects for it in stage)
+    write: commands.Stage = ()
+    if makes or status != before.status:
+        write = (write_status(kind, before, status),)
+    return tuple(stage for stage in (write, *effects) if stage)
+
+
+def write_status(
+    kind: kinds.Kind[Any], before: meta.Object, status: msgspec.Struct
+) -> commands.Patch:
+    """Replace the status of the very version that the status was computed for."""
+    return commands.Patch(
+        kind=kind,
+        namespace=before.metadata.namespace,
+        name=before.metadata.name,
+        uid=before.metadata.uid,
+        patch=manifest.encode(
+            [
+                manifest.test("/metadata/uid", before.metadata.uid),
+                manifest.test("/metadata/resourceVersion", before.metadata.resource_version),
+                manifest.put("/status", msgspec.to_builtins(status)),
+            ]
+        ),
+        subresource="status",
+    )
+
+
+def ended_at(job: batch.Job) -> datetime | None:
+    """When a finished job entered its last phase."""
+    state = job.status.state
+    return state.last_transition_time if state.phase in lifecycle.FINISHED else None

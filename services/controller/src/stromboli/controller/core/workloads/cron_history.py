@@ -1,0 +1,71 @@
+"""How many finished jobs a CronJob keeps, and which go: the oldest above each limit.
+
+A job that is about to finish would be one too many until its CronJob has been looked at, so room is
+made for it first.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from stromboli.controller.core import commands, lifecycle
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.workloads import child_jobs
+from stromboli.shared.api import batch, kinds
+from stromboli.shared.api.flow import CronJob
+
+SUCCESSFUL_KEPT, FAILED_KEPT = 3, 1
+"""History limits where none is given."""
+CLASSES = (("Completed",), ("Failed", "Terminated"))
+"""Phases that share a limit; a terminated job counts as failed."""
+
+
+def in_order(cron: CronJob, jobs: Iterable[batch.Job]) -> list[batch.Job]:
+    """Jobs of a CronJob, oldest first."""
+    created = cron.metadata.creation_timestamp
+    return sorted(
+        jobs,
+        key=lambda job: (job.metadata.creation_timestamp or created, job.metadata.name),
+    )
+
+
+def surplus(
+    picture: cache.Cache,
+    cron: CronJob,
+    jobs: Iterable[batch.Job],
+    phases: tuple[str, ...],
+    coming: int = 0,
+) -> list[batch.Job]:
+    """Finished jobs in these phases above their limit, beside ``coming`` more. ``jobs``: oldest
+    first."""
+    spec = cron.spec
+    limit, usual = spec.failed_jobs_history_limit, FAILED_KEPT
+    if phases == CLASSES[0]:
+        limit, usual = spec.successful_jobs_history_limit, SUCCESSFUL_KEPT
+    kept = max(0, (usual if limit is None else limit) - coming)
+    found = [job for job in jobs if job.status.state.phase in phases and not picture.is_going(job)]
+    return found[: max(0, len(found) - kept)]
+
+
+def removed(cron: CronJob, job: batch.Job, now: datetime) -> commands.Stage:
+    """Remove a job that is kept no longer, and say so."""
+    why = f"deleted job {job.metadata.name}"
+    said = commands.event_about(kinds.CRON_JOBS, cron, "Normal", "SuccessfulDelete", why, now)
+    return (child_jobs.remove(job), said)
+
+
+def displaced(
+    picture: cache.Cache, job: batch.Job, phase: str, now: datetime
+) -> Iterator[commands.Command]:
+    """Remove jobs that have to go before this one comes to a phase in which it counts as finished.
+    One of which its CronJob has yet to record the end stays: that comes first."""
+    owner = job.metadata.controller
+    if owner is None or phase not in lifecycle.FINISHED or job.status.state.phase == phase:
+        return
+    cron = picture.get(kinds.CRON_JOBS, f"{job.metadata.namespace}/{owner.name}")
+    if cron is None or cron.metadata.uid != owner.uid or not child_jobs.is_cron_ours(picture, cron):
+        return
+    phases = next(it for it in CLASSES if phase in it)
+    jobs = in_order(cron, picture.children(owner.uid))
+    for found in surplus(picture, cron, jobs, phases, coming=1):
+        if not child_jobs.is_awaited(picture, found):
+            yield from removed(cron, found, now)

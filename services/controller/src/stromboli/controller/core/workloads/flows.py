@@ -1,0 +1,280 @@
+"""JobFlows: jobs from templates, each after those it depends on. Source: spec/jobs.md 7.4.
+
+::
+
+    Pending ── a job runs or is completed ──▶ Running ── all are completed ──▶ Succeed
+       └──────────── a job failed or was terminated ────┴──────────────────▶ Failed
+
+Succeed and Failed are final. What became of a job stands in the flow's status and stays there, so a
+job that was removed after its end is neither missed nor made again.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from stromboli.controller.core import commands, lifecycle
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.workloads import child_jobs, probes, template_patch
+from stromboli.shared import keys
+from stromboli.shared.api import batch, flow, kinds
+from stromboli.shared.api.flow import JobFlow
+from stromboli.shared.jobspec.validation import flows as rules
+
+FINAL = ("Succeed", "Failed")
+LONGEST_LABEL = 63
+LISTS = {
+    "Pending": "pending_jobs",
+    "Running": "running_jobs",
+    "Failed": "failed_jobs",
+    "Completed": "completed_jobs",
+    "Terminated": "terminated_jobs",
+    "Completing": "",
+    "Terminating": "",
+}
+"""Phase of a job -> the list of the status that names it; any other phase is unknown."""
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One job of a flow: what is asked for, what there is, and what was recorded of it."""
+
+    entry: flow.Flow
+    name: str
+    job: batch.Job | None
+    recorded: flow.FlowJobStatus | None
+
+    @property
+    def waits(self) -> flow.FlowDependsOn:
+        """What comes first."""
+        return self.entry.depends_on or flow.FlowDependsOn()
+
+    @property
+    def phase(self) -> str | None:
+        """The job's phase, or that of its end if it is gone; None: there is no such job."""
+        if self.job is not None:
+            return self.job.status.state.phase
+        if self.recorded is not None and self.recorded.state in lifecycle.FINISHED:
+            return self.recorded.state
+        return None
+
+
+def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+    """Say what became of the jobs, start what may start, and remove them in the end if asked."""
+    found = _ours(picture, key)
+    if found is None:
+        return ()
+    members = _members(picture, found)
+    phase = next_phase(found.status.state.phase, [member.phase for member in members])
+    effects: list[commands.Command] = list(_made(found, members, now))
+    if phase not in FINAL:
+        effects += _starts(picture, found, members, now)
+        effects += (ask for ask, at in _questions(picture, found, members) if not at or now >= at)
+    elif _is_to_be_cleared(found):
+        effects += [
+            child_jobs.remove(it.job)
+            for it in members
+            if it.job is not None and not picture.is_going(it.job)
+        ]
+    status = _status(found, members, phase)
+    return child_jobs.status_first(kinds.JOB_FLOWS, found, status, tuple(effects))
+
+
+def due(picture: cache.Cache, key: str, now: datetime) -> datetime | None:
+    """When a pod that has not passed a probe is asked again."""
+    found = _ours(picture, key)
+    if found is None or found.status.state.phase in FINAL:
+        return None
+    times = [at or now for _, at in _questions(picture, found, _members(picture, found))]
+    return min(times, default=None)
+
+
+def _ours(picture: cache.Cache, key: str) -> JobFlow | None:
+    found = picture.get(kinds.JOB_FLOWS, key)
+    if found is None or picture.is_going(found) or not child_jobs.is_flow_ours(picture, found):
+        return None
+    return found
+
+
+def next_phase(phase: str, jobs: list[str | None]) -> str:
+    """The flow's phase after a look at its jobs' phases."""
+    if phase in FINAL:
+        return phase
+    if any(it in ("Failed", "Terminated") for it in jobs):
+        return "Failed"
+    if jobs and all(it == "Completed" for it in jobs):
+        return "Succeed"
+    if phase == "Running" or any(it in ("Running", "Completed") for it in jobs):
+        return "Running"
+    return "Pending"
+
+
+def spec_of(template: flow.JobTemplate, entry: flow.Flow) -> dict[str, Any]:
+    """The spec of the job: the template's with the flow's patch over it."""
+    spec: dict[str, Any] = msgspec.json.decode(template.spec) or {}
+    if entry.patch is not None:
+        spec = template_patch.merged(spec, msgspec.json.decode(entry.patch.job_spec) or {})
+    return spec
+
+
+def _members(picture: cache.Cache, found: JobFlow) -> list[Member]:
+    """A name may stand twice: the last one counts."""
+    jobs = {job.metadata.name: job for job in picture.children(found.metadata.uid)}
+    recorded = {it.name: it for it in found.status.job_status_list}
+    entries = {entry.name: entry for entry in found.spec.flows}
+    names = {entry: child_jobs.flow_job_name(found, entry) for entry in entries}
+    return [
+        Member(entry, names[name], jobs.get(names[name]), recorded.get(names[name]))
+        for name, entry in entries.items()
+    ]
+
+
+def _starts(
+    picture: cache.Cache, found: JobFlow, members: list[Member], now: datetime
+) -> Iterator[commands.Command]:
+    wrong = [violation.message for violation in rules.violations(found)]
+    if wrong:
+        why = f"no job is started: {'; '.join(wrong)}"
+        yield _about(found, "Warning", "SyncJobFlow", why, now)
+        return
+    for member, targets in _waiting(members):
+        if all(_is_ready(picture, target, member.waits.probe) for target in targets):
+            yield from _start(picture, found, member, now)
+
+
+def _questions(
+    picture: cache.Cache, found: JobFlow, members: list[Member]
+) -> Iterator[tuple[commands.Ask, datetime | None]]:
+    """What is still to be asked of whom, and when."""
+    asked: dict[commands.Ask, datetime | None] = {}
+    for member, targets in _waiting(members):
+        probe = member.waits.probe
+        for target in targets:
+            if probe is None or target.job is None or target.phase != "Running":
+                continue
+            if not probes.passed(picture, probe, target.job):
+                key = found.metadata.key
+                asked |= probes.open_questions(picture, key, probe, target.job)
+    yield from asked.items()
+
+
+def _waiting(members: list[Member]) -> Iterator[tuple[Member, list[Member]]]:
+    """Jobs that are not there yet, with those that come first, as far as the flow has them."""
+    by_name = {member.entry.name: member for member in members}
+    for member in members:
+        if member.phase is None:
+            yield member, [by_name[it] for it in member.waits.targets if it in by_name]
+
+
+def _is_ready(picture: cache.Cache, target: Member, probe: flow.Probe | None) -> bool:
+    """Completed, or running and showing what the probe asks of one of its tasks."""
+    if target.phase == "Completed":
+        return True
+    if probe is None or target.job is None or target.phase != "Running":
+        return False
+    return probes.concern(probe, target.job) and probes.passed(picture, probe, target.job)
+
+
+def _start(
+    picture: cache.Cache, found: JobFlow, member: Member, now: datetime
+) -> Iterator[commands.Command]:
+    namespace, template_name = found.metadata.namespace, member.entry.name
+    if taken := child_jobs.taken(picture, found, member.name):
+        yield _about(found, "Warning", "FailedCreate", taken, now)
+        return
+    template = picture.get(kinds.JOB_TEMPLATES, f"{namespace}/{template_name}")
+    if template is None:
+        why = f"job {member.name} waits: there is no JobTemplate {namespace}/{template_name}"
+        yield _about(found, "Warning", "SyncJobFlow", why, now)
+        return
+    marks = {
+        keys.CREATED_BY_TEMPLATE: f"{namespace}.{template_name}",
+        keys.CREATED_BY_FLOW: f"{namespace}.{found.metadata.name}",
+    }
+    # A longer value is no label; the annotation has it all the same.
+    labels = {key: value for key, value in marks.items() if len(value) <= LONGEST_LABEL}
+    spec = spec_of(template, member.entry)
+    yield child_jobs.create(picture, kinds.JOB_FLOWS, found, member.name, spec, labels, marks)
+
+
+def _made(found: JobFlow, members: list[Member], now: datetime) -> Iterator[commands.Command]:
+    """Tell of jobs that are there for the first time: one that was refused was not made."""
+    for member in members:
+        if member.job is not None and member.recorded is None:
+            yield _about(found, "Normal", "Created", f"created job {member.name}", now)
+
+
+def _is_to_be_cleared(found: JobFlow) -> bool:
+    """Only what stands in the status counts: the end is written before anything is removed."""
+    return found.spec.job_retain_policy == "delete" and found.status.state.phase == "Succeed"
+
+
+# The status
+
+
+def _status(found: JobFlow, members: list[Member], phase: str) -> flow.JobFlowStatus:
+    lists: dict[str, list[str]] = {name: [] for name in LISTS.values() if name}
+    unknown: list[str] = []
+    for member in members:
+        if member.phase is None:
+            continue
+        wanted = LISTS.get(member.phase)
+        if wanted is None:
+            unknown.append(member.name)
+        elif wanted:
+            lists[wanted].append(member.name)
+    conditions = {
+        member.name: _condition(member.job) for member in members if member.job is not None
+    }
+    gone = {
+        member.name: found.status.conditions[member.name]
+        for member in members
+        if member.name in found.status.conditions
+    }
+    stories = (_story(it) for it in members)
+    return flow.JobFlowStatus(
+        **{name: tuple(names) for name, names in lists.items()},
+        un_know_jobs=tuple(unknown),
+        job_status_list=tuple(it for it in stories if it is not None),
+        conditions=dict(sorted((gone | conditions).items())),
+        state=flow.FlowState(phase=phase),
+    )
+
+
+def _condition(job: batch.Job) -> flow.FlowCondition:
+    return flow.FlowCondition(
+        phase=job.status.state.phase,
+        create_time=job.metadata.creation_timestamp,
+        running_duration=job.status.running_duration,
+        task_status_count=job.status.task_status_count,
+    )
+
+
+def _story(member: Member) -> flow.FlowJobStatus | None:
+    """What is recorded of a job: it grows with each phase, and stays when the job is gone."""
+    job, before = member.job, member.recorded
+    if job is None:
+        return before
+    state = job.status.state
+    histories = () if before is None else before.running_histories
+    if state.phase and (not histories or histories[-1].state != state.phase):
+        entered = state.last_transition_time
+        if histories:
+            ended = msgspec.structs.replace(histories[-1], end_timestamp=entered)
+            histories = (*histories[:-1], ended)
+        histories = (*histories, flow.RunningHistory(state=state.phase, start_timestamp=entered))
+    return flow.FlowJobStatus(
+        name=member.name,
+        state=state.phase,
+        start_timestamp=job.metadata.creation_timestamp,
+        end_timestamp=child_jobs.ended_at(job),
+        restart_count=job.status.retry_count,
+        running_histories=histories,
+    )
+
+
+def _about(
+    found: JobFlow, type_: commands.EventType, reason: str, message: str, at: datetime
+) -> commands.RecordEvent:
+    return commands.event_about(kinds.JOB_FLOWS, found, type_, reason, message, at)

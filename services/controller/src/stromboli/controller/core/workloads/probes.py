@@ -1,0 +1,95 @@
+"""What a running job has to show before the next one of its flow starts.
+
+Each test looks at the pods of a task: as many as the task needs at least have to pass, and one.
+Asking a pod over the network is the shell's part; its answers stand in the picture. An answer of
+yes stays.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from stromboli.controller.core import commands
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.tasks import tasks
+from stromboli.shared import keys
+from stromboli.shared.api import batch, core, flow
+
+EVERY = timedelta(seconds=2)
+"""How often a pod that has not passed is asked again."""
+
+
+def concern(probe: flow.Probe, job: batch.Job) -> bool:
+    """Whether any test looks at a task of this job."""
+    names = {task.name for task in tasks.specs(job)}
+    looked_at = {it.task_name for it in probe.task_status_list}
+    looked_at |= {task_name for task_name, _ in _questions(probe)}
+    return "" in looked_at or not names.isdisjoint(looked_at)
+
+
+def passed(picture: cache.Cache, probe: flow.Probe, job: batch.Job) -> bool:
+    """Whether every test that looks at this job passes."""
+    for status in probe.task_status_list:
+        for task, pods in _looked_at(picture, job, status.task_name):
+            if sum(pod.status.phase == status.phase for pod in pods) < _needed(task):
+                return False
+    for task_name, question in _questions(probe):
+        for task, pods in _looked_at(picture, job, task_name):
+            answers = (picture.answer(pod.metadata.uid, question) for pod in pods)
+            if sum(it is not None and it.passed for it in answers) < _needed(task):
+                return False
+    return True
+
+
+def open_questions(
+    picture: cache.Cache, flow_key: str, probe: flow.Probe, job: batch.Job
+) -> Iterator[tuple[commands.Ask, datetime | None]]:
+    """Pods that run and have not passed, and when each is to be asked again; None: at once."""
+    for task_name, question in _questions(probe):
+        for _, pods in _looked_at(picture, job, task_name):
+            for pod in pods:
+                if pod.status.phase != "Running" or not pod.status.pod_ip:
+                    continue
+                answer = picture.answer(pod.metadata.uid, question)
+                if answer is not None and answer.passed:
+                    continue
+                ask = commands.Ask(
+                    flow=flow_key,
+                    pod=pod.metadata.key,
+                    pod_uid=pod.metadata.uid,
+                    host=pod.status.pod_ip,
+                    question=question,
+                )
+                yield ask, None if answer is None else answer.at + EVERY
+
+
+def _needed(task: batch.TaskSpec) -> int:
+    """A task that its job can do without still has to show something."""
+    return max(min(task.replicas, 1), tasks.least(task))
+
+
+def _questions(probe: flow.Probe) -> Iterator[tuple[str, commands.Question]]:
+    for get in probe.http_get_list:
+        header = get.http_header
+        yield (
+            get.task_name,
+            commands.Question(
+                port=get.port,
+                path=get.path or "/",
+                header=("", "") if header is None else (header.name, header.value),
+            ),
+        )
+    for socket in probe.tcp_socket_list:
+        yield socket.task_name, commands.Question(port=socket.port)
+
+
+def _looked_at(
+    picture: cache.Cache, job: batch.Job, task_name: str
+) -> Iterator[tuple[batch.TaskSpec, list[core.Pod]]]:
+    """The tasks that a test looks at, with their pods; no name means every task."""
+    pods = [it for it in picture.pods_of(job.metadata.uid) if not picture.is_going(it)]
+    for task in tasks.specs(job):
+        if task_name in ("", task.name):
+            yield (
+                task,
+                [it for it in pods if it.metadata.annotation(keys.TASK_SPEC) == task.name],
+            )

@@ -1,0 +1,24 @@
+"""JobTemplates: their status names the jobs that flows made from them. Source: spec/jobs.md 7.4."""
+
+from datetime import datetime
+
+import msgspec
+
+from stromboli.controller.core import commands
+from stromboli.controller.core.store import cache
+from stromboli.controller.core.workloads import child_jobs
+from stromboli.shared.api import flow, kinds
+
+
+def reconcile(picture: cache.Cache, key: str, now: datetime) -> commands.Plan:
+    """Bring the list up to date."""
+    template = picture.get(kinds.JOB_TEMPLATES, key)
+    if template is None or picture.is_going(template):
+        return ()
+    if not child_jobs.is_ours(picture, msgspec.json.decode(template.spec) or {}):
+        return ()
+    names = tuple(job.metadata.name for job in picture.made_from(key))
+    if names == template.status.job_depends_on_list:
+        return ()
+    status = flow.JobTemplateStatus(job_depends_on_list=names)
+    return ((child_jobs.write_status(kinds.JOB_TEMPLATES, template, status),),)

@@ -1,0 +1,162 @@
+"""One step at a time per item, many items at once, in the order in which they were touched."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from stromboli.controller.core.store.cache import ReconcileKey
+from stromboli.shared import errors
+from stromboli.shared.runtime import runtime
+
+Step = Callable[[ReconcileKey, str], Awaitable[None]]
+"""Takes an item and the id of the record that touched it last. Raises OutsideError: try again."""
+Isolate = Callable[[ReconcileKey, Exception], Awaitable[None]]
+"""Reports an item whose step failed by a bug. Raises nothing that is not a bug itself."""
+
+REFUSED_FIRST_S = 0.5
+REFUSED_PAUSE_S = 60.0
+"""Pauses after a refusal grow from the first to this: a quota is raised within minutes, and a
+hundred jobs that wait for it must not flood the API server."""
+FAILED_FIRST_S = 1.0
+FAILED_PAUSE_S = 300.0
+"""Pauses after a step that failed by a bug double from the first to this."""
+FAILED_SPACE_S = 5.0
+"""Such an item is retried this soon after a change of it, however often it changes."""
+LONGEST_SPACE_S = 1.0
+"""How long it is remembered when an item's step began."""
+
+
+class WorkQueue:
+    """Items that may need work. What is touched while its step runs gets another step after it.
+
+    A step that fails by trouble outside is repeated with growing pauses, at least every
+    ``runtime.LONGEST_PAUSE_S``, or every ``REFUSED_PAUSE_S`` when the outside refuses. Any other
+    error is a bug that one object triggers: it is given to ``isolate``, the item is retried with
+    pauses up to ``FAILED_PAUSE_S``, and all other items go on. Only an InvariantError ends ``run``.
+    """
+
+    def __init__(self, step: Step, isolate: Isolate, limit: int) -> None:
+        self._step = step
+        self._isolate = isolate
+        self._limit = limit
+        self._dirty: dict[ReconcileKey, str] = {}
+        self._again: dict[ReconcileKey, str] = {}
+        self._busy: set[ReconcileKey] = set()
+        self._backoffs: dict[ReconcileKey, runtime.Backoff] = {}
+        self._refused: dict[ReconcileKey, float] = {}
+        self._failed: dict[ReconcileKey, tuple[float, float]] = {}
+        """Items whose last step failed by a bug: the next pause, and no retry before this time."""
+        self._timers: dict[ReconcileKey, tuple[float, asyncio.Handle]] = {}
+        """With the loop's time of each: uvloop's handles of the nearest do not tell it."""
+        self._later: dict[ReconcileKey, str] = {}
+        self._begun: dict[ReconcileKey, float] = {}
+        self._moved = asyncio.Event()
+        self._stopping = False
+        self.is_open = False
+        """Whether steps are begun at all."""
+
+    def touch(self, item: ReconcileKey, cause: str = "") -> None:
+        """The item may need a step."""
+        _, not_before = self._failed.get(item, (0.0, 0.0))
+        wait_s = not_before - asyncio.get_running_loop().time()
+        if wait_s > 0:
+            self.touch_later(item, wait_s, cause)
+            return
+        waiting = self._again if item in self._busy else self._dirty
+        waiting[item] = cause or waiting.get(item, "")
+        self._moved.set()
+
+    def touch_later(self, item: ReconcileKey, delay_s: float, cause: str = "") -> None:
+        """Touch the item after a while, or when an earlier wish for it says so."""
+        if cause:
+            self._later[item] = cause
+        loop = asyncio.get_running_loop()
+        at = loop.time() + delay_s
+        if item in self._timers:
+            earlier, timer = self._timers[item]
+            if earlier <= at:
+                return
+            timer.cancel()
+        self._timers[item] = at, loop.call_later(delay_s, self._ring, item)
+
+    def touch_spaced(self, item: ReconcileKey, cause: str, space_s: float) -> None:
+        """Touch the item, so that its step begins no sooner than so long after the one before: what
+        comes in crowds is looked at together, and what comes alone at once."""
+        wait_s = self._begun.get(item, 0.0) + space_s - asyncio.get_running_loop().time()
+        if wait_s > 0 and item not in self._dirty:
+            self.touch_later(item, wait_s, cause)
+        else:
+            self.touch(item, cause)
+
+    def open(self, *, is_open: bool) -> None:
+        """Begin steps, or begin no more of them for now."""
+        self.is_open = is_open
+        self._moved.set()
+
+    def stop(self) -> None:
+        """Begin nothing more; ``run`` returns when what is begun is finished."""
+        self._stopping = True
+        self._moved.set()
+
+    async def run(self) -> None:
+        """Take steps until stopped."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while not self._stopping:
+                    self._begin(tasks)
+                    await self._moved.wait()
+                    self._moved.clear()
+        finally:
+            for _, timer in self._timers.values():
+                timer.cancel()
+            self._timers.clear()
+
+    def _begin(self, tasks: asyncio.TaskGroup) -> None:
+        while self.is_open and self._dirty and len(self._busy) < self._limit:
+            item = next(iter(self._dirty))
+            self._busy.add(item)
+            self._note_begin(item)
+            tasks.create_task(self._take(item, self._dirty.pop(item)))
+
+    def _note_begin(self, item: ReconcileKey) -> None:
+        now = asyncio.get_running_loop().time()
+        self._begun.pop(item, None)
+        self._begun[item] = now
+        while (first := next(iter(self._begun))) != item and (
+            self._begun[first] < now - LONGEST_SPACE_S
+        ):
+            del self._begun[first]
+
+    async def _take(self, item: ReconcileKey, cause: str) -> None:
+        try:
+            await self._step(item, cause)
+        except errors.TransientError as error:
+            backoff = self._backoffs.setdefault(item, runtime.Backoff())
+            self.touch_later(item, backoff.next_s(error.retry_after_s))
+        except errors.PermanentError:
+            pause = self._refused.get(item, REFUSED_FIRST_S)
+            self._refused[item] = min(2 * pause, REFUSED_PAUSE_S)
+            self.touch_later(item, pause)
+        except errors.InvariantError:
+            raise
+        except Exception as error:  # one object must not stop all others
+            self._back_off(item)
+            await self._isolate(item, error)
+        else:
+            self._backoffs.pop(item, None)
+            self._refused.pop(item, None)
+            self._failed.pop(item, None)
+        finally:
+            self._busy.discard(item)
+            if item in self._again:
+                self.touch(item, self._again.pop(item))
+            self._moved.set()
+
+    def _back_off(self, item: ReconcileKey) -> None:
+        now = asyncio.get_running_loop().time()
+        pause, _ = self._failed.get(item, (FAILED_FIRST_S, 0.0))
+        self._failed[item] = min(2 * pause, FAILED_PAUSE_S), now + min(pause, FAILED_SPACE_S)
+        self.touch_later(item, pause)
+
+    def _ring(self, item: ReconcileKey) -> None:
+        self._timers.pop(item, None)
+        self.touch(item, self._later.pop(item, ""))

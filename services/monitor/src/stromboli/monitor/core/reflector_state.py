@@ -1,0 +1,280 @@
+"""One kind of the cluster: what stands in the log about it, and what has to be said next.
+
+A picture lives through three states::
+
+    folding ── open ──▶ watching ◀── list_ends ── listing
+                 └───── must_list ── list_begins ───▲
+                            ▲── expired ── watching
+
+*Folding* takes in the kind's own topic, as a reader would. ``open`` decides how to go on: from the
+version that ``cluster.sync`` holds, or by a whole list. Then drafts come out of what the API server
+says, only where they change what the log says:
+
+* An event not newer than what is known of its key is an echo: a watch resumed from an old version
+  repeats itself, and an object that was asked for by name is ahead of the watch.
+* A watch brings every version of an object. A list brings the last one: what was in between may
+  be known to others, from what they wrote, so a newer version is said even if it looks the same.
+* Absence is said only by a DELETED event, by a whole list, or by the API server when asked.
+* A record that nobody hears (its writer was replaced) still hides ours, once compaction has removed
+  ours: its key is *overwritten* until we have said it again. So is a key whose record is garbled.
+
+Nothing here knows time or waits; a step costs O(1), the end of a list O(objects).
+"""
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from stromboli.monitor.core import projection
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.api import meta
+from stromboli.shared.messages import cluster
+
+State = Literal["folding", "must_list", "listing", "watching"]
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """What the log says of a key. ``version``: the newest seen, said or not."""
+
+    uid: str
+    version: int
+    digest: bytes
+
+
+GARBLED = Entry("", 0, b"")
+"""Something stands there that cannot be read."""
+
+
+TRIM_FROM = 10_000
+"""Keys remembered before any is forgotten: a megabyte."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """How far a kind has been seen at a time: a ``KindSynced`` to be."""
+
+    state: Literal["listing", "synced"]
+    resource_version: str
+    at: datetime
+
+
+class ReflectorState:
+    """See the module."""
+
+    def __init__(self, kind: projection.AnyKind) -> None:
+        self.kind = kind
+        self.topic: topics.Topic = topics.SNAPSHOTS[kind]
+        self.state: State = "folding"
+        self.version = ""
+        """Everything up to this resourceVersion has been taken in."""
+        self.signature = projection.signature(kind)
+        """Which fields our snapshots carry."""
+        self._entries: dict[str, Entry] = {}
+        self._gone: dict[str, int] = {}  # key -> version of its end, while echoes may come
+        self._overwritten: set[str] = set()
+        self._listed: set[str] = set()
+        self._stands: dict[str, tuple[int, int]] = {}  # key -> offset and epoch, while folding
+        self._synced: cluster.KindSynced | None = None
+        self._synced_epoch = -1
+        self._trim_at = TRIM_FROM
+
+    def __len__(self) -> int:
+        """How many objects the log has."""
+        return len(self._entries)
+
+    def may_have(self, key: str) -> bool:
+        """Whether there is such an object, or that is not known yet."""
+        return self.state != "watching" or key in self._entries
+
+    @property
+    def overwritten(self) -> tuple[str, ...]:
+        """Keys to be asked for by name and given to ``restore``."""
+        return tuple(self._overwritten)
+
+    # --- the log ---------------------------------------------------------------------------
+
+    def fold(self, record: envelope.Record) -> None:
+        """Take in a record that readers hear, in the order of the topic."""
+        self._overwritten.discard(record.key)
+        self._stands[record.key] = (record.offset, -1 if record.epoch is None else record.epoch)
+        try:
+            message = envelope.decode(record)
+        except errors.UndecodableError:
+            self._entries[record.key] = GARBLED
+            self._overwritten.add(record.key)
+            return
+        if message is None:
+            self._entries.pop(record.key, None)
+            self._gone[record.key] = int(record.headers.get("ce_objectversion") or 0)
+            return
+        self._gone.pop(record.key, None)
+        self._entries[record.key] = Entry(*_identity(message), projection.digest(message))
+
+    def overwrite(self, key: str) -> None:
+        """A replaced writer's record is the last of this key, until we say it again."""
+        self._overwritten.add(key)
+
+    def fold_sync(self, synced: cluster.KindSynced | None, epoch: int) -> None:
+        """Take in the kind's record of ``cluster.sync`` by the writer of ``epoch``; None: it is not
+        readable."""
+        self._synced, self._synced_epoch = synced, epoch
+        if synced is not None and synced.state == "synced":
+            self._trim(synced)
+
+    def _trim(self, synced: cluster.KindSynced) -> None:
+        """Forget what ``open`` would not look at, so that a monitor may stand by for months; not
+        at every sign of life, since it costs O(what is remembered)."""
+        if len(self._gone) + len(self._stands) < self._trim_at:
+            return
+        version = int(synced.resource_version)
+        self._gone = {k: v for k, v in self._gone.items() if v > version}
+        self._stands = {k: at for k, at in self._stands.items() if at[0] >= synced.position}
+        self._trim_at = max(TRIM_FROM, 2 * (len(self._gone) + len(self._stands)))
+
+    def open(self, end: int) -> None:
+        """The log has been folded up to our own beginning; the topic's next offset is ``end``."""
+        known = self._synced
+        stands, self._stands = self._stands, {}
+        if (
+            known is None
+            or known.state != "synced"
+            or known.position > end  # the topic has lost its tail
+            or known.projection != self.signature
+        ):
+            self.state = "must_list"
+            return
+        self.state, self.version = "watching", known.resource_version
+        self._gone = {k: v for k, v in self._gone.items() if v > int(self.version)}
+        # Behind what the last monitor vouched for, one before it may have woken up.
+        for key, (offset, epoch) in stands.items():
+            if offset >= known.position and epoch < self._synced_epoch:
+                self._overwritten.add(key)
+
+    # --- the cluster -----------------------------------------------------------------------
+
+    def expired(self) -> None:
+        """The watch cannot go on from ``version``."""
+        self.state = "must_list"
+
+    def list_begins(self) -> None:
+        """A whole list has been asked for."""
+        self.state = "listing"
+        self._listed.clear()
+
+    def see(self, raw: bytes, now: datetime) -> envelope.Draft | None:
+        """An object of a list, or added or modified in a watch."""
+        observed = projection.observe(self.kind, raw)
+        key, version = observed.identity.key, observed.identity.version
+        entry = self._entries.get(key)
+        if self.state == "listing":
+            self._listed.add(key)
+        else:
+            self.version = str(version)
+            if version <= max(entry.version if entry else 0, self._gone.get(key, 0)):
+                return None
+        is_said = entry is not None and entry.digest == observed.digest
+        if self.state == "listing":
+            is_said = is_said and entry is not None and entry.version >= version
+        if is_said and key not in self._overwritten:
+            self._entries[key] = Entry(observed.identity.uid, version, observed.digest)
+            return None
+        return self._say(observed, now)
+
+    def lose(self, raw: bytes, now: datetime) -> envelope.Draft | None:
+        """An object deleted in a watch."""
+        lost = projection.identify(raw)
+        self.version = str(lost.version)
+        entry = self._entries.get(lost.key)
+        if entry is None and lost.key not in self._overwritten:
+            return None
+        if entry is not None and (lost.version < entry.version or entry.uid not in ("", lost.uid)):
+            return None
+        return self._say_gone(lost.key, lost.uid, lost.version, now)
+
+    def bookmark(self, raw: bytes) -> None:
+        """The watch has come this far without a change of ours."""
+        self.version = str(projection.identify(raw).version)
+
+    def list_ends(self, resource_version: str, now: datetime) -> list[envelope.Draft]:
+        """All objects of the list were seen: what was not is gone."""
+        missing = sorted((self._entries.keys() | self._overwritten) - self._listed)
+        drafts = [
+            self._say_gone(key, self._entries.get(key, GARBLED).uid, int(resource_version), now)
+            for key in missing
+        ]
+        self._listed.clear()
+        self._gone.clear()
+        self.state, self.version = "watching", resource_version
+        return drafts
+
+    def restore(self, key: str, raw: bytes | None, now: datetime) -> envelope.Draft | None:
+        """The API server's answer for an overwritten key: the object, or None for absent.
+
+        None comes back for an answer older than what the watch has brought: ask again.
+        """
+        if key not in self._overwritten:
+            return None
+        if raw is None:
+            return self._say_gone(key, "", int(self.version or 0), now)
+        entry = self._entries.get(key, GARBLED)
+        observed = projection.observe(self.kind, raw)
+        if observed.identity.version < entry.version:
+            return None
+        return self._say(observed, now)
+
+    # --- what is said ----------------------------------------------------------------------
+
+    def mark(self, now: datetime) -> Mark:
+        """How far this is as of ``now``; to be appended behind all drafts so far."""
+        if self.state == "watching":
+            return Mark("synced", self.version, now)
+        return Mark("listing", "", now)
+
+    def synced(self, mark: Mark, position: int) -> envelope.Draft:
+        """The draft of a mark whose drafts all stand before offset ``position``."""
+        message = cluster.KindSynced(
+            kind=self.kind.plural,
+            state=mark.state,
+            resource_version=mark.resource_version,
+            at=mark.at,
+            position=position,
+            projection=self.signature,
+        )
+        return envelope.Draft(
+            topic=topics.SYNC, key=self.kind.plural, message=message, time=mark.at
+        )
+
+    def _say(self, observed: projection.Observed, now: datetime) -> envelope.Draft:
+        identity = observed.identity
+        self._entries[identity.key] = Entry(identity.uid, identity.version, observed.digest)
+        self._gone.pop(identity.key, None)
+        self._overwritten.discard(identity.key)
+        return envelope.Draft(
+            topic=self.topic,
+            key=identity.key,
+            message=observed.message,
+            time=now,
+            traceparent=observed.traceparent,
+        )
+
+    def _say_gone(self, key: str, uid: str, version: int, now: datetime) -> envelope.Draft:
+        is_overwritten = key in self._overwritten
+        self._entries.pop(key, None)
+        self._overwritten.discard(key)
+        return envelope.Draft(
+            topic=self.topic,
+            key=key,
+            message=None,
+            time=now,
+            # Readers may hold whatever hides our record: then it ends without a look at its uid.
+            object_uid="" if is_overwritten else uid,
+            object_version=str(version),
+        )
+
+
+def _identity(message: msgspec.Struct) -> tuple[str, int]:
+    if isinstance(message, meta.Object):
+        return message.metadata.uid, message.metadata.version
+    if isinstance(message, cluster.Unreadable):
+        return message.uid, int(message.resource_version or 0)
+    raise TypeError(f"a snapshot topic carries {type(message).__name__}")

@@ -1,0 +1,200 @@
+"""One kind: read the cluster, send off what it says, vouch for how far that is."""
+
+import asyncio
+import contextlib
+
+import structlog
+
+from stromboli.monitor.core.reflector_state import Mark, ReflectorState
+from stromboli.monitor.outbox import Outbox
+from stromboli.monitor.own_log import OwnLog
+from stromboli.shared import envelope, errors
+from stromboli.shared.api import kinds
+from stromboli.shared.bus import port as bus_port
+from stromboli.shared.cluster import port, watches
+from stromboli.shared.messages import cluster as messages
+from stromboli.shared.runtime import runtime, telemetry
+
+SLICE = 200
+"""Objects of a list taken in before others get a turn: a few milliseconds."""
+NEVER = "0"
+"""The version of a collection that is not there."""
+SERVED_LOOK_S = 10.0
+"""How often one looks whether a kind is served by now: definitions come with an installation."""
+
+_log = structlog.get_logger(__name__)
+_isolated = telemetry.meter.create_counter(
+    "stromboli.monitor.isolated",
+    description="Failures that were isolated to one object, or to one kind",
+)
+
+
+class Reflector:
+    """See the module. Two loops share its picture: ``read`` and ``vouch``."""
+
+    def __init__(
+        self,
+        picture: ReflectorState,
+        outbox: Outbox,
+        own_log: OwnLog,
+        writer: bus_port.Writer,
+        cluster: port.Cluster,
+        health: runtime.Health,
+        clock: runtime.Clock,
+    ) -> None:
+        self.due = asyncio.Event()
+        """Set it, and the watcher will vouch as soon as it can."""
+        self._picture = picture
+        self._outbox = outbox
+        self._own_log = own_log
+        self._writer = writer
+        self._cluster = cluster
+        self._health = health
+        self._clock = clock
+        self._fact = picture.kind.plural
+        self._watching: object = None  # the stream that stands, or why there is none to come
+        self._saying = asyncio.Lock()
+        self._backoff = runtime.Backoff()
+
+    # --- reading ---------------------------------------------------------------------------
+
+    async def read(self) -> None:
+        """List if need be and watch, for ever. Trouble outside is waited out, not ready."""
+        while True:
+            try:
+                if self._picture.state != "watching":
+                    await self._list()
+                await self._watch()
+            except errors.ExpiredError as error:
+                _log.info("watch expired", kind=self._fact, reason=error.reason)
+                self._picture.expired()
+                await asyncio.sleep(self._backoff.next_s())  # a list alone is no sign of its end
+            except errors.NotFoundError as error:
+                if self._picture.kind in kinds.OPTIONAL:
+                    await self._do_without(error)
+                else:
+                    await self._wait_out(error)
+            except errors.OutsideError as error:
+                await self._wait_out(error)
+            except errors.InvariantError:
+                raise
+            except Exception as error:
+                # The other kinds go on. What was taken in of this one is not relied on.
+                _log.exception("kind isolated", kind=self._fact, exc_info=error)
+                _isolated.add(1, {"kind": self._fact})
+                self._picture.expired()
+                trouble = f"{type(error).__name__}: {error}"
+                await self._wait_out(errors.TransientError(f"read {self._fact}", trouble))
+
+    async def _wait_out(self, error: errors.OutsideError) -> None:
+        """A missing right or definition is no reason to stop either: it may be given, and other
+        kinds go on."""
+        self._health.set(self._fact, str(error))
+        await asyncio.sleep(self._backoff.next_s(error.retry_after_s))
+
+    async def _do_without(self, error: errors.NotFoundError) -> None:
+        """The API server does not serve this kind: there are no objects of it, and that is what is
+        vouched for until it does."""
+        _log.info("kind not served", kind=self._fact, reason=error.reason)
+        self._picture.list_begins()
+        for draft in self._picture.list_ends(NEVER, self._clock()):
+            self._put(draft)
+        self._watching = error
+        self.due.set()
+        try:
+            while True:
+                await asyncio.sleep(SERVED_LOOK_S)
+                with contextlib.suppress(errors.OutsideError):
+                    await self._cluster.list(self._picture.kind)
+                    return
+        finally:
+            self._watching = None
+            self._picture.expired()
+
+    async def _list(self) -> None:
+        self._picture.list_begins()
+        self._health.set(self._fact, "being listed")
+        await self._say(self._picture.mark(self._clock()), 0)
+        listing = await self._cluster.list(self._picture.kind)
+        for place, raw in enumerate(listing.items):
+            if place % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+                await self._outbox.room()
+            self._put(self._picture.see(raw, self._clock()))
+        for draft in self._picture.list_ends(listing.resource_version, self._clock()):
+            self._put(draft)
+        _log.info("listed", kind=self._fact, objects=len(listing.items))
+        self.due.set()
+
+    async def _watch(self) -> None:
+        """Until the server ends it."""
+        stream = self._cluster.watch(self._picture.kind, self._picture.version)
+        async with watches.closing(stream, self._backoff) as events:
+            self._watching = stream
+            self.due.set()
+            try:
+                async for event in events:
+                    self._backoff.reset()
+                    self._take(event)
+                    await self._outbox.room()
+            finally:
+                self._watching = None
+
+    def _take(self, event: port.WatchEvent) -> None:
+        match event.type:
+            case "BOOKMARK":
+                self._picture.bookmark(event.object)
+                self.due.set()
+            case "DELETED":
+                self._put(self._picture.lose(event.object, self._clock()))
+            case _:
+                self._put(self._picture.see(event.object, self._clock()))
+
+    def _put(self, draft: envelope.Draft | None) -> None:
+        if draft is not None and isinstance(draft.message, messages.Unreadable):
+            _isolated.add(1, {"kind": self._fact})
+            _log.warning(
+                "object not readable", kind=self._fact, key=draft.key, reason=draft.message.reason
+            )
+        self._outbox.put(draft)
+
+    # --- vouching --------------------------------------------------------------------------
+
+    async def vouch(self) -> None:
+        """Whenever due: say again what others hide, then how far the log holds."""
+        while True:
+            await self.due.wait()
+            self.due.clear()
+            await self._restore()
+            await self._vouch()
+
+    async def _restore(self) -> None:
+        for key in self._picture.overwritten:
+            namespace, _, name = key.rpartition("/")
+            raw: bytes | None = None
+            try:
+                raw = await self._cluster.get(self._picture.kind, namespace, name)
+            except errors.NotFoundError:
+                pass
+            except errors.OutsideError as error:
+                _log.warning("not restored", kind=self._fact, key=key, reason=str(error))
+                return
+            self._put(self._picture.restore(key, raw, self._clock()))
+
+    async def _vouch(self) -> None:
+        """``synced``, but only while a watch stands, and once the log has been read up to there
+        and hides nothing: else a restart would go on from a version whose records are not there."""
+        watching = self._watching
+        if watching is None:
+            return
+        mark = self._picture.mark(self._clock())
+        position = await self._outbox.settled()
+        await self._own_log.reached(self._picture.topic, position)
+        if self._watching is watching and not self._picture.overwritten:
+            await self._say(mark, position)
+            self._health.set(self._fact, None)
+
+    async def _say(self, mark: Mark, position: int) -> None:
+        draft = self._picture.synced(mark, position)
+        async with self._saying:  # a repeated "synced" may not come behind a later "listing"
+            await runtime.persist(lambda: self._writer.append(draft), "log", self._health)

@@ -1,0 +1,319 @@
+"""The assume cache: decisions published and not yet confirmed, and what they hold.
+
+``assumption_states`` has the theory: the states of an assumption, its events and the rules. This
+module finds the assumptions that a record is about and applies the event; every lookup is by key,
+and a decision of n tasks costs O(n) in all, whatever else is in flight.
+
+A repeated append leaves the same statement under two ids: what both assume is held as long as one
+of them is open.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from datetime import datetime
+from typing import TypeVar
+
+from stromboli.scheduler.core.cache import outcome_log, republication
+from stromboli.scheduler.core.cache.assumption_states import Event, State
+from stromboli.scheduler.core.cache.assumptions import (
+    Assumption,
+    Decision,
+    Effect,
+    Rank,
+    decision_of,
+    pod_key,
+    rank_of,
+)
+from stromboli.scheduler.core.cache.observations import Observation
+from stromboli.shared.api import core, resource
+from stromboli.shared.messages import scheduling
+
+K = TypeVar("K", bound=Hashable)
+VOLUME_CLAIM, VOLUME, DEVICE_CLAIM = "volume claim", "volume", "device claim"
+Observe = Callable[[Assumption], Observation]
+"""What the snapshots show of an assumption's effect."""
+
+
+class AssumeCache:
+    """Open assumptions by what they are about."""
+
+    def __init__(self, observe: Observe) -> None:
+        self._observe = observe
+        self._decisions: dict[str, Decision] = {}
+        self._by_object: dict[tuple[Effect, str], dict[Assumption, None]] = {}
+        self._by_claim: dict[tuple[str, str], dict[Assumption, None]] = {}
+        self._absent: dict[Assumption, None] = {}
+        self._costly: set[tuple[Effect, str]] = set()
+        self._outcomes = outcome_log.OutcomeLog()
+        self._offsets: list[tuple[int, str]] = []
+        self._republications = republication.Schedule()
+        self._last: Rank = (-1, -1)
+
+    def __len__(self) -> int:
+        """How many decisions are open."""
+        return len(self._decisions)
+
+    # Records
+
+    def put(
+        self, id_: str, offset: int, statement: scheduling.StatementDecided
+    ) -> tuple[scheduling.StatementDecided, ...]:
+        """Assume a published decision; the statements that this changes, none if it is known.
+
+        ``id_``: of the record. O(tasks of the statement).
+        """
+        rank = rank_of(statement.decision or id_)
+        if rank is None:
+            return ()
+        replaced: tuple[scheduling.StatementDecided, ...] = ()
+        if statement.decision:
+            known = self._decisions.get(statement.decision)
+            if known is not None and known.offset >= offset:
+                return ()
+            if known is not None:
+                self._republish(known)
+                replaced = (known.statement,)
+        elif rank <= self._last:
+            return ()
+        self._last = max(self._last, rank)
+        decision = decision_of(statement.decision or id_, offset, statement)
+        self._decisions[decision.id] = decision
+        heapq.heappush(self._offsets, (offset, decision.id))
+        self._republications.add(decision)
+        for assumption in list(decision.open.values()):
+            self._add(assumption)
+        early = self._outcomes.early(offset)
+        if early is not None and early.decision == decision.id:
+            self._answer(decision, early)
+        self._close_if_over(decision)
+        return (*replaced, statement)
+
+    def answer(
+        self, answer: scheduling.DecisionAnswered, offset: int
+    ) -> scheduling.StatementDecided | None:
+        """Apply an outcome; the statement that it changes, if there is one. O(its tasks)."""
+        self._outcomes.note(offset, answer, self._first_open())
+        decision = self._decisions.get(answer.decision)
+        if decision is None or decision.is_answered or decision.offset != answer.decision_offset:
+            return None
+        self._answer(decision, answer)
+        return decision.statement
+
+    def read_to(self, offset: int) -> None:
+        """All decisions below this offset have been read: outcomes of them come no more early."""
+        self._outcomes.read_to(offset)
+
+    # Snapshots
+
+    def observe_pod(self, key: str) -> None:
+        """The snapshot of this pod has changed. O(assumptions about it)."""
+        self._observe_all(self._by_object.get((Effect.BIND, key), ()))
+        self._observe_all(self._by_object.get((Effect.EVICTION, key), ()))
+
+    def observe_pod_group(self, key: str) -> None:
+        """The snapshot of this PodGroup has changed."""
+        self._observe_all(self._by_object.get((Effect.ENTRY, key), ()))
+
+    def observe_claim(self, what: str, key: str) -> None:
+        """The snapshot of this claim has changed."""
+        self._observe_all(self._by_claim.get((what, key), ()))
+
+    def settle(self, before: float = math.inf) -> None:
+        """Take what is absent for gone, in decisions of offsets lower than ``before``.
+
+        Only once all topics have been read to their ends: until then, an absent pod may still come.
+        """
+        for assumption in [each for each in self._absent if each.decision.offset < before]:
+            self._apply(assumption, Event.OBSERVED)
+
+    # Lookups
+
+    def bind_of(self, key: str, uid: str = "") -> scheduling.Bind | None:
+        """The open bind of this pod, or of any pod of this key. Of several, one that was executed
+        counts before those that were not answered, and of these the last."""
+        found = None
+        for each in self._by_object.get((Effect.BIND, key), ()):
+            if uid in ("", each.uid):
+                found = each.bind
+                if each.state is State.EXECUTED:
+                    break
+        return found
+
+    def node_of(self, key: str, uid: str = "") -> str:
+        """The node of ``bind_of``; empty for none."""
+        bind = self.bind_of(key, uid)
+        return "" if bind is None else bind.node
+
+    def is_evicted(self, key: str, uid: str) -> bool:
+        """Whether an eviction of this pod is open."""
+        return any(it.uid == uid for it in self._by_object.get((Effect.EVICTION, key), ()))
+
+    def is_enqueued(self, key: str, uid: str) -> bool:
+        """Whether an entry of this PodGroup is open."""
+        return any(it.uid == uid for it in self._by_object.get((Effect.ENTRY, key), ()))
+
+    def volume_for(self, key: str, uid: str) -> tuple[str, str] | None:
+        """(volume, node) assumed for this PersistentVolumeClaim; no volume: one that is made for
+        the node."""
+        for bind in self._binds_with(VOLUME_CLAIM, key):
+            for each in bind.volumes:
+                if each.uid == uid and f"{bind.namespace}/{each.claim}" == key:
+                    return each.volume, bind.node
+        return None
+
+    def claim_for(self, volume: str) -> tuple[str, str, str] | None:
+        """(namespace, name, uid) of the claim that is assumed to get this volume."""
+        for bind in self._binds_with(VOLUME, volume):
+            for each in bind.volumes:
+                if each.volume == volume:
+                    return bind.namespace, each.claim, each.uid
+        return None
+
+    def devices_for(self, key: str, uid: str) -> resource.Allocation | None:
+        """The devices assumed for this ResourceClaim."""
+        for bind in self._binds_with(DEVICE_CLAIM, key):
+            for each in bind.devices:
+                is_it = each.uid == uid and f"{bind.namespace}/{each.claim}" == key
+                if is_it and each.allocation is not None:
+                    return each.allocation
+        return None
+
+    def add_uid(self, pod: core.Pod) -> None:
+        """Name the pod in assumptions that were made before there was one."""
+        for each in self._by_object.get((Effect.BIND, pod.metadata.key), ()):
+            if not each.uid and each.is_of(pod):
+                each.uid = pod.metadata.uid
+
+    @property
+    def unanswered(self) -> int:
+        """Pods that the controller has yet to bind or evict, without those that wait for volumes
+        or for the end of a notice: they take long and cost it nothing. O(1)."""
+        return len(self._costly)
+
+    def restart_from(self, decisions: int, outcomes: int) -> tuple[int, int]:
+        """Offsets of decisions and outcomes from which a restart reads all that is open.
+
+        Given the first offsets not read, which are the answer while nothing is open.
+        """
+        first = min(self._first_open(), decisions)
+        return int(first), int(min(outcomes, self._outcomes.first_of(first)))
+
+    def overdue(self, now: datetime) -> list[scheduling.StatementDecided]:
+        """What to publish again now: decisions without an end for too long (see ``republication``).
+
+        ``now``: of one clock, whatever times records have.
+        """
+        due = self._republications.due(now, self._outcomes.answered_below)
+        return [decision.remaining() for decision in due]
+
+    @property
+    def overdue_at(self) -> datetime | None:
+        """When ``overdue`` is to be asked again, after it has been asked."""
+        return self._republications.next_at
+
+    # Mechanics
+
+    def _binds_with(self, what: str, key: str) -> Iterator[scheduling.Bind]:
+        for each in self._by_claim.get((what, key), ()):
+            if each.bind is not None:
+                yield each.bind
+
+    def _republish(self, decision: Decision) -> None:
+        for assumption in list(decision.open.values()):
+            assumption.apply(Event.REPUBLISHED)
+            self._forget(assumption)
+
+    def _answer(self, decision: Decision, answer: scheduling.DecisionAnswered) -> None:
+        decision.is_answered = True
+        decision.entered_version = answer.entered_version
+        executed = {(pod_key(it), it.uid) for it in answer.tasks if it.result == "executed"}
+        for each in list(decision.open.values()):
+            if each.effect is Effect.ENTRY:
+                is_executed = answer.enqueue == "executed"
+            else:
+                is_executed = (each.key, each.uid) in executed
+            # Answered as a whole without this task: it was not carried out.
+            self._apply(each, Event.ANSWERED_EXECUTED if is_executed else Event.ANSWERED_REFUSED)
+        self._observe_all(list(decision.open.values()))
+        self._close_if_over(decision)
+
+    def _observe_all(self, assumptions: Iterable[Assumption]) -> None:
+        for assumption in list(assumptions):
+            observation = self._observe(assumption)
+            if observation is Observation.SEEN:
+                self._apply(assumption, Event.OBSERVED)
+            else:
+                self._set_absent(assumption, is_absent=observation is Observation.ABSENT)
+
+    def _apply(self, assumption: Assumption, event: Event) -> None:
+        assumption.apply(event)
+        if assumption.is_open:
+            self._count(assumption.effect, assumption.key)
+        else:
+            self._forget(assumption)
+            self._close_if_over(assumption.decision)
+
+    def _close_if_over(self, decision: Decision) -> None:
+        if not decision.open and self._decisions.get(decision.id) is decision:
+            del self._decisions[decision.id]
+            self._republications.remove(decision)
+
+    def _add(self, assumption: Assumption) -> None:
+        self._by_object.setdefault((assumption.effect, assumption.key), {})[assumption] = None
+        for claim in _claims(assumption.bind):
+            self._by_claim.setdefault(claim, {})[assumption] = None
+        self._absent[assumption] = None
+        self._observe_all([assumption])
+
+    def _forget(self, assumption: Assumption) -> None:
+        place = assumption.effect, assumption.key
+        del assumption.decision.open[place]
+        _discard(self._by_object, place, assumption)
+        for claim in _claims(assumption.bind):
+            _discard(self._by_claim, claim, assumption)
+        self._absent.pop(assumption, None)
+        self._count(*place)
+
+    def _set_absent(self, assumption: Assumption, *, is_absent: bool) -> None:
+        assumption.is_absent = is_absent
+        if is_absent:
+            self._absent[assumption] = None
+        else:
+            self._absent.pop(assumption, None)
+        self._count(assumption.effect, assumption.key)
+
+    def _count(self, effect: Effect, key: str) -> None:
+        """Keep ``unanswered`` true for this pod."""
+        if any(each.is_costly for each in self._by_object.get((effect, key), ())):
+            self._costly.add((effect, key))
+        else:
+            self._costly.discard((effect, key))
+
+    def _first_open(self) -> float:
+        """Offset of the first open decision, infinite if none is open."""
+        while self._offsets:
+            offset, id_ = self._offsets[0]
+            decision = self._decisions.get(id_)
+            if decision is not None and decision.offset == offset:
+                return offset
+            heapq.heappop(self._offsets)
+        return math.inf
+
+
+def _claims(bind: scheduling.Bind | None) -> set[tuple[str, str]]:
+    """The volumes and claims that a bind gives away or gets."""
+    found: set[tuple[str, str]] = set()
+    if bind is None:
+        return found
+    for each in bind.volumes:
+        found.add((VOLUME_CLAIM, f"{bind.namespace}/{each.claim}"))
+        if each.volume:
+            found.add((VOLUME, each.volume))
+    return found | {(DEVICE_CLAIM, f"{bind.namespace}/{each.claim}") for each in bind.devices}
+
+
+def _discard(index: dict[K, dict[Assumption, None]], key: K, assumption: Assumption) -> None:
+    del index[key][assumption]
+    if not index[key]:
+        del index[key]

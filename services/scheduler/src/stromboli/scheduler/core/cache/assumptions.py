@@ -1,0 +1,174 @@
+"""Assumptions as data: one for each bind, each eviction and the entry of a published decision.
+
+``assumption_states`` has the theory and the table of their states.
+"""
+
+import enum
+from collections.abc import Iterator
+
+import msgspec
+
+from stromboli.scheduler.core.cache import assumption_states as states
+from stromboli.shared import keys
+from stromboli.shared.api import core
+from stromboli.shared.messages import scheduling
+
+HISTORY_KEPT = 8
+"""Events of an assumption that an error names."""
+Rank = tuple[int, int]
+"""Epoch and sequence of a decision's id: later decisions rank higher."""
+
+
+class Effect(enum.Enum):
+    """What an assumption is about."""
+
+    BIND = "bind"
+    EVICTION = "eviction"
+    ENTRY = "entry"
+
+
+class TaskIdentity(msgspec.Struct, frozen=True):
+    """Names a task before it has a pod; a pod without a job is its own ``job``, by its uid."""
+
+    job: str
+    version: int = 0
+    task: str = ""
+    index: int = 0
+
+
+class Assumption(msgspec.Struct, eq=False):
+    """What one decision assumes about one task or PodGroup.
+
+    ``key``: of the pod or PodGroup. ``uid``: of it; empty while a task has no pod. ``is_absent``:
+    no snapshot of the pod or PodGroup has been read.
+    """
+
+    decision: "Decision"
+    effect: Effect
+    key: str
+    uid: str
+    identity: TaskIdentity | None = None
+    bind: scheduling.Bind | None = None
+    eviction: scheduling.Eviction | None = None
+    state: states.State = states.State.ASSUMED
+    is_absent: bool = True
+    history: tuple[states.Event, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still holds what it decides on."""
+        return self.state in states.OPEN
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether the controller has work to do for it now.
+
+        Waiting for a volume or for the end of an eviction's notice costs it nothing.
+        """
+        if self.state is not states.State.ASSUMED or self.is_absent:
+            return False
+        if self.eviction is not None:
+            return self.eviction.notice_s <= 0
+        return self.bind is not None and not self.decision.awaits_volumes
+
+    def is_of(self, pod: core.Pod) -> bool:
+        """Whether this is about this pod, and not about another one of the same name."""
+        if self.uid:
+            return self.uid == pod.metadata.uid
+        return self.identity == identity_of(pod)
+
+    def apply(self, event: states.Event) -> None:
+        """Change the state. Raises IllegalTransitionError."""
+        key = f"{self.decision.id} {self.effect.value} {self.key}"
+        self.state = states.after(key, self.state, event, self.history)
+        self.history = (*self.history[1 - HISTORY_KEPT :], event)
+
+
+class Decision(msgspec.Struct, eq=False):
+    """A statement in its newest publication, and what is open of it.
+
+    ``offset``: of that publication. ``is_answered``: its outcome has been read.
+    ``entered_version``: a version of the PodGroup that is past its queue's entry, once answered.
+    ``awaits_volumes``: its binds wait for volumes, which takes minutes.
+    """
+
+    id: str
+    offset: int
+    statement: scheduling.StatementDecided
+    awaits_volumes: bool
+    is_answered: bool = False
+    entered_version: int = 0
+    open: dict[tuple[Effect, str], Assumption] = msgspec.field(default_factory=dict)
+
+    @property
+    def longest_notice_s(self) -> float:
+        """How long its execution may take for the notice that it gives to pods."""
+        return max((each.notice_s for each in self.statement.evictions), default=0.0)
+
+    def remaining(self) -> scheduling.StatementDecided:
+        """The statement with what is still open of it, to be published again under its id."""
+        of = self.statement
+        return msgspec.structs.replace(
+            of,
+            decision=self.id,
+            enqueue=(Effect.ENTRY, of.pod_group) in self.open,
+            binds=tuple(it for it in of.binds if (Effect.BIND, pod_key(it)) in self.open),
+            evictions=tuple(
+                it for it in of.evictions if (Effect.EVICTION, pod_key(it)) in self.open
+            ),
+        )
+
+
+def decision_of(id_: str, offset: int, statement: scheduling.StatementDecided) -> Decision:
+    """A publication with all that it assumes, open. O(binds + evictions)."""
+    awaits_volumes = any(bind.volumes for bind in statement.binds)
+    decision = Decision(id_, offset, statement, awaits_volumes)
+    decision.open = {(each.effect, each.key): each for each in _assumptions(decision)}
+    return decision
+
+
+def _assumptions(decision: Decision) -> Iterator[Assumption]:
+    of = decision.statement
+    if of.enqueue:
+        yield Assumption(decision, Effect.ENTRY, of.pod_group, of.pod_group_uid)
+    for bind in of.binds:
+        job = of.job_uid or bind.uid
+        identity = TaskIdentity(job, bind.version, bind.task, bind.index)
+        yield Assumption(decision, Effect.BIND, pod_key(bind), bind.uid, identity, bind=bind)
+    for each in of.evictions:
+        yield Assumption(decision, Effect.EVICTION, pod_key(each), each.uid, eviction=each)
+
+
+def pod_key(of: scheduling.Bind | scheduling.Eviction | scheduling.TaskOutcome) -> str:
+    """Key of the pod that this is about."""
+    return f"{of.namespace}/{of.pod}"
+
+
+def identity_of(pod: core.Pod) -> TaskIdentity:
+    """The task that a pod was created for."""
+    at = pod.metadata
+    job = at.uid if at.controller is None else at.controller.uid
+    task = at.annotation(keys.TASK_SPEC) or at.label(keys.TASK_SPEC) or ""
+    return TaskIdentity(job, _version_of(pod), task, index_of(pod))
+
+
+def index_of(pod: core.Pod) -> int:
+    """The task's index, else the trailing number of a pod name of three parts or more."""
+    text = pod.metadata.annotation(keys.TASK_INDEX) or pod.metadata.label(keys.TASK_INDEX)
+    if text is None and pod.metadata.name.count("-") >= 2:
+        text = pod.metadata.name.rpartition("-")[2]
+    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else 0
+
+
+def _version_of(pod: core.Pod) -> int:
+    text = pod.metadata.annotation(keys.JOB_VERSION) or ""
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+def rank_of(id_: str) -> Rank | None:
+    """Epoch and sequence of a decision's id; None if it is none."""
+    _, _, position = id_.partition("/")
+    epoch, _, sequence = position.partition("/")
+    if not (epoch.isdecimal() and sequence.isdecimal()):
+        return None
+    return int(epoch), int(sequence)

@@ -1,0 +1,109 @@
+"""Volumes, devices and who claims them, as the snapshots show them, with our own decisions on top.
+
+What a decision gives to a claim belongs to it from then on: the claim counts as bound, its volume
+and its devices as taken, until the bind is refused or the snapshots show it. Else the next session
+would give them away once more.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from stromboli.scheduler.core.cache import assume_cache, quarantine
+from stromboli.scheduler.core.cluster import cluster_resources
+from stromboli.shared import keys, snapshot, topics
+from stromboli.shared.api import core, kinds, meta, resource, storage
+from stromboli.shared.api import seen as api_seen
+from stromboli.shared.messages import scheduling
+
+TOPICS = tuple(topics.SNAPSHOTS[kind] for kind in api_seen.CLAIMS)
+
+WHAT: Mapping[kinds.Kind[Any], str] = {
+    kinds.PERSISTENT_VOLUME_CLAIMS: assume_cache.VOLUME_CLAIM,
+    kinds.PERSISTENT_VOLUMES: assume_cache.VOLUME,
+    kinds.RESOURCE_CLAIMS: assume_cache.DEVICE_CLAIM,
+}
+"""How the assume cache names a claim of this kind."""
+
+
+class Claiming:
+    """Keeps ``around`` up to date with the snapshots and with decisions in flight."""
+
+    def __init__(
+        self,
+        seen: quarantine.Quarantine,
+        assumed: assume_cache.AssumeCache,
+        around: cluster_resources.ClusterResources,
+    ) -> None:
+        self._seen = seen
+        self._assumed = assumed
+        self._around = around
+
+    def follow(self, kind: kinds.Kind[Any], key: str) -> None:
+        """An object has changed, or what was decided about it."""
+        match self._seen.state(kind, key):
+            case None:
+                self._around.remove(kind.struct, key)
+            case snapshot.Unknown(reason=reason):
+                self._around.lose(kind.struct, key, reason)
+            case found:
+                self._around.put(self._with_decisions(found))
+
+    def refresh(self, bind: scheduling.Bind) -> None:
+        """A bind was decided, or answered."""
+        for kind, key in _named(bind):
+            if self._seen.state(kind, key) is not None:
+                self.follow(kind, key)
+
+    def _with_decisions(self, found: meta.Object) -> meta.Object:
+        match found:
+            case storage.PersistentVolumeClaim():
+                return self._volume_claim(found)
+            case storage.PersistentVolume():
+                return self._volume(found)
+            case resource.ResourceClaim() if found.status.allocation is None:
+                given = self._assumed.devices_for(found.metadata.key, found.metadata.uid)
+                if given is not None:
+                    status = msgspec.structs.replace(found.status, allocation=given)
+                    return msgspec.structs.replace(found, status=status)
+        return found
+
+    def _volume_claim(self, found: storage.PersistentVolumeClaim) -> storage.PersistentVolumeClaim:
+        given = self._assumed.volume_for(found.metadata.key, found.metadata.uid)
+        if given is None or found.spec.volume_name:
+            return found
+        volume, node = given
+        if volume:
+            spec = msgspec.structs.replace(found.spec, volume_name=volume)
+            return msgspec.structs.replace(found, spec=spec)
+        annotations = {**(found.metadata.annotations or {}), keys.SELECTED_NODE: node}
+        metadata = msgspec.structs.replace(found.metadata, annotations=annotations)
+        return msgspec.structs.replace(found, metadata=metadata)
+
+    def _volume(self, found: storage.PersistentVolume) -> storage.PersistentVolume:
+        given = self._assumed.claim_for(found.metadata.name)
+        if given is None or found.spec.claim_ref is not None:
+            return found
+        namespace, name, uid = given
+        kept = storage.ClaimReference(namespace=namespace, name=name, uid=uid)
+        spec = msgspec.structs.replace(found.spec, claim_ref=kept)
+        return msgspec.structs.replace(found, spec=spec)
+
+
+def annotated(pod: core.Pod, added: Mapping[str, str]) -> core.Pod:
+    """The pod as it will be once it is bound."""
+    if not added:
+        return pod
+    annotations = {**(pod.metadata.annotations or {}), **added}
+    metadata = msgspec.structs.replace(pod.metadata, annotations=annotations)
+    return msgspec.structs.replace(pod, metadata=metadata)
+
+
+def _named(bind: scheduling.Bind) -> Iterator[tuple[kinds.Kind[Any], str]]:
+    for volume in bind.volumes:
+        yield kinds.PERSISTENT_VOLUME_CLAIMS, f"{bind.namespace}/{volume.claim}"
+        if volume.volume:
+            yield kinds.PERSISTENT_VOLUMES, volume.volume
+    for devices in bind.devices:
+        yield kinds.RESOURCE_CLAIMS, f"{bind.namespace}/{devices.claim}"

@@ -1,0 +1,489 @@
+"""The scheduler's picture of the cluster: a fold over topics, whatever their interleaving.
+
+It drives the world that sessions work on (``framework.world``): objects as the snapshots show them,
+with our own decisions on top until they are answered or seen, so that a restart knows what is in
+flight (see ``assume_cache``). Unknown is a state: an unreadable node, or one with an unreadable
+pod, takes nothing; a gang with an unreadable PodGroup, member, queue or priority class is frozen.
+
+``due`` names the first record since the last session that one could act on; it is no part of the
+picture. A change of what is only told (conditions, counts) and a gang that still lacks pods do not
+call for a session.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from stromboli.scheduler.core.cache import (
+    assume_cache,
+    claim_cache,
+    inflight_limit,
+    observations,
+    quarantine,
+    triggers,
+    unschedulable,
+)
+from stromboli.scheduler.core.cluster import cluster_model
+from stromboli.scheduler.core.framework import session_inputs
+from stromboli.scheduler.core.model import job_builder
+from stromboli.shared import envelope, errors, queue_order, snapshot, topics
+from stromboli.shared.api import core, kinds, meta, scheduling
+from stromboli.shared.api import seen as api_seen
+from stromboli.shared.messages import base, cluster, node_topology
+from stromboli.shared.messages import scheduling as messages
+
+FOLDED: tuple[topics.Topic, ...] = (
+    topics.NODES,
+    topics.NAMESPACES,
+    topics.PODS,
+    topics.POD_GROUPS,
+    topics.QUEUES,
+    topics.PRIORITY_CLASSES,
+    topics.HYPER_NODES,
+    topics.NUMA_TOPOLOGIES,
+    topics.RESOURCE_QUOTAS,
+    topics.DISRUPTION_BUDGETS,
+    topics.TOPOLOGY,
+    *claim_cache.TOPICS,
+    topics.NODE_SHARDS,
+    topics.DECISIONS,
+    topics.OUTCOMES,
+    topics.EXPLANATIONS,
+)
+"""The topics this picture is made of."""
+
+KINDS = api_seen.KINDS
+"""What the monitor must have seen before anything is decided."""
+
+_MESSAGES = (topics.DECISIONS, topics.OUTCOMES, topics.EXPLANATIONS, topics.TOPOLOGY)
+"""Topics whose records are no snapshots of objects."""
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_UNREADABLE = base.type_name(cluster.Unreadable)
+
+
+class ClusterCache:
+    """Everything a session decides on. Applying a record costs O(1), a node's O(resources)."""
+
+    def __init__(
+        self,
+        scheduler_names: tuple[str, ...],
+        default_queue: str = "default",
+        make_world: Callable[
+            [tuple[str, ...], str], cluster_model.ClusterModel
+        ] = cluster_model.ClusterModel,
+    ) -> None:
+        self.snapshot = snapshot.Snapshot()
+        self.quarantine = quarantine.Quarantine(self.snapshot)
+        self._make_world = make_world
+        self.world = make_world(scheduler_names, default_queue)
+        self.assumed = assume_cache.AssumeCache(
+            functools.partial(observations.observe, self.snapshot)
+        )
+        self.claiming = claim_cache.Claiming(self.quarantine, self.assumed, self.world.surroundings)
+        self.in_flight_limit = inflight_limit.InFlightLimit()
+        self.parking = unschedulable.Parking()
+        self.explained: dict[str, messages.PodGroupExplained] = {}
+        self.ordered = queue_order.QueueOrders()
+        self.memory: dict[str, str] = {}
+        self.measured_at: datetime | None = None
+        """Of when the newest measurements are that stand in a session's record."""
+        self.offsets: dict[str, int] = {}
+        self._heard: dict[str, int] = {}
+        self.identities: dict[str, str] = {}
+        self.sessions = 0
+        self.due = ""
+        self.newest_creation = _LONG_AGO
+        """When the newest of all objects seen was created, by the API server's clock."""
+        self.waiting: set[str] = set()
+        self.evicts = False
+        """Sessions may evict: then it matters whether a pod that takes room runs already."""
+        self._scheduler_names = scheduler_names
+        self._lost: dict[str, core.Pod] = {}
+        self._is_throttled = False
+        self._cause = ""
+
+    # Folding
+
+    def apply(self, record: envelope.Record) -> str:
+        """Fold one record; a record of another topic changes nothing.
+
+        Returns why the record cannot be read, for the dead letters; empty if it can.
+        """
+        name = record.topic.name
+        self.offsets[name] = max(record.offset + 1, self.offsets.get(name, 0))
+        self._cause = record.id or record.topic.name
+        if record.topic in _MESSAGES:
+            try:
+                self._apply_message(record, envelope.decode(record))
+            except errors.UndecodableError as error:
+                self._observe(record, None)
+                if record.topic == topics.DECISIONS:
+                    reason = f"the log cannot be read: a decision of ours: {error.reason}"
+                    self.world.freeze(record.key, reason)
+                    self._review(record.key)
+                return error.reason
+            finally:
+                self._note_read()
+            return ""
+        change = self.snapshot.apply(record)
+        if change is None:
+            return ""
+        self._follow(change)
+        if isinstance(change.after, snapshot.Unknown) and record.type != _UNREADABLE:
+            return change.after.reason
+        return ""
+
+    def advance(
+        self,
+        positions: Mapping[str, int],
+        heard: Mapping[str, int] | None = None,
+        identities: Mapping[str, str] | None = None,
+    ) -> None:
+        """The folds stand here, records or not. ``heard``: topic -> highest epoch before that;
+        ``identities``: topic -> what tells it from a later one of its name."""
+        self.offsets.update(positions)
+        self._heard.update(heard or {})
+        self.identities.update(identities or {})
+        self._note_read()
+
+    def assume(self, id_: str, offset: int, statement: messages.StatementDecided) -> None:
+        """Take in a decision of ours; its record, when it comes back, changes nothing.
+
+        It calls for no session: the one that decided it has looked at everything.
+        """
+        self._cause = ""
+        self.sessions = max(self.sessions, statement.session)
+        for changed in self.assumed.put(id_, offset, statement):
+            self._refresh_statement(changed)
+
+    def record_explanation(self, key: str, message: msgspec.Struct | None) -> None:
+        """What stands on the explanations topic from now on."""
+        match message:
+            case messages.PodGroupExplained():
+                self.explained[key] = message
+            case messages.QueueOrdered():
+                self.ordered.put(message)
+            case _:
+                self.explained.pop(key, None)
+
+    def wake(self, cause: str) -> None:
+        """Look at everything anew, because of ``cause``."""
+        self.due = self.due or cause
+
+    def rest(self, *, is_throttled: bool) -> None:
+        """A session has looked at everything, the folds being caught up.
+
+        ``is_throttled``: it decided less than it could, for what is in flight; an answer then
+        calls for the next one.
+        """
+        self.due = ""
+        self._is_throttled = is_throttled
+        self.assumed.settle()
+
+    def stand_by(self, before: int) -> None:
+        """Another one decides: keep what a session would look at short, for months.
+
+        Decisions of offsets lower than ``before`` must be so old that all they are about is seen.
+        """
+        self.world.settle()
+        self.world.changed &= self.world.jobs.keys()
+        self.assumed.settle(before)
+
+    def _note_read(self) -> None:
+        self.assumed.read_to(self.offsets.get(topics.DECISIONS.name, 0))
+
+    # Reading
+
+    def unanswered(self) -> int:
+        """Binds and evictions that the controller has yet to execute. O(1)."""
+        return self.assumed.unanswered
+
+    def restart_from(self) -> tuple[int, int]:
+        """Offsets of decisions and outcomes from which a restart finds all that is open."""
+        return self.assumed.restart_from(
+            self.offsets.get(topics.DECISIONS.name, 0), self.offsets.get(topics.OUTCOMES.name, 0)
+        )
+
+    def heard_before(self, decisions: int, outcomes: int) -> dict[str, int]:
+        """What a restart from these offsets has to know (see ``SessionRecorded.heard``)."""
+        starts = {topics.DECISIONS.name: decisions, topics.OUTCOMES.name: outcomes}
+        return {
+            name: self._heard[name]
+            for name, start in starts.items()
+            if name in self._heard and start >= self.offsets.get(name, 0)
+        }
+
+    def unplaced_unknown_pods(self) -> tuple[str, ...]:
+        """Unreadable pods of which we never knew the node: nothing can be excluded for them."""
+        return tuple(sorted(key for key, lost in self.world.lost.items() if not lost.node))
+
+    # Messages
+
+    def _apply_message(self, record: envelope.Record, message: msgspec.Struct | None) -> None:
+        match message:
+            case messages.StatementDecided():
+                self.assume(record.id, record.offset, message)
+            case messages.SessionRecorded():
+                if message.session >= self.sessions:
+                    self.memory = dict(message.memory)
+                    self.measured_at = (
+                        session_inputs.measured_at(message.answers) or self.measured_at
+                    )
+                self.sessions = max(self.sessions, message.session)
+            case messages.DecisionAnswered():
+                self.in_flight_limit.answered(record.time, len(message.tasks))
+                statement = self.assumed.answer(message, record.offset)
+                if statement is not None:
+                    self._refresh_statement(statement)
+                if self._is_throttled:
+                    self._wake()
+            case _ if record.topic == topics.EXPLANATIONS:
+                self.record_explanation(record.key, message)
+            case _ if record.topic == topics.TOPOLOGY:
+                self._observe(record, message)
+            case _:
+                pass
+
+    def _observe(self, record: envelope.Record, message: msgspec.Struct | None) -> None:
+        """What a node's agent tells of its hardware; of what cannot be read, nothing is known."""
+        if record.topic != topics.TOPOLOGY:
+            return
+        hardware = self.world.surroundings.hardware
+        hardware.pop(record.key, None)
+        if isinstance(message, node_topology.TopologyObserved):
+            hardware[record.key] = message
+        self._wake_for_waiting()
+
+    def _refresh_statement(self, statement: messages.StatementDecided) -> None:
+        for bind in statement.binds:
+            self._refresh_pod(f"{bind.namespace}/{bind.pod}")
+            self.claiming.refresh(bind)
+        for eviction in statement.evictions:
+            self._refresh_pod(f"{eviction.namespace}/{eviction.pod}")
+        self._refresh_group(statement.pod_group)
+
+    # Failures
+
+    def isolate(self, error: Exception) -> None:
+        """A session failed: leave out what it worked on, see ``quarantine``. Raises InvariantError
+        if there is nothing to blame. O(everything)."""
+        if isinstance(error, errors.InvariantError):
+            raise error
+        blamed = quarantine.blamed(error)
+        isolated = [
+            self.quarantine.isolate(at, error, by_session=True) for at in dict.fromkeys(blamed)
+        ]
+        if not any(isolated):
+            raise self.quarantine.broken("a session failed", error) from error
+        self._rebuild()
+
+    def _follow(self, change: snapshot.Change) -> None:
+        released = self.quarantine.follow(change)
+        if released is not None:
+            change = msgspec.structs.replace(change, before=None)
+            if self.world.frozen.get(change.key) == released.reason:
+                self.world.freeze(change.key, "")
+        try:
+            self._apply_change(change)
+        except Exception as error:
+            at = (change.kind, change.key)
+            doing = f"{change.kind.kind} {change.key} cannot be applied"
+            is_ours = isinstance(error, errors.InvariantError)
+            if is_ours or not self.quarantine.isolate(at, error, by_session=False):
+                raise self.quarantine.broken(doing, error) from error
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Make the world anew from the snapshot and our decisions. O(everything)."""
+        before = self.world
+        self.world = self._make_world(self._scheduler_names, before.default_queue)
+        self.world.surroundings.hardware = before.surroundings.hardware
+        self.claiming = claim_cache.Claiming(self.quarantine, self.assumed, self.world.surroundings)
+        self.parking = unschedulable.Parking()
+        try:
+            for key, reason in before.frozen.items():
+                self.world.freeze(key, reason)
+            for kind in api_seen.KINDS:
+                for key in self.snapshot.keys(kind):
+                    after = self.snapshot.state(kind, key)
+                    self._apply_change(snapshot.Change(kind, key, None, after))
+        except Exception as error:
+            raise self.quarantine.broken("the world cannot be rebuilt", error) from error
+        self.wake(self._cause)
+
+    # Snapshots
+
+    def _apply_change(self, change: snapshot.Change) -> None:
+        if isinstance(change.after, meta.Object):
+            created = change.after.metadata.creation_timestamp
+            self.newest_creation = max(self.newest_creation, created or _LONG_AGO)
+        match change.kind:
+            case kinds.PODS:
+                if isinstance(change.after, snapshot.Unknown):
+                    if isinstance(change.before, core.Pod):
+                        self._lost[change.key] = change.before
+                else:
+                    self._lost.pop(change.key, None)
+                self._observe_pod(change)
+                self._refresh_pod(change.key)
+            case kinds.POD_GROUPS:
+                if change.after is None:
+                    self.world.freeze(change.key, "")
+                self.assumed.observe_pod_group(change.key)
+                self._refresh_group(change.key)
+            case kinds.NODES:
+                self._apply_to_world(change, "node")
+            case kinds.QUEUES:
+                if triggers.of_queue(change.before) != triggers.of_queue(change.after):
+                    self._apply_to_world(change, "queue")
+                    self._review_all(self.world.jobs_of(change.key))
+            case kinds.PRIORITY_CLASSES:
+                self._review_all(self._apply_to_world(change, "priority_class") or ())
+            case kinds.HYPER_NODES if triggers.of_hyper_node(
+                change.before
+            ) == triggers.of_hyper_node(change.after):
+                pass  # its status tells of it, and decides nothing
+            case (
+                kinds.HYPER_NODES
+                | kinds.NUMA_TOPOLOGIES
+                | kinds.RESOURCE_QUOTAS
+                | kinds.DISRUPTION_BUDGETS
+                | kinds.NODE_SHARDS
+            ):
+                self._surround(change)
+            case kind if kind in api_seen.CLAIMS:
+                if kind in claim_cache.WHAT:
+                    self.assumed.observe_claim(claim_cache.WHAT[kind], change.key)
+                self.claiming.follow(kind, change.key)
+                self._wake_for_waiting()
+            case kinds.NAMESPACES:
+                there = change.after if isinstance(change.after, meta.Object) else None
+                labels = None if there is None else there.metadata.labels or {}
+                if self.world.label_namespace(change.key, labels):
+                    self._wake_for_waiting()
+            case _:
+                pass
+
+    def _observe_pod(self, change: snapshot.Change) -> None:
+        before = self.unanswered()
+        if isinstance(change.after, core.Pod):
+            self.assumed.add_uid(change.after)
+        self.assumed.observe_pod(change.key)
+        if self._is_throttled and self.unanswered() < before:
+            self._wake()
+
+    def _apply_to_world(self, change: snapshot.Change, kind: str) -> Any:
+        """Returns what the world does."""
+        after: Any = self.quarantine.state(change.kind, change.key)
+        self._wake_for_waiting()
+        if after is None:
+            return getattr(self.world, f"remove_{kind}")(change.key)
+        if isinstance(after, snapshot.Unknown):
+            return getattr(self.world, f"unread_{kind}")(change.key, after.reason)
+        return getattr(self.world, f"put_{kind}")(after)
+
+    def _surround(self, change: snapshot.Change) -> None:
+        around, struct = self.world.surroundings, change.kind.struct
+        match self.quarantine.state(change.kind, change.key):
+            case None:
+                around.remove(struct, change.key)
+            case snapshot.Unknown(reason=reason):
+                around.lose(struct, change.key, reason)
+            case found:
+                around.put(found)
+        self._wake_for_waiting()
+
+    def _refresh_group(self, key: str) -> None:
+        """Bring the job up to date with its PodGroup and our decisions."""
+        found = self.quarantine.state(kinds.POD_GROUPS, key)
+        before = triggers.of_job(self.world.job(key))
+        match found:
+            case scheduling.PodGroup():
+                at = found.metadata
+                is_enqueued = self.assumed.is_enqueued(key, at.uid)
+                self.world.put_pod_group(found, is_enqueued=is_enqueued)
+                reason = self.quarantine.frozen(key)
+                if reason and key not in self.world.frozen:
+                    self.world.freeze(key, reason)
+            case snapshot.Unknown(reason=reason):
+                self.world.unread_pod_group(key, reason)
+            case _:
+                self.world.remove_pod_group(key)
+        after = triggers.of_job(self.world.job(key))
+        if before != after:
+            self._review(key)
+            if triggers.frees(before, after):
+                self._wake_for_waiting()
+        elif self.world.job(key) is None:
+            self._review(key)
+
+    def _refresh_pod(self, key: str) -> None:
+        """Bring the pod up to date with the snapshot and our decisions."""
+        found = self.quarantine.state(kinds.PODS, key)
+        before = self._room_of(key)
+        group, known = self._group_of(key), triggers.of_task(self.world, key)
+        match found:
+            case core.Pod():
+                uid = found.metadata.uid
+                bind = None if found.spec.node_name else self.assumed.bind_of(key, uid)
+                is_evicted = self.assumed.is_evicted(key, uid)
+                self.world.put_pod(
+                    found if bind is None else claim_cache.annotated(found, bind.annotations),
+                    "" if bind is None else bind.node,
+                    is_evicted=is_evicted,
+                )
+            case snapshot.Unknown(reason=reason, node=where):
+                seen = self.snapshot.state(kinds.PODS, key)
+                pod = seen if isinstance(seen, core.Pod) else self._lost.get(key)
+                uid = pod.metadata.uid if pod else ""
+                node = (
+                    where or (pod.spec.node_name if pod else "") or self.assumed.node_of(key, uid)
+                )
+                is_ours = pod is not None and pod.spec.scheduler_name in self._scheduler_names
+                job = job_builder.job_of(pod) if pod is not None and is_ours else ""
+                self.world.lose_pod(key, reason, node, job)
+            case _:
+                self.world.remove_pod(key)
+        if before is not None and before != self._room_of(key):
+            self._wake_for_waiting()
+        if known != triggers.of_task(self.world, key):
+            for job in {group, self._group_of(key)} - {""}:
+                self._review(job)
+
+    def _room_of(self, key: str) -> triggers.Room | None:
+        return triggers.room_of(self.world, key, with_status=self.evicts)
+
+    def _group_of(self, key: str) -> str:
+        task, lost = self.world.tasks.get(key), self.world.lost.get(key)
+        if task is not None:
+            return task.job
+        return lost.job if lost is not None else self.world.flawed_job(key)
+
+    # Waiting and waking
+
+    def _review_all(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._review(key)
+
+    def _review(self, key: str) -> None:
+        """Whether the gang waits, and whether a session can do something about it."""
+        job = self.world.job(key)
+        is_unreadable = job is None and ("podgroup", key) in self.world.problems
+        if is_unreadable or (job is not None and job_builder.waits(job)):
+            self.waiting.add(key)
+            if job is None or triggers.can_act(job, self.explained.get(key)):
+                self._wake()
+        elif key in self.waiting:
+            self.waiting.discard(key)
+            if key in self.explained:
+                self._wake()
+
+    def _wake(self) -> None:
+        self.wake(self._cause)  # without a cause, nothing has changed from outside
+
+    def _wake_for_waiting(self) -> None:
+        if self.waiting:
+            self._wake()

@@ -1,0 +1,174 @@
+"""Objects that the core failed on: it sees them as unreadable until they change.
+
+A failure that one object triggers is a bug, and must not end the process: the object is still there
+after a restart, which would end the same way. What counts is who is to blame:
+
+1. A change that cannot be applied: the object is quarantined. Where the world may be torn, it is
+   rebuilt from the snapshot, so that a partly applied change is never left behind.
+2. A session that fails outside of any plugin: the innermost frame of the traceback that works on
+   jobs, pods or other objects names them. They are quarantined, the world is rebuilt, and the
+   session runs again.
+3. If nothing can be blamed, or the failure stays without the object, a rule across objects does not
+   hold: ``errors.InvariantError`` ends the process, with key, event and the last changes.
+
+Quarantined means unreadable, never absent: of a pod the node is closed and the job frozen, a node
+takes nothing, jobs of a queue wait. A PodGroup that a session failed on is frozen, so that its pods
+still count, and unreadable only if that does not help. An object that changes is tried again, at
+most ``MOST_FAILURES`` times under one uid: each failure may cost a rebuild.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from types import FrameType, TracebackType
+from typing import Any
+
+import msgspec
+
+from stromboli.scheduler.core.model import entities
+from stromboli.shared import errors, snapshot
+from stromboli.shared.api import kinds, meta
+from stromboli.shared.api import seen as api_seen
+
+MOST_FAILURES = 3
+MOST_BLAMED = 4
+"""Objects that one failure may be blamed on: where more are at hand, none of them is special."""
+HISTORY = 20
+_REASON_CHARACTERS = 300
+
+Key = tuple[kinds.Kind[Any], str]
+_KINDS: Mapping[type[meta.Object], kinds.Kind[Any]] = {
+    kind.struct: kind for kind in api_seen.KINDS if kind is not kinds.PODS
+}
+
+
+class Isolated(msgspec.Struct, frozen=True):
+    """An object that the core failed on. ``is_frozen``: a PodGroup that is still read."""
+
+    kind: kinds.Kind[Any]
+    key: str
+    uid: str
+    reason: str
+    is_frozen: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind.kind} {self.key} is left out: {self.reason}"
+
+
+class Quarantine:
+    """What the core is shown of the snapshot: all of it but what it failed on.
+
+    ``news``: what was isolated and not reported yet, with the error; who reports it empties it.
+    """
+
+    def __init__(self, seen: snapshot.Snapshot) -> None:
+        self.news: list[tuple[Isolated, Exception]] = []
+        self._seen = seen
+        self._held: dict[Key, Isolated] = {}
+        self._failures: dict[Key, tuple[str, int]] = {}
+        self._history: deque[str] = deque(maxlen=HISTORY)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def state(self, kind: kinds.Kind[Any], key: str) -> snapshot.State:
+        """The object as the core may see it."""
+        held, found = self._held.get((kind, key)), self._seen.state(kind, key)
+        if held is None or held.is_frozen or found is None:
+            return found
+        return snapshot.Unknown(held.reason)
+
+    def frozen(self, pod_group: str) -> str:
+        """Why nothing may be decided about a PodGroup, empty if it may."""
+        held = self._held.get((kinds.POD_GROUPS, pod_group))
+        return held.reason if held is not None else ""
+
+    def complaints(self) -> list[str]:
+        """A line for each object that is left out."""
+        return sorted(str(held) for held in self._held.values())
+
+    def follow(self, change: snapshot.Change) -> Isolated | None:
+        """An object changed. If it was left out, and did not fail too often, it is tried again:
+        returns what it was left out for."""
+        kind, key, after = change.kind, change.key, change.after
+        version = after.metadata.version if isinstance(after, meta.Object) else "-"
+        self._history.append(f"{kind.kind} {key} at {version} ({change.cause})")
+        if not self._failures:
+            return None
+        uid, failures = self._failures.get((kind, key), ("", 0))
+        is_same = isinstance(after, meta.Object) and after.metadata.uid == uid
+        if not is_same:
+            self._failures.pop((kind, key), None)
+        if not is_same or failures < MOST_FAILURES:
+            return self._held.pop((kind, key), None)
+        return None
+
+    def isolate(self, at: Key, error: Exception, *, by_session: bool) -> bool:
+        """Leave the object out; False if there is none, or nothing of it is left to leave out."""
+        kind, key = at
+        found, held = self._seen.state(kind, key), self._held.get(at)
+        if not isinstance(found, meta.Object) or (held is not None and not held.is_frozen):
+            return False
+        reason = f"internal error: {_described(error)}"
+        is_frozen = by_session and kind == kinds.POD_GROUPS and held is None
+        isolated = Isolated(kind, key, found.metadata.uid, reason, is_frozen)
+        before, failures = self._failures.get(at, ("", 0))
+        self._failures[at] = (isolated.uid, failures + 1 if before == isolated.uid else 1)
+        self._held[at] = isolated
+        self.news.append((isolated, error))
+        return True
+
+    def broken(self, doing: str, error: Exception) -> errors.InvariantError:
+        """The error that ends the process: no object can be blamed."""
+        return errors.InvariantError(
+            f"{doing}: {_described(error)}; left out by now: {self.complaints() or 'nothing'}; "
+            f"last changes: {'; '.join(self._history) or 'none'}"
+        )
+
+
+def blamed(error: BaseException) -> tuple[Key, ...]:
+    """The objects that were worked on when the error was raised, by the innermost frame that has
+    some: pods' groups first, as what is odd about a session is most often a job."""
+    for frame in _frames(error):
+        found: dict[int, dict[Key, None]] = {}
+        for value in frame.f_locals.values():
+            for rank, key in _objects(value):
+                found.setdefault(rank, {})[key] = None
+        if found:
+            best = tuple(found[min(found)])
+            return best if len(best) <= MOST_BLAMED else ()
+    return ()
+
+
+def _objects(value: object) -> Iterator[tuple[int, Key]]:
+    match value:
+        case entities.Task():
+            yield 0, ((kinds.POD_GROUPS, value.job) if value.job else (kinds.PODS, value.key))
+        case entities.Job():
+            yield 0, (kinds.POD_GROUPS, value.key)
+        case entities.Queue():
+            yield 2, (kinds.QUEUES, value.name)
+        case meta.Object() if type(value) in _KINDS:
+            yield 1, (_KINDS[type(value)], value.metadata.key)
+        case _:
+            pass
+
+
+def _frames(error: BaseException) -> Iterator[FrameType]:
+    """Of the error, then of what led to it; the innermost first."""
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and not any(current is each for each in chain):
+        chain.append(current)
+        yield from reversed(list(_along(current.__traceback__)))
+        current = current.__cause__ or current.__context__
+
+
+def _along(trace: TracebackType | None) -> Iterator[FrameType]:
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next
+
+
+def _described(error: Exception) -> str:
+    cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    return f"{type(cause).__name__}: {cause}"[:_REASON_CHARACTERS]

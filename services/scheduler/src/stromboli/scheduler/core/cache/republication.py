@@ -1,0 +1,113 @@
+"""Which decisions to publish again, and when: none stays without an end for a lost record.
+
+A decision that is still open after ``LIMIT`` (and the notice that it gives) is published again
+under its id, then after twice as long each time, up to ``LONGEST``. The controller answers each
+publication and does nothing twice. This also moves the decision to the end of the log, so that one
+that stays open for hours does not keep a restart from reading only the end.
+
+A controller that is merely behind must not get more work by it: of decisions that it may still have
+in front of it, at most ``MOST`` are published again within ``LIMIT``. Those that it has passed
+(below the offset up to which it says that all is answered) have lost their outcome for certain.
+
+All times are of the caller's clock: a decision's age counts from the first time that ``due`` knows
+of it. A clock that is set back starts all ages again.
+"""
+
+import heapq
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from stromboli.scheduler.core.cache.assumptions import Decision
+
+LIMIT = timedelta(seconds=30)
+"""Age at which an open decision is published again: outcomes take milliseconds, and snapshots that
+are later than this count as stale."""
+LONGEST = timedelta(minutes=10)
+"""Longest time between two publications."""
+MOST = 200
+"""Publications within ``LIMIT`` of decisions that the controller may still have in front of it."""
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Entry(msgspec.Struct, eq=False):
+    decision: Decision
+    wait: timedelta = LIMIT
+
+
+class Schedule:
+    """Open decisions by the time at which they are published again. O(log open) per decision."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+        self._new: dict[str, None] = {}
+        self._heap: list[tuple[datetime, str]] = []
+        self._recent: dict[str, datetime] = {}
+        self._now = _LONG_AGO
+
+    def add(self, decision: Decision) -> None:
+        """A decision has been published, or published again."""
+        known = self._entries.get(decision.id)
+        if known is not None:
+            known.decision = decision
+            return
+        self._entries[decision.id] = _Entry(decision)
+        self._new[decision.id] = None
+
+    def remove(self, decision: Decision) -> None:
+        """A decision is closed."""
+        self._entries.pop(decision.id, None)
+        self._new.pop(decision.id, None)
+        self._recent.pop(decision.id, None)
+
+    def due(self, now: datetime, answered_below: int) -> list[Decision]:
+        """Decisions to publish again now. ``answered_below``: the controller has passed these."""
+        if now < self._now:
+            self._heap.clear()
+            self._recent.clear()
+            self._new = dict.fromkeys(self._entries)
+        self._now = now
+        for id_ in self._new:
+            heapq.heappush(self._heap, (now + _first_wait(self._entries[id_]), id_))
+        self._new.clear()
+        self._forget_before(now - LIMIT)
+        return list(self._due(now, answered_below))
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When ``due`` is to be asked again; None if nothing is open."""
+        while self._heap and self._heap[0][1] not in self._entries:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def _due(self, now: datetime, answered_below: int) -> Iterator[Decision]:
+        while self._heap and self._heap[0][0] <= now:
+            _, id_ = heapq.heappop(self._heap)
+            entry = self._entries.get(id_)
+            if entry is None:
+                continue
+            decision = entry.decision
+            if decision.offset >= answered_below and not _may_take_long(decision):
+                if len(self._recent) >= MOST:
+                    heapq.heappush(self._heap, (now + LIMIT, id_))
+                    continue
+                self._recent[id_] = now
+            entry.wait = min(entry.wait * 2, LONGEST)
+            heapq.heappush(self._heap, (now + entry.wait, id_))
+            yield decision
+
+    def _forget_before(self, limit: datetime) -> None:
+        while self._recent:
+            id_, at = next(iter(self._recent.items()))
+            if at > limit:
+                return
+            del self._recent[id_]
+
+
+def _first_wait(entry: _Entry) -> timedelta:
+    return entry.wait + timedelta(seconds=entry.decision.longest_notice_s)
+
+
+def _may_take_long(decision: Decision) -> bool:
+    return decision.awaits_volumes or decision.longest_notice_s > 0

@@ -1,0 +1,500 @@
+"""The model that sessions work on, updated object by object.
+
+An update costs O(what it changes). A session rolls its changes of the model back at its end; its
+decisions return as objects. Invariant: the model equals one built anew from the present objects.
+
+An unreadable object never stops the others. It is left out and reported; a node that may be fuller
+than it seems takes no tasks, and a job that is not completely known is frozen.
+"""
+
+import contextlib
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from stromboli.scheduler.core.cluster import cluster_resources, pod_index, priority_classes
+from stromboli.scheduler.core.model import (
+    entities,
+    job_builder,
+    nodes,
+    queue_usage,
+    requirements,
+    resource_vectors,
+    task_classes,
+)
+from stromboli.shared.api import core, scheduling
+
+T = TypeVar("T")
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A pod that cannot be read. ``node`` and ``job``: as far as they were ever known."""
+
+    reason: str
+    node: str
+    job: str
+
+
+class ClusterModel:
+    """Jobs, queues and nodes, and what else decisions depend on.
+
+    ``scheduler_names``: whose pods are tasks of jobs, None for everybody's; others only take room.
+    ``jobs``: those whose PodGroup can be read and whose queue is there. ``outside``: those whose
+    queue is not. ``changed``: jobs that changed since ``settle`` was called last.
+    """
+
+    def __init__(
+        self, scheduler_names: tuple[str, ...] | None = None, default_queue: str = "default"
+    ) -> None:
+        self.resources = requirements.Resources()
+        self.nodes = nodes.Nodes(self.resources)
+        self.jobs: dict[str, entities.Job] = {}
+        self.outside: dict[str, entities.Job] = {}
+        self.queues: dict[str, entities.Queue] = {}
+        self.surroundings = cluster_resources.ClusterResources()
+        self.census = pod_index.Census()
+        self.books = queue_usage.QueueUsage(len(self.resources.names))
+        self.changed: set[str] = set()
+        self.aside: frozenset[str] = frozenset()
+        """Jobs that wait in vain, which sessions need not look at."""
+        self.renewed: set[str] = set()
+        """Nodes that were written anew; who follows them empties it."""
+        self.epoch = 0
+        """Counts changes that may concern any job: of queues, priorities, namespaces, classes."""
+        self.problems: dict[tuple[str, str], str] = {}
+        """(kind, key) -> what is wrong with the object."""
+        self.tasks: dict[str, entities.Task] = {}
+        """Pod -> its task, foreign pods on nodes included."""
+        self.lost: dict[str, Lost] = {}
+        self._scheduler_names = scheduler_names
+        self.default_queue = default_queue
+        self._classes = task_classes.Classes(self.resources)
+        self._requests: WeakKeyDictionary[requirements.PodRequirements, job_builder.Request] = (
+            WeakKeyDictionary()
+        )
+        self._width = len(self.resources.names)
+        self._members: dict[str, dict[str, entities.Task]] = {}
+        self._flawed: dict[str, dict[str, str]] = {}
+        self._parked: dict[str, dict[str, entities.Task]] = {}
+        self._blocking: dict[str, set[str]] = {}
+        self._at: dict[str, tuple[str, str]] = {}
+        """Pod -> job and node where it is flawed or lost."""
+        self._by_queue: dict[str, set[str]] = {}
+        self._priorities = priority_classes.PriorityClasses()
+        self._lost_of: dict[str, dict[str, str]] = {}
+        """Job -> its pods in ``lost``."""
+        self.frozen: dict[str, str] = {}
+        """PodGroup -> why nothing is decided about it, as ``freeze`` was told."""
+        self._waiting: set[str] = set()
+
+    # Reading --------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Bring rows of nodes, sums and what waits up to date. O(what changed)."""
+        moved = self.nodes.settle()
+        if moved is not None:
+            self.census.rearrange(moved.sources)
+            for name in moved.coming:
+                self._arrive(name, self.nodes.rows[name])
+        for key in self.changed:
+            job = self.jobs.get(key)
+            if job is None:
+                self.books.drop(key)
+                self._waiting.discard(key)
+            else:
+                self.books.put(job)
+                if job_builder.waits(job):
+                    self._waiting.add(key)
+                else:
+                    self._waiting.discard(key)
+        self.nodes.touched.clear()
+
+    def take_waiting(self) -> list[str]:
+        """Settle; the jobs that a session looks at: those with something to do, and those that
+        changed since the last time, but not those ``aside``. In the order of keys."""
+        self.settle()
+        found = sorted((self._waiting | self.changed) & self.jobs.keys() - self.aside)
+        self.changed.clear()
+        return found
+
+    def job(self, key: str) -> entities.Job | None:
+        """The job, whether its queue is there or not."""
+        return self.jobs.get(key) or self.outside.get(key)
+
+    def flawed_job(self, pod: str) -> str:
+        """The PodGroup that a pod without a task names, as last known; empty for none."""
+        return self._at.get(pod, ("", ""))[0]
+
+    def unread_place(self, pod: str) -> str:
+        """The node where a pod lies of which nobody knows what it takes; empty for none."""
+        return self._at.get(pod, ("", ""))[1]
+
+    def members(self, key: str) -> Mapping[str, entities.Task]:
+        """Pod -> task, of all pods that name this PodGroup, be it there or not."""
+        return self._members.get(key, {})
+
+    def complaints(self) -> list[str]:
+        """What is wrong with objects, in the order of kinds and keys."""
+        found = [text for _, text in sorted(self.problems.items())]
+        excluded = sorted(self.nodes.excluded.items())
+        return found + [f"node {name}: {why}" for name, why in excluded]
+
+    # Nodes ----------------------------------------------------------------------------------
+
+    def put_node(self, node: core.Node) -> None:
+        """A node as it is now."""
+        with contextlib.suppress(ValueError):  # the table says what is wrong with it
+            self.resources.amounts(requirements.has(node))
+        self._widen()
+        self.renewed.add(node.metadata.name)
+        self.nodes.put(node)
+
+    def unread_node(self, name: str, reason: str) -> None:
+        """The node is there and cannot be read: nothing is placed on it."""
+        self.nodes.unknown(name, reason)
+
+    def remove_node(self, name: str) -> None:
+        """The node is gone. Pods that still name it are parked."""
+        row = self.nodes.rows.get(name)
+        if row is not None:
+            for task in self.nodes.tasks[row].values():
+                self.census.take(task, row)
+        parked = self.nodes.remove_node(name)
+        if parked:
+            self._parked.setdefault(name, {}).update(parked)
+
+    def _arrive(self, name: str, row: int) -> None:
+        for task in self._parked.pop(name, {}).values():
+            self.nodes.add((task,), (row,))
+            self.census.put(task, row)
+        self.nodes.labelled.block(row, is_blocked=bool(self._blocking.get(name)))
+
+    # Pods -----------------------------------------------------------------------------------
+
+    def select(self, pod: core.Pod) -> None:
+        """Take in by which labels a pod selects others; those that have one are told apart."""
+        new = self._classes.select(pod)
+        if not new:
+            return
+        self.epoch += 1
+        for task in list(self.tasks.values()):
+            if not new.isdisjoint(task.pod.metadata.labels or ()):
+                row = self.nodes.rows.get(task.node) if task.status in entities.ON_NODE else None
+                if row is not None:
+                    self.census.take(task, row)
+                task.task_class = self._classes.of(task.pod)
+                if row is not None:
+                    self.census.put(task, row)
+
+    def put_pod(self, pod: core.Pod, assumed_node: str = "", *, is_evicted: bool = False) -> None:
+        """A pod as it is now. ``assumed_node``: where a decision puts it that nobody refused;
+        ``is_evicted``: a decision takes it away."""
+        key = pod.metadata.key
+        self.remove_pod(key)
+        self.select(pod)
+        job = job_builder.job_of(pod) if self._is_ours(pod) else ""
+        try:
+            task_class = self._classes.of(pod)
+        except ValueError as error:
+            self._put_flawed(pod, job, pod.spec.node_name or assumed_node, str(error))
+            return
+        self._widen()
+        task = job_builder.task(pod, task_class, *self._request(task_class.shape))
+        task.job = job
+        if assumed_node and task.status is entities.Status.PENDING:
+            task.status, task.node = entities.Status.BINDING, assumed_node
+        if is_evicted and task.status in entities.ALLOCATED:
+            task.status = entities.Status.RELEASING
+        is_placed = bool(task.node) and task.status in entities.ON_NODE
+        if not job and not is_placed:
+            return
+        self.tasks[key] = task
+        if is_placed:
+            self._lay(task)
+        if job:
+            self._members.setdefault(job, {})[key] = task
+            found = self.job(job)
+            if found is not None:
+                job_builder.join(found, task)
+            self.changed.add(job)
+
+    def lose_pod(self, key: str, reason: str, node: str, job: str) -> None:
+        """A pod that is there and cannot be read. ``node`` and ``job``: as last known.
+
+        What it takes of the node is unknown, and whether the job is whole.
+        """
+        self.remove_pod(key)
+        self.lost[key] = Lost(reason, node, job)
+        self._lost_of.setdefault(job, {})[key] = key
+        self._at[key] = (job, node)
+        self._block(key, node)
+        self._review(job)
+
+    def remove_pod(self, key: str) -> None:
+        """The pod is gone."""
+        task = self.tasks.pop(key, None)
+        if task is not None:
+            if task.node and task.status in entities.ON_NODE:
+                self._lift(task)
+            if task.job:
+                self._part(self._members, task.job, key)
+                found = self.job(task.job)
+                if found is not None:
+                    job_builder.leave(found, task)
+                self.changed.add(task.job)
+        job, node = self._at.pop(key, ("", ""))
+        if self.lost.pop(key, None) is not None:
+            self._part(self._lost_of, job, key)
+        self.problems.pop(("pod", key), None)
+        if node:
+            self._blocking[node].discard(key)
+            self._settle_block(node)
+        if job:
+            self._part(self._flawed, job, key)
+            found = self.job(job)
+            if found is not None:
+                found.problems.pop(key, None)
+            self._review(job)
+
+    def _put_flawed(self, pod: core.Pod, job: str, node: str, problem: str) -> None:
+        key = pod.metadata.key
+        self.problems["pod", key] = f"pod {key}: {problem}"
+        has_ended = job_builder.status(pod) in entities.COMPLETED
+        self._at[key] = (job, "" if has_ended else node)
+        if not has_ended:
+            self._block(key, node)
+        if job:
+            self._flawed.setdefault(job, {})[key] = problem
+            found = self.job(job)
+            if found is not None:
+                found.problems[key] = problem
+            self.changed.add(job)
+
+    def _is_ours(self, pod: core.Pod) -> bool:
+        return self._scheduler_names is None or pod.spec.scheduler_name in self._scheduler_names
+
+    def _request(self, shape: requirements.PodRequirements) -> job_builder.Request:
+        if shape not in self._requests:
+            self._requests[shape] = job_builder.request(self.resources, shape)
+        return self._requests[shape]
+
+    def _lay(self, task: entities.Task) -> None:
+        row = self.nodes.rows.get(task.node)
+        if row is None:
+            self._parked.setdefault(task.node, {})[task.key] = task
+        else:
+            self.nodes.add((task,), (row,))
+            self.census.put(task, row)
+
+    def _lift(self, task: entities.Task) -> None:
+        row = self.nodes.rows.get(task.node)
+        if row is None:
+            self._part(self._parked, task.node, task.key)
+        else:
+            self.census.take(task, row)
+            self.nodes.remove((task,), (row,))
+
+    def _block(self, key: str, node: str) -> None:
+        if node:
+            self._blocking.setdefault(node, set()).add(key)
+            self._settle_block(node)
+
+    def _settle_block(self, node: str) -> None:
+        row = self.nodes.rows.get(node)
+        self.renewed.add(node)
+        if row is not None:
+            self.nodes.labelled.block(row, is_blocked=bool(self._blocking.get(node)))
+        if not self._blocking.get(node):
+            self._blocking.pop(node, None)
+
+    # Jobs -----------------------------------------------------------------------------------
+
+    def put_pod_group(self, group: scheduling.PodGroup, *, is_enqueued: bool = False) -> None:
+        """A PodGroup as it is now. ``is_enqueued``: a decision lets it pass its queue's door."""
+        key = group.metadata.key
+        before = self.job(key)
+        phase = group.status.phase
+        if is_enqueued and phase in ("", "Pending"):
+            phase = "Inqueue"
+        if before is not None and job_builder.is_as_before(before.pod_group, group):
+            before.pod_group = group
+            before.phase = phase
+            before.conditions = list(group.status.conditions)
+            self.changed.add(key)
+            return
+        self.remove_pod_group(key)
+        try:
+            self.resources.ask(job_builder.minimum(group) or {})
+        except ValueError as error:
+            self.problems["podgroup", key] = str(error)
+            return
+        self._widen()
+        named = group.spec.priority_class_name
+        found = job_builder.job(
+            group, self.resources, self._priorities.value(named), self.default_queue
+        )
+        self._priorities.enter(key, named)
+        found.phase = phase
+        found.problems.update(self._flawed.get(key, {}))
+        for task in self._members.get(key, {}).values():
+            job_builder.join(found, task)
+        self._by_queue.setdefault(found.queue, set()).add(key)
+        (self.jobs if found.queue in self.queues else self.outside)[key] = found
+        self._review(key)
+
+    def unread_pod_group(self, key: str, reason: str) -> None:
+        """A PodGroup that is there and cannot be read: there is no job that could be decided on."""
+        self.remove_pod_group(key)
+        self.problems["podgroup", key] = f"PodGroup {key}: {reason}"
+
+    def remove_pod_group(self, key: str) -> None:
+        """The PodGroup is gone."""
+        self.problems.pop(("podgroup", key), None)
+        found = self.jobs.pop(key, None) or self.outside.pop(key, None)
+        if found is not None:
+            self._priorities.leave(key, found.pod_group.spec.priority_class_name)
+            self._by_queue[found.queue].discard(key)
+            if not self._by_queue[found.queue]:
+                del self._by_queue[found.queue]
+            self.changed.add(key)
+
+    def freeze(self, key: str, reason: str) -> None:
+        """Nothing is decided about this PodGroup, because of ``reason``; empty: it is again."""
+        if reason:
+            self.frozen[key] = reason
+        else:
+            self.frozen.pop(key, None)
+        self._review(key)
+
+    def _review(self, key: str) -> None:
+        """Whether the job may be decided about."""
+        found = self.job(key)
+        if found is None:
+            return
+        problem = self._priorities.problem(found.pod_group.spec.priority_class_name)
+        lost = ", ".join(sorted(self._lost_of.get(key, ())))
+        found.frozen = problem or self.frozen.get(key, "")
+        if lost:
+            found.frozen = f"pods cannot be read: {lost}"
+        self.changed.add(key)
+
+    # What surrounds them --------------------------------------------------------------------
+
+    def label_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
+        """A namespace with its labels, None if it is gone; whether that is news."""
+        known = self.surroundings.namespace_labels
+        if known.get(name) == labels:
+            return False
+        self.epoch += 1
+        if labels is None:
+            del known[name]
+        else:
+            known[name] = labels
+        self.census.label_namespaces(known)
+        return True
+
+    # Queues and priorities ------------------------------------------------------------------
+
+    def jobs_of(self, queue: str) -> Collection[str]:
+        """Keys of the jobs that are in a queue, whether it is there or not."""
+        return self._by_queue.get(queue, ())
+
+    def put_queue(self, queue: scheduling.Queue) -> None:
+        """A queue as it is now. O(its jobs)."""
+        name = queue.metadata.name
+        self.epoch += 1
+        self.problems.pop(("queue", name), None)
+        try:
+            found = job_builder.queue(queue)
+        except ValueError as error:
+            self.remove_queue(name)
+            self.problems["queue", name] = str(error)
+            return
+        for named in (found.capability, found.deserved, found.guarantee):
+            self.resources.amounts(named)
+        self._widen()
+        is_new = name not in self.queues
+        self.queues[name] = found
+        if is_new:
+            self._move(name, self.outside, self.jobs)
+
+    def unread_queue(self, name: str, reason: str) -> None:
+        """A queue that is there and cannot be read: its jobs wait."""
+        self.remove_queue(name)
+        self.problems["queue", name] = f"queue {name} cannot be read: {reason}"
+
+    def remove_queue(self, name: str) -> None:
+        """The queue is gone. O(its jobs)."""
+        self.epoch += 1
+        self.problems.pop(("queue", name), None)
+        if self.queues.pop(name, None) is not None:
+            self._move(name, self.jobs, self.outside)
+
+    def put_priority_class(self, found: core.PriorityClass) -> list[str]:
+        """A priority class as it is now; the jobs that it concerns."""
+        return self._rank(self._priorities.put(found))
+
+    def unread_priority_class(self, name: str, reason: str) -> list[str]:
+        """A class that is there and cannot be read: the jobs that name it are frozen."""
+        return self._rank(self._priorities.lose(name, reason))
+
+    def remove_priority_class(self, name: str) -> list[str]:
+        """The class is gone; the jobs that it concerned."""
+        return self._rank(self._priorities.remove(name))
+
+    def default_to(self, queue: str) -> None:
+        """Jobs that name no queue are in this one from now on."""
+        if queue == self.default_queue:
+            return
+        self.default_queue = queue
+        self.epoch += 1
+        for found in [*self.jobs.values(), *self.outside.values()]:
+            if not found.pod_group.spec.queue:
+                phase = found.phase
+                self.remove_pod_group(found.key)
+                self.put_pod_group(found.pod_group)
+                self.jobs.get(found.key, found).phase = phase
+
+    def _rank(self, concerned: list[str]) -> list[str]:
+        self.epoch += 1
+        for key in concerned:
+            found = self.job(key)
+            assert found is not None, f"{key} left its priority class when it went"
+            name = found.pod_group.spec.priority_class_name
+            found.priority = self._priorities.value(name)
+            self._review(key)
+        return concerned
+
+    def _move(
+        self, queue: str, here: dict[str, entities.Job], there: dict[str, entities.Job]
+    ) -> None:
+        there.update((key, here.pop(key)) for key in self._by_queue.get(queue, ()))
+        self.changed.update(self._by_queue.get(queue, ()))
+
+    # Inside ---------------------------------------------------------------------------------
+
+    def _widen(self) -> None:
+        """Make room in every vector for resources that are new. O(tasks), once for each."""
+        width = len(self.resources.names)
+        if width == self._width:
+            return
+        self._width = width
+        self.epoch += 1
+        self.nodes.widen()
+        self.books.widen(width)
+        self._requests.clear()
+        for task in self.tasks.values():
+            task.request, task.summand = self._request(task.task_class.shape)
+        for found in (*self.jobs.values(), *self.outside.values()):
+            found.allocated = resource_vectors.widened_sum(found.allocated, width)
+            found.total_request = resource_vectors.widened_sum(found.total_request, width)
+            if found.min_request is not None:
+                found.min_request = resource_vectors.widened(found.min_request, width)
+
+    def _part(self, groups: dict[str, dict[str, T]], of: str, key: str) -> None:
+        if of in groups:
+            groups[of].pop(key, None)
+            if not groups[of]:
+                del groups[of]

@@ -1,0 +1,103 @@
+"""What pods claim of devices: their ResourceClaims, found and read (spec/scheduling 1.2).
+
+A pod names a claim, or a template from which one is made for it; the made one's name is in the
+pod's status. Several pods may share a claim: its devices are had once for all.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.model import entities
+from stromboli.shared.api import core, resource
+from stromboli.shared.formats import units
+
+DEVICE_CLASS = "deviceclass/"
+"""Begins the names by which queues limit devices."""
+
+
+class Needed(msgspec.Struct, frozen=True):
+    """Claims of a pod, by key. ``problem``: why the pod cannot be placed yet, empty if it can."""
+
+    claims: tuple[resource.ResourceClaim, ...] = ()
+    problem: str = ""
+
+
+_NOTHING = Needed()
+
+
+class Claims:
+    """The claims of a cluster, by ``namespace/name``."""
+
+    def __init__(self, given: cluster_objects.Cluster) -> None:
+        self.by_key = {claim.metadata.key: claim for claim in given.resource_claims}
+
+    def of(self, task: entities.Task) -> Needed:
+        """The claims of a task."""
+        if not task.pod.spec.resource_claims:
+            return _NOTHING
+        found = []
+        for name, key in self._keys(task):
+            if not key:
+                return Needed(problem=f"resource claim {name} of the pod is not made yet")
+            claim = self.by_key.get(key)
+            if claim is None:
+                return Needed(problem=f'could not find resourceclaim "{key.partition("/")[2]}"')
+            if claim.metadata.deletion_timestamp is not None:
+                return Needed(problem=f'resourceclaim "{claim.metadata.name}" is being deleted')
+            found.append(claim)
+        return Needed(tuple(found))
+
+    def _keys(self, task: entities.Task) -> Iterator[tuple[str, str]]:
+        """(name in the pod, the claim's key or nothing)."""
+        made = {each.name: each for each in task.pod.status.resource_claim_statuses}
+        for wanted in task.pod.spec.resource_claims:
+            name = wanted.resource_claim_name
+            if not name and wanted.name in made:
+                name = made[wanted.name].resource_claim_name
+                if not name:
+                    continue  # The template's maker says that none is needed.
+            yield wanted.name, f"{task.namespace}/{name}" if name else ""
+
+
+def volume_keys(pod: core.Pod) -> list[str]:
+    """Keys of the PersistentVolumeClaims that a pod mounts, in the order of its volumes."""
+    found = []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            name = volume.persistent_volume_claim.claim_name
+            found.append(f"{pod.metadata.namespace}/{name}")
+        elif volume.ephemeral is not None:
+            found.append(f"{pod.metadata.namespace}/{pod.metadata.name}-{volume.name}")
+    return found
+
+
+def has_claims(pod: core.Pod) -> bool:
+    """The pod claims volumes or devices."""
+    return bool(pod.spec.resource_claims) or any(
+        each.persistent_volume_claim is not None or each.ephemeral is not None
+        for each in pod.spec.volumes
+    )
+
+
+def demand(claim: resource.ResourceClaim) -> units.Amounts:
+    """How many devices of each class, as ``deviceclass/<class>``, and how much of their capacity,
+    as ``<dimension>.deviceclass/<class>``, in the unit of such a resource.
+
+    Requests for all devices of a node, or for the first of several that can be had, have no size
+    before there is a node: they are left out. Raises ValueError for a quantity that is none.
+    """
+    total: units.Amounts = {}
+    for request in claim.spec.devices.requests:
+        exactly = request.exactly
+        if exactly is None or exactly.allocation_mode == "All":
+            continue
+        count = max(exactly.count, 1)
+        name = f"{DEVICE_CLASS}{exactly.device_class_name}"
+        asked = {name: units.amount(name, count)}
+        for dimension, quantity in (exactly.capacity.requests or {}).items():
+            of_class = f"{dimension}.{name}"
+            asked[of_class] = count * units.amount(of_class, quantity)
+        total = units.add(total, asked)
+    return total

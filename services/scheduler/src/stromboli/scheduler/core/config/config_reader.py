@@ -1,0 +1,239 @@
+"""Reading a configuration document: all that is unknown or wrong, each with its place.
+
+The format is the field's (spec/scheduling 7), read more strictly: a key, plugin, action or flag
+that nobody knows is a mistake here and not silently nothing, since what somebody wrote there was
+meant to have an effect. Arguments are judged by the plugin that takes them; see ``checking``.
+"""
+
+import difflib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from stromboli.scheduler.core.config import configuration, durations
+
+DEFAULT: Mapping[str, Any] = {
+    "actions": "enqueue, allocate, backfill",
+    "tiers": [
+        {
+            "plugins": [
+                {"name": "priority"},
+                {"name": "gang", "enablePreemptable": False},
+                {"name": "conformance"},
+            ]
+        },
+        {
+            "plugins": [
+                {"name": "overcommit"},
+                {"name": "drf", "enablePreemptable": False},
+                {"name": "predicates"},
+                {"name": "proportion"},
+                {"name": "nodeorder"},
+                {"name": "binpack"},
+            ]
+        },
+    ],
+}
+"""What decides where nothing is configured: what the field's chart installs, and so what its users
+know, rather than what its binary falls back to (which has no binpack)."""
+
+_PLUGIN_KEYS = ("name", "arguments", *configuration.FLAGS)
+_METRICS_KEYS = ("type", "address", "interval", "tls.insecureSkipVerify")
+_METRICS_TYPES_LATER = ("prometheus_adaptor", "elasticsearch")
+
+
+class Mistake(msgspec.Struct, frozen=True):
+    """``place``: the key's path, as ``tiers[0].plugins[1].name``."""
+
+    place: str
+    problem: str
+    next_step: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.problem}; {self.next_step}"
+
+
+class ConfigurationError(ValueError):
+    """The configuration cannot be used, for all these reasons."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
+    @property
+    def place(self) -> str:
+        """Of the first mistake."""
+        return self.mistakes[0].place
+
+
+def configured(
+    document: Any, actions: Collection[str], plugins: Collection[str]
+) -> configuration.Configuration:
+    """The configuration in a document of the field's format.
+
+    ``actions`` and ``plugins`` are the names that exist. Raises ConfigurationError with every
+    mistake there is.
+    """
+    reader = _Reader(actions, plugins)
+    found = reader.read(document)
+    if reader.mistakes:
+        raise ConfigurationError(reader.mistakes)
+    return found
+
+
+class _Reader:
+    """Reads one document; what is wrong is noted and read as if it were absent."""
+
+    def __init__(self, actions: Collection[str], plugins: Collection[str]) -> None:
+        self.mistakes: list[Mistake] = []
+        self._actions = actions
+        self._plugins = plugins
+        self._seen: dict[str, str] = {}
+        """Plugin -> the place where it stands."""
+
+    def read(self, document: Any) -> configuration.Configuration:
+        given = self._mapping(document, "")
+        self._known(given, ("actions", "tiers", "configurations", "metrics"), "")
+        return configuration.Configuration(
+            actions=self._read_actions(given.get("actions")),
+            tiers=tuple(
+                self._tier(tier, f"tiers[{at}]")
+                for at, tier in enumerate(self._list(given.get("tiers"), "tiers"))
+            ),
+            action_arguments=self._action_arguments(given.get("configurations")),
+            metrics=self._metrics(given.get("metrics")),
+        )
+
+    def _read_actions(self, given: Any) -> tuple[str, ...]:
+        if given is None:
+            self._note("actions", "it is missing", 'write: actions: "enqueue, allocate, backfill"')
+            return ()
+        names: list[str] = []
+        for name in (part.strip() for part in self._text(given, "actions").split(",")):
+            if name not in self._actions:
+                self._unknown("actions", name, "action", self._actions)
+            elif name in names:
+                self._note("actions", f"{name} stands twice", "keep one of them")
+            names.append(name)
+        return tuple(names)
+
+    def _tier(self, given: Any, place: str) -> tuple[configuration.PluginOptions, ...]:
+        tier = self._mapping(given, place)
+        self._known(tier, ("plugins",), place)
+        return tuple(
+            self._plugin(plugin, f"{place}.plugins[{at}]")
+            for at, plugin in enumerate(self._list(tier.get("plugins"), f"{place}.plugins"))
+        )
+
+    def _plugin(self, given: Any, place: str) -> configuration.PluginOptions:
+        plugin = self._mapping(given, place)
+        self._known(plugin, _PLUGIN_KEYS, place)
+        name = self._text(plugin.get("name"), f"{place}.name")
+        if name and name not in self._plugins:
+            self._unknown(f"{place}.name", name, "plugin", self._plugins)
+        elif name in self._seen:
+            first = self._seen[name]
+            self._note(
+                f"{place}.name", f"{name} stands twice, first at {first}", "keep one of them"
+            )
+        self._seen.setdefault(name, place)
+        flags = {flag: value for flag, value in plugin.items() if flag in configuration.FLAGS}
+        for flag, value in flags.items():
+            if not isinstance(value, bool):
+                self._note(f"{place}.{flag}", f"{value!r} is not true or false", "write one")
+        arguments = self._mapping(plugin.get("arguments"), f"{place}.arguments")
+        return configuration.PluginOptions(name, flags, arguments)
+
+    def _action_arguments(self, given: Any) -> dict[str, Mapping[str, Any]]:
+        found: dict[str, Mapping[str, Any]] = {}
+        for at, each in enumerate(self._list(given, "configurations")):
+            place = f"configurations[{at}]"
+            entry = self._mapping(each, place)
+            self._known(entry, ("name", "arguments"), place)
+            name = self._text(entry.get("name"), f"{place}.name")
+            if name and name not in self._actions:
+                self._unknown(f"{place}.name", name, "action", self._actions)
+            elif name in found:
+                self._note(f"{place}.name", f"{name} stands twice", "keep one of them")
+            found[name] = self._mapping(entry.get("arguments"), f"{place}.arguments")
+        return found
+
+    def _metrics(self, given: Any) -> configuration.Metrics | None:
+        entry = self._mapping(given, "metrics")
+        if not entry:
+            return None
+        self._known(entry, _METRICS_KEYS, "metrics")
+        kind = self._text(entry.get("type"), "metrics.type")
+        if kind in _METRICS_TYPES_LATER:
+            self._note("metrics.type", f"{kind} is not read here", "write: type: prometheus")
+        elif kind and kind != "prometheus":
+            self._unknown("metrics.type", kind, "source of measurements", ("prometheus",))
+        address = self._text(entry.get("address"), "metrics.address")
+        if address and not address.startswith(("http://", "https://")):
+            self._note("metrics.address", f"{address!r} is no URL", "write it with http://")
+        text = self._text(entry.get("interval", "30s"), "metrics.interval")
+        seconds = 30.0
+        try:
+            seconds = durations.duration(text).total_seconds()
+        except ValueError as error:
+            self._note("metrics.interval", str(error), "write a duration such as 30s")
+        else:
+            if seconds <= 0:
+                self._note("metrics.interval", f"{text} is no time to wait", "write such as 30s")
+        is_insecure = entry.get("tls.insecureSkipVerify", False)
+        if is_insecure not in (True, False, "true", "false"):
+            self._note(
+                "metrics.tls.insecureSkipVerify",
+                f"{is_insecure!r} is not true or false",
+                "write one",
+            )
+        return configuration.Metrics(
+            address=address.rstrip("/"),
+            interval_s=seconds,
+            is_certificate_checked=is_insecure not in (True, "true"),
+        )
+
+    # What values may be -----------------------------------------------------------------------
+
+    def _known(self, given: Mapping[str, Any], keys: Sequence[str], place: str) -> None:
+        for key in given:
+            if key not in keys:
+                self._unknown(f"{place}.{key}" if place else str(key), str(key), "key", keys)
+
+    def _text(self, given: Any, place: str) -> str:
+        if isinstance(given, str) and given:
+            return given
+        problem = "it is missing" if given in (None, "") else f"{given!r} is not a text"
+        self._note(place, problem, "write a text")
+        return ""
+
+    def _mapping(self, given: Any, place: str) -> Mapping[str, Any]:
+        if given is None:
+            return {}
+        if isinstance(given, Mapping):
+            return given
+        self._note(place or "the document", f"{given!r} is not a mapping", "write key: value")
+        return {}
+
+    def _list(self, given: Any, place: str) -> Sequence[Any]:
+        if given is None:
+            return ()
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            return given
+        self._note(place, f"{given!r} is not a list", "write each item behind a dash")
+        return ()
+
+    def _unknown(self, place: str, name: str, what: str, known: Collection[str]) -> None:
+        self._note(place, f"{name!r} is not a known {what}", hint(name, known))
+
+    def _note(self, place: str, problem: str, next_step: str) -> None:
+        self.mistakes.append(Mistake(place, problem, next_step))
+
+
+def hint(name: str, known: Collection[str]) -> str:
+    """What somebody may have meant."""
+    close = difflib.get_close_matches(name, sorted(known), n=1)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"known are {', '.join(sorted(known))}" if known else "there are none: leave it out"

@@ -1,0 +1,176 @@
+"""Trying a configuration before it decides anything: a session over no objects.
+
+Plugins and actions read their arguments themselves, so what they never ask for is what nobody
+knows, and nothing has to be listed twice. What is wrong with arguments is a warning: the default
+holds, as in the field, where running configurations may hold such slips; but it is said.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from stromboli.scheduler.core import actions, plugins, simulate
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.config import config_reader, configuration
+from stromboli.scheduler.core.framework import opening
+
+MEANINGLESS: Mapping[str, tuple[str, ...]] = {
+    "action allocate": ("predicateErrorCacheEnable",),
+    "action backfill": ("predicateErrorCacheEnable",),
+    "action reclaim": ("predicateErrorCacheEnable",),
+    "action preempt": (
+        "predicateErrorCacheEnable",
+        "topologyAwarePreemptWorkerNum",
+    ),
+    "plugin predicates": (
+        "predicate.CacheEnable",
+        "predicate.DynamicResourceAllocationEnable",
+        "volumebinding.bindTimeoutSeconds",
+        "dynamicresources.filterTimeoutSeconds",
+    ),
+}
+"""Arguments of the field that tune its caches, workers and samples: nothing here hangs on them, so
+they are taken without a word."""
+
+_AT = datetime(2000, 1, 1, 12, tzinfo=UTC)
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """A configuration that can be used, and what its writer ought to look at."""
+
+    configuration: configuration.Configuration
+    warnings: tuple[config_reader.Mistake, ...] = ()
+
+
+class Asked(Mapping[str, Any]):
+    """Arguments that note which names were asked for, present or not, and so inside of them."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+        self._names: set[str] = set()
+        self._inside: dict[str, Asked] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        self._names.add(name)
+        value = self._values[name]
+        if isinstance(value, Mapping):
+            return self._inside.setdefault(name, Asked(value))
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+    def unknown(self, path: str, meaningless: Collection[str]) -> Iterator[config_reader.Mistake]:
+        """What is there and nobody asked for."""
+        known = self._names - set(self._values) or self._names
+        for name in self._values:
+            if name in self._inside:
+                yield from self._inside[name].unknown(f"{path}.{name}", ())
+            elif name not in self._names and name not in meaningless:
+                problem = f"{name!r} is not a known argument and has no effect"
+                yield config_reader.Mistake(
+                    f"{path}.{name}", problem, config_reader.hint(name, known)
+                )
+
+
+def checked(
+    document: Any,
+    find: opening.FindPlugin = plugins.find,
+    names: Collection[str] = plugins.NAMES,
+) -> Checked:
+    """The configuration in a document of the field's format, tried once.
+
+    ``find``, ``names``: the plugins that there are. Raises reading.ConfigurationError.
+    """
+    configured = config_reader.configured(document, actions.NAMES, names)
+    watched = _watched(configured)
+    closed = simulate.run(watched, cluster_objects.Cluster(now=_AT), find)
+    places = _places(configured, document)
+    broken = list(_contradictions(configured, places))
+    broken += [
+        config_reader.Mistake(
+            places[f"plugin {name}"], f"it cannot be used: {why}", "correct or omit it"
+        )
+        for name, why in closed.failures.items()
+    ]
+    if broken:
+        raise config_reader.ConfigurationError(broken)
+    warnings = [_warning(text, places) for text in dict.fromkeys(closed.complaints)]
+    return Checked(configured, (*warnings, *_unknown(watched, places)))
+
+
+def _contradictions(
+    given: configuration.Configuration, places: Mapping[str, str]
+) -> Iterator[config_reader.Mistake]:
+    for tier in given.tiers:
+        options = {each.name: each for each in tier}
+        drf = options.get("drf")
+        if drf and drf.is_enabled("enableHierarchy") and "proportion" in options:
+            yield config_reader.Mistake(
+                f"{places['plugin drf']}.enableHierarchy",
+                "drf with enableHierarchy and proportion in one tier both order queues",
+                "put them in different tiers, or leave one of them out",
+            )
+
+
+def _watched(given: configuration.Configuration) -> configuration.Configuration:
+    return msgspec.structs.replace(
+        given,
+        tiers=tuple(
+            tuple(
+                msgspec.structs.replace(options, arguments=Asked(options.arguments))
+                for options in tier
+            )
+            for tier in given.tiers
+        ),
+        action_arguments={name: Asked(values) for name, values in given.action_arguments.items()},
+    )
+
+
+def _unknown(
+    watched: configuration.Configuration, places: Mapping[str, str]
+) -> Iterator[config_reader.Mistake]:
+    asked = {
+        f"plugin {options.name}": options.arguments for tier in watched.tiers for options in tier
+    }
+    # An action that is configured but does not run has asked for nothing.
+    asked |= {
+        f"action {name}": values
+        for name, values in watched.action_arguments.items()
+        if name in watched.actions
+    }
+    for who, values in asked.items():
+        if isinstance(values, Asked):
+            yield from values.unknown(f"{places[who]}.arguments", MEANINGLESS.get(who, ()))
+
+
+def _places(given: configuration.Configuration, document: Any) -> dict[str, str]:
+    """``plugin gang``, ``action preempt`` -> where it stands in the document."""
+    found = {
+        f"plugin {options.name}": f"tiers[{tier}].plugins[{place}]"
+        for tier, members in enumerate(given.tiers)
+        for place, options in enumerate(members)
+    }
+    for at, entry in enumerate(document.get("configurations") or ()):
+        found[f"action {entry['name']}"] = f"configurations[{at}]"
+    return found
+
+
+def _warning(complaint: str, places: Mapping[str, str]) -> config_reader.Mistake:
+    """A complaint ``plugin sla: arguments.x: problem`` with its place in the document."""
+    who, _, rest = complaint.partition(": ")
+    argument, _, problem = rest.partition(": ")
+    if who not in places:
+        return config_reader.Mistake("tiers", complaint, "correct it")
+    place = places[who]
+    if problem:
+        place = f"{place}.arguments.{argument.removeprefix('arguments.')}"
+    return config_reader.Mistake(place, problem or rest, "correct it: the default holds until then")

@@ -1,0 +1,347 @@
+"""Finding nodes for tasks: what predicates refuse, what node orders like, what fits.
+
+Answers are kept by class of tasks, and by what plugins look at besides. After a change only the
+touched rows are asked again; what compares pods of different nodes with each other
+(``Scope.GLOBAL``) is asked again as a whole. So a task of a class seen before costs O(touched) plus
+a few passes over masks of all nodes, and a run of equal tasks little more than one of them.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.scheduler.core.model import entities, node_views, resource_vectors
+from stromboli.scheduler.core.placement import batch, extension_points
+
+if TYPE_CHECKING:
+    from stromboli.scheduler.core.framework import session
+
+FEW = 4
+"""Above a quarter of all rows touched, all are asked: one long question is cheaper."""
+UNREADABLE = "node(s) could not be read"
+BYTES_KEPT = 2**27
+"""What answers of all classes may take: beyond, the oldest class is asked about again."""
+BYTES_OF_A_ROW = 32
+"""Of one class: two scores, four masks and a mask for each of some ten checks."""
+LEAST_KEPT = 64
+
+
+class Verdict:
+    """What predicates say of all nodes, resources aside. ``passed``: all checks; ``resolvable``:
+    no check refuses for good, so that evicting may make room; ``is_alone``: some check hangs on
+    tasks of any node, so that each placement may change it."""
+
+    def __init__(
+        self,
+        passed: extension_points.Mask,
+        resolvable: extension_points.Mask,
+        checks: Sequence[extension_points.Check],
+        is_alone: bool,
+    ) -> None:
+        self.passed = passed
+        self.resolvable = resolvable
+        self.checks = checks
+        self.is_alone = is_alone
+
+    @property
+    def passed_in_future(self) -> extension_points.Mask:
+        """Nodes that pass once what terminates is gone. What is a resource is not asked for here:
+        ``fits_future`` knows what of it will be idle."""
+        if all(check.passed.all() for check in self.checks if check.is_resource):
+            return self.passed
+        mask: extension_points.Mask = np.ones(len(self.passed), np.bool_)
+        for check in self.checks:
+            if not check.is_resource:
+                mask &= check.passed
+        return mask
+
+    def refusals(self, asked: extension_points.Mask) -> Iterator[tuple[str, int]]:
+        """Why these nodes are refused: for each all mild reasons up to the first grave one."""
+        undecided = asked & ~self.passed
+        for check in self.checks:
+            refused = undecided & ~check.passed
+            yield check.reason, int(np.count_nonzero(refused))
+            if check.code is not extension_points.Code.UNSCHEDULABLE:
+                undecided = undecided & check.passed
+
+
+class _Kept:
+    """Answers for one class, true up to positions in the log of touched rows: what fits where, and
+    what it scores there, which many questions do without."""
+
+    def __init__(self, size: int) -> None:
+        self.position = self.scored = -1
+        self.checks: list[list[extension_points.Check]] = []
+        self.passed: extension_points.Mask = np.ones(size, np.bool_)
+        self.resolvable: extension_points.Mask = np.ones(size, np.bool_)
+        self.fixed: extension_points.Scores = np.zeros(size, np.int64)
+        """The part of the score that never changes."""
+        self.score: extension_points.Scores = np.zeros(size, np.int64)
+        self.fits_idle: extension_points.Mask = np.ones(size, np.bool_)
+        self.fits_future: extension_points.Mask = np.ones(size, np.bool_)
+
+
+class NodeFinder:
+    """Answers one session's questions about nodes for tasks."""
+
+    def __init__(self, within: "session.Session") -> None:
+        self._session = within
+        self._nodes = within.nodes
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._most_kept = max(LEAST_KEPT, BYTES_KEPT // (BYTES_OF_A_ROW * (len(self._nodes) + 1)))
+
+    def pre_predicate(self, task: entities.Task) -> str | None:
+        """Why the task fits nowhere, if a plugin knows it already."""
+        for test in self._session.flat("pre_predicate", "enablePredicate"):
+            reason: str | None = test(task)
+            if reason:
+                return reason
+        return None
+
+    def kind(self, task: entities.Task) -> Hashable:
+        """What predicates and scores know the task by."""
+        return (task.task_class, *(tell(task) for tell in self._session.distinctions))
+
+    def is_equal(self, task: entities.Task, other: entities.Task) -> bool:
+        """Whether predicates and scores cannot tell the tasks apart."""
+        return task.task_class is other.task_class and all(
+            tell(task) == tell(other) for tell in self._session.distinctions
+        )
+
+    def verdict(self, task: entities.Task) -> Verdict:
+        """What predicates say of all nodes, as they are now."""
+        kept = self._fresh(task)
+        checks = [check for some in kept.checks for check in some]
+        passed, resolvable, is_alone = kept.passed, kept.resolvable, False
+        view = node_views.NodeView(self._nodes, task)
+        for test in self._predicates(extension_points.Scope.GLOBAL):
+            for check in test(task, view):
+                checks.append(check)
+                passed = passed & check.passed
+                is_alone = True
+                if check.code is not extension_points.Code.UNSCHEDULABLE:
+                    resolvable = resolvable & check.passed
+        for check in self._session.nearness.checks(task):
+            checks.append(check)
+            passed, resolvable = passed & check.passed, resolvable & check.passed
+        return Verdict(passed, resolvable, checks, is_alone)
+
+    def fits_idle(self, task: entities.Task) -> extension_points.Mask:
+        """Nodes where the task fits into what is idle now. Not to be changed by the caller."""
+        return self._fresh(task).fits_idle
+
+    def fits_future(self, task: entities.Task) -> extension_points.Mask:
+        """Nodes where it fits once what is releasing is gone. Not to be changed by the caller."""
+        return self._fresh(task).fits_future
+
+    def scores(self, task: entities.Task, rows: npt.NDArray[np.intp]) -> extension_points.Scores:
+        """The sum of what node orders say of candidates, in ``points.SCORE_UNIT``."""
+        total: extension_points.Scores = self._scored(task).score[rows]
+        compared = self._compared(task, rows)
+        return total if compared is None else total + compared
+
+    def best(self, task: entities.Task, candidates: extension_points.Mask) -> str:
+        """The candidate with the best score, of equals the first by name. At least one is given."""
+        rows = np.flatnonzero(candidates)
+        best = 0 if len(rows) == 1 else int(np.argmax(self.scores(task, rows)))
+        return self._nodes.names[int(rows[best])]
+
+    def best_for_run(
+        self, task: entities.Task, verdict: Verdict, candidates: extension_points.Mask, count: int
+    ) -> list[str]:
+        """Nodes for up to ``count`` tasks like this one, each placed on what is idle by then as
+        ``best`` would place it: one at least. Fewer come where fewer fit, or where each placement
+        may change what others are told.
+
+        ``candidates``: with room for one of the tasks.
+        """
+        rows = np.flatnonzero(candidates)
+        compared = None if len(rows) == 1 and count == 1 else self._compared(task, rows)
+        kept = self._scored(task)
+        if verdict.is_alone or compared is not None or count == 1:
+            scores = kept.score[rows] if compared is None else kept.score[rows] + compared
+            return [self._nodes.names[int(rows[np.argmax(scores)])]]
+
+        def ask(
+            asked: batch.Indices, added: node_views.Counts
+        ) -> tuple[extension_points.Mask, extension_points.Scores]:
+            view = node_views.NodeView(self._nodes, task, asked, added)
+            takes = np.ones(len(asked), np.bool_)
+            for test in self._predicates(extension_points.Scope.LOCAL):
+                for check in test(task, view):
+                    takes &= check.passed
+            return takes, kept.fixed[asked] + self._local(task, view)
+
+        def room(asked: batch.Indices) -> node_views.Counts:
+            return self._room(task, asked, count)
+
+        picked = batch.climb(rows, kept.score[rows], room, count, ask)
+        return [self._nodes.names[row] for row in picked]
+
+    def ranked(self, task: entities.Task, candidates: extension_points.Mask) -> list[str]:
+        """Candidates, the best first, equals by name."""
+        rows = np.flatnonzero(candidates)
+        order = np.argsort(-self.scores(task, rows), kind="stable")
+        return [self._nodes.names[row] for row in rows[order]]
+
+    def fit_error(
+        self, task: entities.Task, verdict: Verdict, fits: extension_points.Mask | None = None
+    ) -> entities.FitError:
+        """Why no node takes the task: shortage first, then what predicates said.
+
+        ``fits``: nodes with room; None if room was not asked about. O(nodes).
+        """
+        counts: Counter[str] = Counter()
+        asked = np.ones(len(self._nodes), np.bool_)
+        if fits is not None:
+            asked = fits
+            counts.update(self._shortages(task, ~fits))
+        for reason, count in verdict.refusals(asked):
+            counts[reason] += count
+        return entities.FitError({reason: count for reason, count in counts.items() if count})
+
+    def _shortages(self, task: entities.Task, undecided: extension_points.Mask) -> dict[str, int]:
+        """What nodes are short of first: cpu, memory, others by name."""
+        names, future = self._session.resources.names, self._nodes.future_idle
+        order = sorted(range(2, len(names)), key=names.__getitem__)
+        unknown = undecided & ~self._nodes.labelled.usable
+        counts = {UNREADABLE: int(np.count_nonzero(unknown))}
+        undecided = undecided & ~unknown
+        for column in (0, 1, *order):
+            short = undecided & (task.request[column] > future[column])
+            counts[f"Insufficient {names[column]}"] = int(np.count_nonzero(short))
+            undecided = undecided & ~short
+        return counts
+
+    def room(self, task: entities.Task, count: int) -> node_views.Counts | None:
+        """How many tasks like this one, up to ``count``, nodes could hold at most once what goes
+        away is gone; None where each placement may change what others are told."""
+        verdict = self.verdict(task)
+        if verdict.is_alone:
+            return None
+        fits = verdict.passed & self.fits_future(task)
+        asked = np.flatnonzero(task.request > 0)
+        room = np.full(len(fits), count, np.int64)
+        if asked.size:
+            future = self._nodes.future_idle[asked]
+            room = np.minimum(room, (future // task.request[asked, np.newaxis]).min(axis=0))
+        return np.where(fits, room, 0)
+
+    def _room(
+        self, task: entities.Task, rows: npt.NDArray[np.intp], count: int
+    ) -> node_views.Counts:
+        """How many tasks like this one fit into what is idle on nodes, up to ``count``."""
+        asked = np.flatnonzero(task.request > 0)
+        if not asked.size:
+            return np.full(len(rows), count, np.int64)
+        idle = self._nodes.idle[asked][:, rows]
+        room: node_views.Counts = (idle // task.request[asked, np.newaxis]).min(axis=0)
+        return np.minimum(room, count)
+
+    def _predicates(self, scope: extension_points.Scope) -> Iterator[extension_points.Predicate]:
+        for test in self._session.flat("predicate", "enablePredicate"):
+            if self._session.scopes[test] is scope:
+                yield test
+
+    def _compared(
+        self, task: entities.Task, rows: npt.NDArray[np.intp]
+    ) -> extension_points.Scores | None:
+        """What scores say that compare candidates with each other; None for nothing."""
+        total: extension_points.Scores | None = None
+        view = node_views.NodeView(self._nodes, task, rows)
+        for score in self._session.flat("node_order", "enableNodeOrder"):
+            if self._session.scopes[score] is extension_points.Scope.GLOBAL:
+                answer = score(task, view)
+                if answer is not None:
+                    total = answer if total is None else total + answer
+        return total
+
+    def _local(self, task: entities.Task, view: node_views.NodeView) -> extension_points.Scores:
+        """The part of the score that changes with the nodes' own tasks."""
+        return self._summed(task, view, extension_points.Scope.LOCAL)
+
+    def _summed(
+        self, task: entities.Task, view: node_views.NodeView, scope: extension_points.Scope
+    ) -> extension_points.Scores:
+        total: extension_points.Scores = np.zeros(view.size, np.int64)
+        for score in self._session.flat("node_order", "enableNodeOrder"):
+            if self._session.scopes[score] is scope:
+                answer = score(task, view)
+                if answer is not None:
+                    total += answer
+        return total
+
+    def _fresh(self, task: entities.Task) -> _Kept:
+        kind = self.kind(task)
+        kept = self._kept.get(kind)
+        if kept is None:
+            while len(self._kept) >= self._most_kept:
+                self._kept.popitem(last=False)
+            kept = self._kept[kind] = _Kept(len(self._nodes))
+            self._ask(task, kept)
+        elif kept.position < len(self._nodes.touched):
+            self._refresh(task, kept, self._touched_since(kept.position))
+        kept.position = len(self._nodes.touched)
+        return kept
+
+    def _scored(self, task: entities.Task) -> _Kept:
+        """The same, with scores as they are now."""
+        kept = self._fresh(task)
+        if kept.scored < 0:
+            view = node_views.NodeView(self._nodes, task)
+            kept.fixed = self._summed(task, view, extension_points.Scope.STATIC)
+            kept.score = kept.fixed + self._local(task, view)
+        elif kept.scored < len(self._nodes.touched):
+            rows = self._touched_since(kept.scored)
+            kept.score[rows] = kept.fixed[rows] + self._local(
+                task, node_views.NodeView(self._nodes, task, rows)
+            )
+        kept.scored = len(self._nodes.touched)
+        return kept
+
+    def _touched_since(self, position: int) -> node_views.Rows:
+        is_touched = np.zeros(len(self._nodes), np.bool_)
+        is_touched[self._nodes.touched[position:]] = True
+        rows = np.flatnonzero(is_touched)
+        return rows if len(rows) * FEW <= len(self._nodes) else node_views.ALL
+
+    def _ask(self, task: entities.Task, kept: _Kept) -> None:
+        view = node_views.NodeView(self._nodes, task)
+        for test in self._session.flat("predicate", "enablePredicate"):
+            is_kept = self._session.scopes[test] is not extension_points.Scope.GLOBAL
+            kept.checks.append(_own(test(task, view)) if is_kept else [])
+        self._judge(kept, node_views.ALL)
+        self._fit(task, kept, view)
+
+    def _refresh(self, task: entities.Task, kept: _Kept, rows: node_views.Rows) -> None:
+        view = node_views.NodeView(self._nodes, task, rows)
+        tests = self._session.flat("predicate", "enablePredicate")
+        for test, checks in zip(tests, kept.checks, strict=True):
+            if self._session.scopes[test] is extension_points.Scope.LOCAL:
+                for check, answer in zip(checks, test(task, view), strict=True):
+                    check.passed[rows] = answer.passed
+        self._judge(kept, rows)
+        self._fit(task, kept, view)
+
+    def _judge(self, kept: _Kept, rows: node_views.Rows) -> None:
+        kept.passed[rows] = True
+        kept.resolvable[rows] = True
+        for checks in kept.checks:
+            for check in checks:
+                kept.passed[rows] &= check.passed[rows]
+                if check.code is not extension_points.Code.UNSCHEDULABLE:
+                    kept.resolvable[rows] &= check.passed[rows]
+
+    def _fit(self, task: entities.Task, kept: _Kept, view: node_views.NodeView) -> None:
+        rows = view.rows
+        usable = self._nodes.labelled.usable[rows]
+        kept.fits_idle[rows] = resource_vectors.covered(task.request, view.idle) & usable
+        kept.fits_future[rows] = resource_vectors.covered(task.request, view.future_idle) & usable
+
+
+def _own(checks: Sequence[extension_points.Check]) -> list[extension_points.Check]:
+    """Copies that may be written to: plugins may hand out masks that they keep."""
+    return [check._replace(passed=check.passed.copy()) for check in checks]

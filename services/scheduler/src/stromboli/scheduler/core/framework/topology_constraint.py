@@ -1,0 +1,282 @@
+"""How near to each other a job's tasks must lie, and where further ones may go (spec/topology 4).
+
+A gang, or a group of it, may name the highest tier of the network that it may span. ``hard`` holds
+always, in every action: once a task has its place, no other of its kin goes where both would not
+share a domain of that tier or a lower one. ``soft`` asks for the lowest tier that will do. A wish
+that cannot be understood is refused with the reason, and never taken for none.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from stromboli.scheduler.core.model import entities, topology_domains
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.shared import network
+from stromboli.shared.api import batch
+
+if TYPE_CHECKING:
+    from stromboli.scheduler.core.framework import session
+
+HARD, SOFT = "hard", "soft"
+FAR = "node(s) are too far from the gang's other pods on the network"
+NOWHERE = "node(s) are in no network domain of a tier the gang allows"
+OUTSIDE = "node(s) are outside of the network domain that was tried"
+_PLACED = entities.ALLOCATED | {entities.Status.PIPELINED, entities.Status.UNKNOWN}
+_NO_HOME = -1
+
+
+class TopologyRequest(NamedTuple):
+    """The highest tier that tasks may span together."""
+
+    highest: int
+    is_hard: bool
+
+
+class WishError(ValueError):
+    """A wish that makes no sense for this cluster; the message says what would."""
+
+
+def wish(
+    given: batch.NetworkTopology | None, tree: topology_domains.Tree
+) -> TopologyRequest | None:
+    """What is wished, None for nothing. Raises WishError."""
+    if given is None:
+        return None
+    mode = given.mode or HARD
+    if mode == SOFT:
+        return TopologyRequest(int(tree.tiers[topology_domains.ROOT_INDEX]), is_hard=False)
+    if mode != HARD:
+        raise WishError(f"networkTopology mode {mode!r} is neither hard nor soft")
+    try:
+        return TopologyRequest(network.highest_tier(given, tree.known_tiers), is_hard=True)
+    except ValueError as error:
+        raise WishError(str(error)) from error
+
+
+class TopologyConstraint:
+    """Answers for one session. It follows placements from the first question about a job on."""
+
+    def __init__(self, within: "session.Session") -> None:
+        self._session = within
+        self._wishes: dict[
+            str, tuple[TopologyRequest | None, Mapping[str, TopologyRequest | None], str]
+        ] = {}
+        self._placed: dict[str, dict[str, Counter[int]]] = {}
+        """Job -> group, or empty for the whole job -> domain -> tasks there."""
+        self._masks: dict[tuple[str, int], extension_points.Mask] = {}
+        self._confined = topology_domains.ROOT_INDEX
+        self.most_evicted_in = 8
+        """In how many domains the actions that evict for gangs look for room."""
+        # Heard before any plugin, and no plugin's own.
+        within.allocate_events.append(self._put)
+        within.deallocate_events.append(self._take)
+
+    @property
+    def tree(self) -> topology_domains.Tree:
+        """The domains of the session's nodes."""
+        within = self._session
+        return within.world.surroundings.network(within.nodes)
+
+    # Wishes ---------------------------------------------------------------------------------
+
+    def problem(self, job: entities.Job) -> str:
+        """Why the job's wishes cannot be held; empty if they can."""
+        return self._wished(job)[2]
+
+    def wants(self, job: entities.Job) -> bool:
+        """The job, or a group of it, says how near its tasks are to lie."""
+        spec = job.pod_group.spec
+        return spec.network_topology is not None or any(
+            each.network_topology is not None for each in spec.sub_group_policy
+        )
+
+    def insists(self, job: entities.Job) -> bool:
+        """Some of its tasks must lie near together."""
+        whole, groups, problem = self._wished(job)
+        return bool(problem) or any(
+            each is not None and each.is_hard for each in (whole, *groups.values())
+        )
+
+    def wish_of(
+        self, job: entities.Job, subjob: entities.SubJob | None = None
+    ) -> TopologyRequest | None:
+        """What the job wishes for all its tasks, or for those of one of its groups."""
+        whole, groups, _ = self._wished(job)
+        if subjob is None:
+            return whole
+        return groups.get(subjob.policy, whole)
+
+    def _wished(
+        self, job: entities.Job
+    ) -> tuple[TopologyRequest | None, Mapping[str, TopologyRequest | None], str]:
+        found = self._wishes.get(job.key)
+        if found is None:
+            found = self._wishes[job.key] = self._read(job)
+        return found
+
+    def _read(
+        self, job: entities.Job
+    ) -> tuple[TopologyRequest | None, Mapping[str, TopologyRequest | None], str]:
+        spec = job.pod_group.spec
+        if not self.wants(job):
+            return None, {each.name: None for each in spec.sub_group_policy}, ""
+        try:
+            whole = wish(spec.network_topology, self.tree)
+            groups = {
+                each.name: wish(each.network_topology, self.tree) for each in spec.sub_group_policy
+            }
+        except WishError as error:
+            return None, {}, str(error)
+        return whole, groups, ""
+
+    # Where ----------------------------------------------------------------------------------
+
+    def home(self, job: entities.Job, subjob: entities.SubJob | None = None) -> int:
+        """The lowest domain that holds all placed tasks of the job or group; -1 for none."""
+        placed = self._followed(job).get(subjob.key if subjob else "")
+        return self.tree.common(placed) if placed else _NO_HOME
+
+    def there(self, job: entities.Job, domain: int) -> int:
+        """How many of the job's tasks lie in a domain."""
+        placed = self._followed(job).get("", Counter())
+        return sum(count for home, count in placed.items() if self.tree.is_inside(home, domain))
+
+    def ways(
+        self, job: entities.Job, subjob: entities.SubJob | None, inside: int
+    ) -> list[list[int]]:
+        """Domains of ``inside`` to be tried for the job or a group of it: all of one tier together,
+        the lowest tier first. Where some of its tasks have their places, those that hold them, from
+        the lowest up: one for each tier."""
+        wished = self.wish_of(job, subjob)
+        if wished is None or (subjob is not None and not job.sub_group_minimums):
+            return [[inside]]
+        if not wished.is_hard and not any(self._session.flat(*extension_points.CLOSENESS)):
+            return [[inside]]
+        tree, home = self.tree, self.home(job, subjob)
+        if home != _NO_HOME:
+            if not tree.is_inside(home, inside):
+                return [[inside]] if tree.is_inside(inside, home) else []
+            return [
+                [each]
+                for each in tree.upwards(home)
+                if tree.is_inside(each, inside) and tree.tiers[each] <= wished.highest
+            ]
+        groups: dict[int, list[int]] = {}
+        for each in range(inside, int(tree.ends[inside])):
+            tier = int(tree.tiers[each])
+            if tier <= wished.highest and tree.counts[each]:
+                groups.setdefault(tier, []).append(each)
+        return [groups[tier] for tier in sorted(groups)]
+
+    def widest(self, job: entities.Job) -> list[int]:
+        """The largest domains that may take all of the job."""
+        wished = self.wish_of(job)
+        if wished is None or not wished.is_hard:
+            return [topology_domains.ROOT_INDEX]
+        tree, home = self.tree, self.home(job)
+        if home != _NO_HOME:
+            allowed = self._allowed(home, wished.highest)
+            return [] if allowed == _NO_HOME else [allowed]
+        return [
+            each
+            for each in range(len(tree))
+            if tree.counts[each]
+            and tree.tiers[each] <= wished.highest
+            and (
+                each == topology_domains.ROOT_INDEX
+                or tree.tiers[tree.parents[each]] > wished.highest
+            )
+        ]
+
+    @contextlib.contextmanager
+    def confined(self, domain: int) -> Iterator[None]:
+        """Meanwhile tasks find only nodes of this domain."""
+        before, self._confined = self._confined, domain
+        try:
+            yield
+        finally:
+            self._confined = before
+
+    def checks(self, task: entities.Task) -> Iterator[extension_points.Check]:
+        """What keeps the task off nodes, as all of its kin lie now."""
+        if self._confined != topology_domains.ROOT_INDEX:
+            yield extension_points.Check(
+                OUTSIDE, extension_points.Code.UNRESOLVABLE, self._inside(self._confined)
+            )
+        job = self._session.jobs.get(task.job)
+        if job is None or not self.wants(job):
+            return
+        if problem := self.problem(job):
+            yield extension_points.Check(
+                problem, extension_points.Code.UNRESOLVABLE, self._up_to(_NO_HOME)
+            )
+        subjob = job.subjobs.get(task.subjob)
+        whole, own = self.wish_of(job), None
+        if subjob is not None and subjob.policy:
+            own = self.wish_of(job, subjob)
+        for wished, group in ((whole, None), (own, subjob)):
+            if wished is not None and wished.is_hard:
+                yield self._check(self.home(job, group), wished.highest)
+
+    def _check(self, home: int, highest: int) -> extension_points.Check:
+        if home == _NO_HOME:
+            return extension_points.Check(
+                NOWHERE, extension_points.Code.UNRESOLVABLE, self._up_to(highest)
+            )
+        allowed = self._allowed(home, highest)
+        mask = self._up_to(_NO_HOME) if allowed == _NO_HOME else self._inside(allowed)
+        return extension_points.Check(FAR, extension_points.Code.UNRESOLVABLE, mask)
+
+    def _allowed(self, home: int, highest: int) -> int:
+        """The highest domain around ``home`` within the tier; -1 if that is wider already."""
+        tiers = self.tree.tiers
+        allowed = [each for each in self.tree.upwards(home) if tiers[each] <= highest]
+        return allowed[-1] if allowed else _NO_HOME
+
+    def _inside(self, domain: int) -> extension_points.Mask:
+        mask = self._masks.get(("domain", domain))
+        if mask is None:
+            mask = self._masks["domain", domain] = self.tree.mask(domain)
+        return mask
+
+    def _up_to(self, tier: int) -> extension_points.Mask:
+        mask = self._masks.get(("tier", tier))
+        if mask is None:
+            mask = self._masks["tier", tier] = self.tree.tiers[self.tree.homes] <= tier
+        return mask
+
+    # Placements -----------------------------------------------------------------------------
+
+    def _followed(self, job: entities.Job) -> dict[str, Counter[int]]:
+        found = self._placed.get(job.key)
+        if found is None:
+            found = self._placed[job.key] = {}
+            for status in _PLACED:
+                for task in job.by_status.get(status, {}).values():
+                    self._count(found, task, 1)
+        return found
+
+    def _put(self, tasks: Sequence[entities.Task]) -> None:
+        self._follow(tasks, 1)
+
+    def _take(self, tasks: Sequence[entities.Task]) -> None:
+        self._follow(tasks, -1)
+
+    def _follow(self, tasks: Sequence[entities.Task], change: int) -> None:
+        found = self._placed.get(tasks[0].job)
+        if found is not None:
+            for task in tasks:
+                self._count(found, task, change)
+
+    def _count(self, found: dict[str, Counter[int]], task: entities.Task, change: int) -> None:
+        row = self._session.nodes.rows.get(task.node)
+        if row is None:
+            return
+        home = int(self.tree.homes[row])
+        for key in ("", task.subjob):
+            counts = found.setdefault(key, Counter())
+            counts[home] += change
+            if not counts[home]:
+                del counts[home]

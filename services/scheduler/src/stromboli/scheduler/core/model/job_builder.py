@@ -1,0 +1,230 @@
+"""Jobs, tasks and queues of a session, read from their objects (spec/scheduling 1.2 to 1.6)."""
+
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from stromboli.scheduler.core.model import entities, requirements, resource_vectors, subjobs
+from stromboli.shared import keys
+from stromboli.shared.api import core, meta, scheduling
+from stromboli.shared.formats import units
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+Request: TypeAlias = tuple[resource_vectors.Vector, resource_vectors.Sum]
+"""What pods of a shape ask for, to be compared and to be summed up."""
+SLA_WAITING_TIME = "sla-waiting-time"
+
+
+def queue(found: scheduling.Queue) -> entities.Queue:
+    """A queue. Raises ValueError for an amount that cannot be read."""
+    spec, metadata = found.spec, found.metadata
+    return entities.Queue(
+        name=metadata.name,
+        weight=spec.weight,
+        priority=spec.priority,
+        parent=spec.parent,
+        state=found.status.state,
+        reclaimable=spec.reclaimable is not False,
+        capability=requirements.checked_sums(
+            spec.capability or {}, f"queue {metadata.name} capability"
+        ),
+        deserved=requirements.checked_sums(spec.deserved or {}, f"queue {metadata.name} deserved"),
+        guarantee=requirements.checked_sums(
+            spec.guarantee.resource or {}, f"queue {metadata.name} guarantee"
+        ),
+        hierarchy=metadata.annotation(keys.HIERARCHY) or "",
+        hierarchy_weights=metadata.annotation(keys.HIERARCHY_WEIGHTS) or "",
+        created=metadata.creation_timestamp or _LONG_AGO,
+        object=found,
+    )
+
+
+def minimum(group: scheduling.PodGroup) -> units.Amounts | None:
+    """What the job needs to begin, if it says. Raises ValueError for what cannot be read."""
+    if group.spec.min_resources is None:
+        return None
+    return requirements.checked_sums(
+        group.spec.min_resources, f"PodGroup {group.metadata.key} minResources"
+    )
+
+
+def job(
+    group: scheduling.PodGroup,
+    resources: requirements.Resources,
+    priority: int,
+    default_queue: str,
+) -> entities.Job:
+    """A job without its tasks. All resources must be known by now."""
+    spec, metadata = group.spec, group.metadata
+    least = minimum(group)
+    preemptable = _said(metadata, keys.PREEMPTABLE)
+    nothing = resource_vectors.nothing(len(resources.names))
+    return entities.Job(
+        key=metadata.key,
+        uid=metadata.uid or metadata.key,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        queue=spec.queue or default_queue,
+        priority=priority,
+        min_available=spec.min_member,
+        task_min_available=spec.min_task_member or {},
+        min_resources=least,
+        min_request=None if least is None else resource_vectors.vector(resources, least),
+        created=metadata.creation_timestamp or _LONG_AGO,
+        pod_group=group,
+        phase=group.status.phase,
+        preemptable=preemptable in _TRUE,
+        preemptable_is_set=preemptable is not None,
+        revocable_zone=_revocable_zone(metadata),
+        waiting_time=_waiting_time(metadata),
+        budget_min_available=metadata.annotation(keys.JDB_MIN_AVAILABLE) or "",
+        budget_max_unavailable=metadata.annotation(keys.JDB_MAX_UNAVAILABLE) or "",
+        allocated=nothing,
+        total_request=nothing,
+        subjobs=subjobs.opened(group),
+        sub_group_minimums=subjobs.minimums(group),
+        conditions=list(group.status.conditions),
+        is_going=metadata.deletion_timestamp is not None,
+    )
+
+
+def waits(job: entities.Job) -> bool:
+    """A session may have something to do for the job, or to say about it."""
+    if job.is_going:
+        return False
+    if job.frozen or job.problems or job.is_pending:
+        return True
+    if job.by_status.get(entities.Status.PENDING):
+        return True
+    return job.phase != "Completed" and not (job.is_ready and job.roles_ready)
+
+
+def job_of(pod: core.Pod) -> str:
+    """Key of the pod's PodGroup; empty if it names none."""
+    group = pod.metadata.annotation(keys.GROUP_NAME)
+    return f"{pod.metadata.namespace}/{group}" if group else ""
+
+
+def request(resources: requirements.Resources, shape: requirements.PodRequirements) -> Request:
+    """What pods of the shape ask for, to be compared and to be summed up."""
+    found = resource_vectors.vector(resources, shape.request)
+    return found, resource_vectors.times(found, 1)
+
+
+def task(
+    pod: core.Pod,
+    task_class: entities.TaskClass,
+    request: resource_vectors.Vector,
+    summand: resource_vectors.Sum,
+) -> entities.Task:
+    """A task. ``request`` and ``summand``: its shape's amounts."""
+    metadata, spec = pod.metadata, pod.spec
+    preemptable = _said(metadata, keys.PREEMPTABLE)
+    return entities.Task(
+        uid=metadata.uid or metadata.key,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        job=job_of(pod),
+        role=_said(metadata, keys.TASK_SPEC) or "",
+        request=request,
+        summand=summand,
+        priority=_task_priority(pod),
+        preemptable=preemptable is None or preemptable in _TRUE,
+        revocable_zone=_revocable_zone(metadata),
+        is_best_effort=task_class.shape.is_best_effort,
+        is_gated=bool(spec.scheduling_gates),
+        created=metadata.creation_timestamp or _LONG_AGO,
+        status=status(pod),
+        node=spec.node_name,
+        pod=pod,
+        task_class=task_class,
+        index=_index(metadata.name),
+    )
+
+
+def status(pod: core.Pod) -> entities.Status:
+    """The state that the pod's phase, node and deletion say."""
+    match pod.status.phase:
+        case "Running" | "Pending" | "" if pod.metadata.deletion_timestamp is not None:
+            return entities.Status.RELEASING
+        case "Running":
+            return entities.Status.RUNNING
+        case "Pending" | "":
+            return entities.Status.BOUND if pod.spec.node_name else entities.Status.PENDING
+        case "Succeeded":
+            return entities.Status.SUCCEEDED
+        case "Failed":
+            return entities.Status.FAILED
+        case _:
+            return entities.Status.UNKNOWN
+
+
+def join(found: entities.Job, member: entities.Task) -> None:
+    """The task belongs to the job."""
+    found.tasks[member.uid] = member
+    found.by_status.setdefault(member.status, {})[member.uid] = member
+    found.tally(member, member.status, 1)
+    found.total_request = found.total_request + member.summand
+    if member.status in entities.ALLOCATED:
+        found.allocated = found.allocated + member.summand
+    subjobs.join(found, member)
+    if member.is_gated:
+        found.gated[member.uid] = member
+
+
+def leave(found: entities.Job, member: entities.Task) -> None:
+    """The task belongs to the job no more."""
+    del found.tasks[member.uid]
+    del found.by_status[member.status][member.uid]
+    found.tally(member, member.status, -1)
+    found.total_request = found.total_request - member.summand
+    if member.status in entities.ALLOCATED:
+        found.allocated = found.allocated - member.summand
+    subjobs.leave(found, member)
+    found.gated.pop(member.uid, None)
+
+
+def _index(name: str) -> int | None:
+    parts = name.split("-")
+    return int(parts[-1]) if len(parts) >= 3 and parts[-1].isdecimal() else None
+
+
+def _said(metadata: meta.ObjectMeta, key: str) -> str | None:
+    """Annotation first, then label."""
+    said = metadata.annotation(key)
+    return metadata.label(key) if said is None else said
+
+
+def _revocable_zone(metadata: meta.ObjectMeta) -> str:
+    zone = metadata.annotation(keys.REVOCABLE_ZONE)
+    if zone is not None:
+        return zone if zone == "*" else ""
+    return "*" if metadata.annotation(keys.PREEMPTABLE) in _TRUE else ""
+
+
+def _waiting_time(metadata: meta.ObjectMeta) -> str:
+    own = metadata.annotation(f"volcano.sh/{SLA_WAITING_TIME}")
+    return own or metadata.annotation(SLA_WAITING_TIME) or ""
+
+
+def _task_priority(pod: core.Pod) -> int:
+    said = pod.metadata.annotation(keys.TASK_PRIORITY)
+    if said is not None:
+        try:
+            return int(said)
+        except ValueError:
+            pass
+    return 1 if pod.spec.priority is None else pod.spec.priority
+
+
+def is_as_before(before: scheduling.PodGroup, after: scheduling.PodGroup) -> bool:
+    """All but the status is the same."""
+    first, second = before.metadata, after.metadata
+    return (
+        before.spec == after.spec
+        and first.uid == second.uid
+        and first.creation_timestamp == second.creation_timestamp
+        and first.deletion_timestamp == second.deletion_timestamp
+        and first.annotations == second.annotations
+        and first.labels == second.labels
+    )

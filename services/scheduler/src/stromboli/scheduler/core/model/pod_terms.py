@@ -1,0 +1,148 @@
+"""What pods want of their neighbours: selectors and terms, compiled once per class of tasks.
+
+All are hashable, so that equal terms of many pods are counted once.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from stromboli.scheduler.core.model import entities
+from stromboli.shared.api import core
+
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+"""The label that every namespace carries."""
+
+
+class Selector(NamedTuple):
+    """A label selector: all of (key, operator, values) must hold."""
+
+    requirements: tuple[tuple[str, str, tuple[str, ...]], ...]
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether the labels are meant. An operator that nobody knows means none."""
+        return all(_holds(labels.get(key), how, of) for key, how, of in self.requirements)
+
+
+class Matcher(NamedTuple):
+    """Which pods a term means. ``alive``: only those that are not being deleted."""
+
+    selector: Selector | None
+    namespaces: tuple[str, ...]
+    namespace_selector: Selector | None = None
+    alive: bool = False
+
+    def means(
+        self,
+        namespace: str,
+        labels: Mapping[str, str],
+        namespace_labels: Mapping[str, Mapping[str, str]],
+        *,
+        alive: bool,
+    ) -> bool:
+        """Whether a pod of this namespace with these labels is meant."""
+        if self.selector is None or (self.alive and not alive):
+            return False
+        if namespace not in self.namespaces:
+            if self.namespace_selector is None:
+                return False
+            known = {NAMESPACE_NAME: namespace, **namespace_labels.get(namespace, {})}
+            if not self.namespace_selector.matches(known):
+                return False
+        return self.selector.matches(labels)
+
+
+class Term(NamedTuple):
+    """Pods, and the node label whose equal values make two nodes one place."""
+
+    topology_key: str
+    pods: Matcher
+
+
+class AffinityTerms(NamedTuple):
+    """What a class of pods wants of its neighbours. ``likes``: (weight, term), negative to shun."""
+
+    near: tuple[Term, ...] = ()
+    away: tuple[Term, ...] = ()
+    likes: tuple[tuple[int, Term], ...] = ()
+
+
+_NO_WISHES = AffinityTerms()
+
+
+def selector(
+    given: core.LabelSelector | None,
+    labels: Mapping[str, str],
+    same: Iterable[str] = (),
+    other: Iterable[str] = (),
+) -> Selector | None:
+    """A selector, narrowed to pods whose labels ``same`` equal ``labels`` and ``other`` differ.
+
+    None for an absent one, which means no pod. Keys that ``labels`` lacks do not narrow.
+    """
+    if given is None:
+        return None
+    requirements: list[tuple[str, str, tuple[str, ...]]] = [
+        (key, "In", (value,)) for key, value in (given.match_labels or {}).items()
+    ]
+    requirements += [
+        (each.key, each.operator, tuple(sorted(each.values))) for each in given.match_expressions
+    ]
+    requirements += [(key, "In", (labels[key],)) for key in same if key in labels]
+    requirements += [(key, "NotIn", (labels[key],)) for key in other if key in labels]
+    return Selector(tuple(sorted(set(requirements))))
+
+
+def wishes(task_class: entities.TaskClass) -> AffinityTerms:
+    """What the affinities of a class say of other pods."""
+    affinity = task_class.affinity
+    if affinity is None or not (affinity.pod_affinity or affinity.pod_anti_affinity):
+        return _NO_WISHES
+    near = affinity.pod_affinity or core.PodAffinity()
+    away = affinity.pod_anti_affinity or core.PodAffinity()
+
+    def liked(wished: core.PodAffinity, sign: int) -> list[tuple[int, Term]]:
+        return [
+            (sign * each.weight, _term(each.pod_affinity_term, task_class))
+            for each in wished.preferred_during_scheduling_ignored_during_execution
+        ]
+
+    return AffinityTerms(
+        _terms(near.required_during_scheduling_ignored_during_execution, task_class),
+        _terms(away.required_during_scheduling_ignored_during_execution, task_class),
+        (*liked(near, 1), *liked(away, -1)),
+    )
+
+
+def _terms(
+    given: Iterable[core.PodAffinityTerm], task_class: entities.TaskClass
+) -> tuple[Term, ...]:
+    return tuple(_term(each, task_class) for each in given)
+
+
+def _term(given: core.PodAffinityTerm, task_class: entities.TaskClass) -> Term:
+    namespaces = tuple(sorted(given.namespaces))
+    if not namespaces and given.namespace_selector is None:
+        namespaces = (task_class.namespace,)
+    pods = selector(
+        given.label_selector,
+        task_class.labels,
+        given.match_label_keys,
+        given.mismatch_label_keys,
+    )
+    return Term(
+        given.topology_key, Matcher(pods, namespaces, selector(given.namespace_selector, {}))
+    )
+
+
+def _holds(value: str | None, operator: str, values: tuple[str, ...]) -> bool:
+    match operator:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            return False

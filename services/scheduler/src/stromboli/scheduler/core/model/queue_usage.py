@@ -1,0 +1,132 @@
+"""What the jobs of each queue hold and want, kept as sums while jobs change.
+
+So opening a session costs the books of queues, not a walk over jobs and pods (spec/plugins 0).
+"""
+
+from collections import Counter
+from collections.abc import Collection
+
+import numpy as np
+
+from stromboli.scheduler.core.model import entities, resource_vectors
+
+OWN_GATE = "scheduling.volcano.sh/queue-allocation-gate"
+"""The scheduling gate that waits for the queue to have room."""
+
+
+class Holdings:
+    """Sums by resource. ``allocated``: what tasks hold; ``request``: that, and what pending
+    tasks ask for; ``elastic``: what jobs hold beyond their minimum resources; ``awaited``: what
+    jobs that passed the door will still take. ``jobs``: how many there are."""
+
+    __slots__ = ("jobs", "table")
+
+    def __init__(self, width: int) -> None:
+        self.table: resource_vectors.Sum = np.zeros((4, width), np.object_)
+        self.jobs = 0
+
+    @property
+    def allocated(self) -> resource_vectors.Sum:
+        """What tasks hold."""
+        row: resource_vectors.Sum = self.table[0]
+        return row
+
+    @property
+    def request(self) -> resource_vectors.Sum:
+        """What tasks hold and what pending ones ask for."""
+        row: resource_vectors.Sum = self.table[1]
+        return row
+
+    @property
+    def elastic(self) -> resource_vectors.Sum:
+        """What jobs hold beyond their minimum resources."""
+        row: resource_vectors.Sum = self.table[2]
+        return row
+
+    @property
+    def awaited(self) -> resource_vectors.Sum:
+        """What jobs that passed the door will still take of their minimum resources."""
+        row: resource_vectors.Sum = self.table[3]
+        return row
+
+
+class QueueUsage:
+    """Holdings by queue."""
+
+    def __init__(self, width: int) -> None:
+        self.queues: dict[str, Holdings] = {}
+        """Only queues that have jobs."""
+        self._width = width
+        self._parts: dict[str, tuple[str, resource_vectors.Sum]] = {}
+
+    def put(self, job: entities.Job) -> None:
+        """The job as it is now. O(pending and gated tasks)."""
+        self.drop(job.key)
+        part = np.stack([job.allocated, requested(job), job.elastic, coming(job)])
+        self._parts[job.key] = (job.queue, part)
+        found = self.queues.setdefault(job.queue, Holdings(self._width))
+        found.table += part
+        found.jobs += 1
+
+    def drop(self, key: str) -> None:
+        """The job is not there any more."""
+        queue, part = self._parts.pop(key, ("", None))
+        if part is not None:
+            found = self.queues[queue]
+            found.table -= part
+            found.jobs -= 1
+            if not found.jobs:
+                del self.queues[queue]
+
+    def widen(self, width: int) -> None:
+        """There are more resources."""
+        self._width = width
+        for found in self.queues.values():
+            found.table = resource_vectors.widened_sum(found.table, width)
+        for key, (queue, part) in self._parts.items():
+            self._parts[key] = (queue, resource_vectors.widened_sum(part, width))
+
+
+def requested(job: entities.Job) -> resource_vectors.Sum:
+    """What the job holds and what its pending tasks ask for. O(pending tasks)."""
+    found: resource_vectors.Sum = job.allocated + together(job.unplaced, len(job.allocated))
+    return found
+
+
+def together(tasks: Collection[entities.Task], width: int) -> resource_vectors.Sum:
+    """What all the tasks ask for. O(tasks), and O(width) for each kind of them."""
+    kinds = {task.task_class.shape: task.summand for task in tasks}
+    if not kinds:
+        return resource_vectors.nothing(width)
+    counts = Counter(task.task_class.shape for task in tasks)
+    return resource_vectors.summed([each * counts[shape] for shape, each in kinds.items()], width)
+
+
+def without_gated(
+    job: entities.Job, amount: resource_vectors.Vector | resource_vectors.Sum
+) -> resource_vectors.Sum:
+    """The amount less what gated tasks ask for, never below zero.
+
+    A task whose only gate is the one that this scheduler lifts itself counts as if ungated.
+    """
+    gated = [task for task in job.gated.values() if not is_own_gate_only(task)]
+    return resource_vectors.beyond(amount, together(gated, len(amount)))
+
+
+def is_own_gate_only(task: entities.Task) -> bool:
+    """The task waits for nothing but its queue."""
+    return tuple(gate.name for gate in task.pod.spec.scheduling_gates) == (OWN_GATE,)
+
+
+def coming(job: entities.Job) -> resource_vectors.Sum:
+    """What the job will still take of its minimum resources, if it is past its queue's door.
+
+    A running gang below its minimum takes nothing more: some task may have finished.
+    """
+    least = job.min_request
+    is_awaited = job.phase == "Inqueue" or (
+        job.phase == "Running" and job.count(*entities.ALLOCATED) >= job.min_available
+    )
+    if least is None or not is_awaited:
+        return np.zeros_like(job.allocated)
+    return without_gated(job, resource_vectors.beyond(least, job.allocated))

@@ -1,0 +1,97 @@
+"""Groups inside a gang: which task belongs to which, and how many groups must be whole
+(spec/scheduling 1.4).
+
+Policies divide a gang: a pod belongs to the first that means it, in the group of its values of the
+policy's labels. What no policy means is a group of its own with a minimum of 1. A gang without
+policies is one group with the gang's minimum.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from stromboli.scheduler.core.model import entities, pod_terms
+from stromboli.shared.api import scheduling
+
+HELD = entities.READY
+PROMISED = entities.READY | {entities.Status.PIPELINED}
+
+
+def opened(group: scheduling.PodGroup) -> dict[str, entities.SubJob]:
+    """The groups that are there before any pod is."""
+    if group.spec.sub_group_policy:
+        return {}
+    key = group.metadata.key
+    return {key: entities.SubJob(key, group.spec.min_member)}
+
+
+def minimums(group: scheduling.PodGroup) -> dict[str, int]:
+    """Policy -> how many of its groups must be whole."""
+    return {
+        policy.name: max(policy.min_sub_groups or 0, 0) for policy in group.spec.sub_group_policy
+    }
+
+
+def join(job: entities.Job, task: entities.Task) -> None:
+    """The task belongs to its group, which comes to be with the first."""
+    found = _group_of(job, task)
+    task.subjob = found.key
+    found.tasks[task.uid] = task
+    found.priority = max(found.priority, task.priority)
+
+
+def leave(job: entities.Job, task: entities.Task) -> None:
+    """It belongs to it no more; a group that policies made goes with its last."""
+    found = job.subjobs[task.subjob]
+    del found.tasks[task.uid]
+    if not job.sub_group_minimums:
+        return
+    found.priority = max((each.priority for each in found.tasks.values()), default=0)
+    if not found.tasks:
+        del job.subjobs[found.key]
+
+
+def are_valid(job: entities.Job) -> bool:
+    """There are enough groups of every policy."""
+    return _are_enough(job, job.subjobs.values())
+
+
+def are_whole(job: entities.Job, statuses: frozenset[entities.Status]) -> bool:
+    """Enough groups of every policy have their minimum in these statuses."""
+    if not job.sub_group_minimums:
+        return True
+    return _are_enough(job, (each for each in job.subjobs.values() if reaches(each, statuses)))
+
+
+def reaches(subjob: entities.SubJob, statuses: frozenset[entities.Status]) -> bool:
+    """The group has its minimum in these statuses; pending tasks that ask for nothing count."""
+    return count(subjob, statuses) >= subjob.min_available
+
+
+def count(subjob: entities.SubJob, statuses: frozenset[entities.Status]) -> int:
+    """Its tasks in these statuses, and pending ones that ask for nothing."""
+    return sum(
+        task.status in statuses or (task.status is entities.Status.PENDING and task.is_best_effort)
+        for task in subjob.tasks.values()
+    )
+
+
+def _are_enough(job: entities.Job, whole: Iterable[entities.SubJob]) -> bool:
+    found = Counter(each.policy for each in whole)
+    return all(found[policy] >= least for policy, least in job.sub_group_minimums.items())
+
+
+def _group_of(job: entities.Job, task: entities.Task) -> entities.SubJob:
+    labels = task.pod.metadata.labels or {}
+    key, policy, least, index = job.key, "", 1, 0
+    for each in job.pod_group.spec.sub_group_policy:
+        values = [labels.get(name, "") for name in each.match_label_keys]
+        meant = pod_terms.selector(each.label_selector, {})
+        if values and all(values) and (meant is None or meant.matches(labels)):
+            key, policy = f"{job.key}/{each.name}-{'-'.join(values)}", each.name
+            # A group of none would be whole before it begins.
+            least = max(1 if each.sub_group_size is None else each.sub_group_size, 1)
+            index = int(values[0]) if values[0].isdecimal() else 0
+            break
+    if key not in job.subjobs:
+        job.subjobs[key] = entities.SubJob(key, least, policy=policy, match_index=index)
+    return job.subjobs[key]

@@ -1,0 +1,123 @@
+"""Classes of tasks: pods that predicates and scores cannot tell apart.
+
+The key of a class is exactly what its ``model.TaskClass`` shows to plugins, in canonical form: maps
+by key, images, ports and claims sorted. A field of a pod that no plugin reads never splits a class.
+That matters: the API server gives each pod a token volume with a random name, and answers are kept
+by class, so one class per pod costs a gang of thousands its time and memory.
+
+Labels are part of a class only as far as some pod's affinity, anti-affinity or spread selects by
+them. Otherwise the index label of a job's pods would make each a class of its own.
+
+A class lives as long as something refers to it, such as a task: how many there are is bounded by
+the pods that there are, and equal pods always have the same class.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from stromboli.scheduler.core.model import entities, requirements
+from stromboli.shared.api import core
+
+ANY_ADDRESS = "0.0.0.0"
+"""The address that stands for all of a node's, as pods write it."""
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+
+
+class Classes:
+    """Interns classes; numbers are in the order of first sight."""
+
+    def __init__(self, resources: requirements.Resources) -> None:
+        self._shapes = requirements.RequirementsIndex(resources)
+        self._known: WeakValueDictionary[bytes, entities.TaskClass] = WeakValueDictionary()
+        self._made = 0
+        self._label_keys: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def shapes(self) -> int:
+        """How many requests with constraints are remembered."""
+        return len(self._shapes)
+
+    def select(self, pod: core.Pod) -> frozenset[str]:
+        """Take in by which labels the pod selects others; the keys that are new.
+
+        Pods with such a label are of another class from now on. Keys are never forgotten: a label
+        that nobody selects by any more makes classes finer than need be, and decides nothing.
+        """
+        new = frozenset(_selected(pod.spec)) - self._label_keys
+        self._label_keys |= new
+        return new
+
+    def of(self, pod: core.Pod) -> entities.TaskClass:
+        """The class of a pod. Raises ValueError that names the bad quantity."""
+        shape = self._shapes.of(pod.spec)
+        content = _content(pod, self._label_keys)
+        encoded = _ENCODER.encode((shape.number, content))
+        key = hashlib.blake2b(encoded, digest_size=16).digest()
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = entities.TaskClass(self._made, shape, *content)
+            self._made += 1
+        return found
+
+
+def _content(pod: core.Pod, label_keys: set[str]) -> tuple[Any, ...]:
+    """The fields of a class, ``number`` and ``shape`` aside, in their order."""
+    spec, labels = pod.spec, pod.metadata.labels or {}
+    claims = (each.persistent_volume_claim for each in spec.volumes)
+    return (
+        pod.metadata.namespace,
+        {key: labels[key] for key in sorted(label_keys & labels.keys())},
+        spec.affinity,
+        spec.topology_spread_constraints,
+        tuple(sorted(_ports(spec))),
+        tuple(sorted(_tagged(container.image) for container in spec.containers)),
+        tuple(sorted(claim.claim_name for claim in claims if claim is not None)),
+        any(each.ephemeral is not None for each in spec.volumes),
+    )
+
+
+def _ports(spec: core.PodSpec) -> Iterator[entities.Port]:
+    """The ports of the node that the pod takes."""
+    for container in spec.containers:
+        for port in container.ports:
+            if port.host_port > 0:
+                yield (port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)
+
+
+def _tagged(image: str) -> str:
+    """The image's name as nodes list it: one without a tag means the latest."""
+    has_tag = image.rfind(":") > image.rfind("/")
+    return image if has_tag else f"{image}:latest"
+
+
+def _selected(spec: core.PodSpec) -> Iterator[str]:
+    for constraint in spec.topology_spread_constraints:
+        yield from constraint.match_label_keys
+        yield from _keys(constraint.label_selector)
+    for term in _terms(spec.affinity):
+        yield from term.match_label_keys
+        yield from term.mismatch_label_keys
+        yield from _keys(term.label_selector)
+
+
+def _terms(affinity: core.Affinity | None) -> Iterator[core.PodAffinityTerm]:
+    if affinity is None:
+        return
+    for rule in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        if rule is not None:
+            yield from rule.required_during_scheduling_ignored_during_execution
+            for wish in rule.preferred_during_scheduling_ignored_during_execution:
+                yield wish.pod_affinity_term
+
+
+def _keys(selector: core.LabelSelector | None) -> Iterator[str]:
+    if selector is not None:
+        yield from selector.match_labels or ()
+        yield from (expression.key for expression in selector.match_expressions)

@@ -1,0 +1,123 @@
+"""Domains of the network: the tree of ``shared.network`` over a session's rows of nodes.
+
+Domains are numbered in preorder, so that all below a domain have the numbers from its own to its
+``end``, and the nearest domain that holds several others is found from the lowest and the highest
+of their numbers.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.scheduler.core.model import resource_vectors
+from stromboli.shared import network
+from stromboli.shared.api import topology
+
+ROOT = network.ROOT
+ROOT_INDEX = network.ROOT_INDEX
+
+TIER_LIMIT = 2**61
+"""Tiers beyond it count as this high, so that the difference of two fits 64 bits."""
+
+Mask = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.intp]
+
+
+class Tree:
+    """Which node lies in which domains.
+
+    ``names``, ``tiers``, ``parents``, ``ends``: by domain; the root is 0 and its own parent, its
+    tier one above the highest. ``homes``: node row -> the lowest domain that holds it. ``counts``:
+    nodes in each domain. ``tier_names``: name -> tier. ``complaints``: what of the HyperNodes makes
+    no sense.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        tiers: Sequence[int],
+        parents: Sequence[int],
+        homes: Indices,
+        tier_names: Mapping[str, int],
+        complaints: Sequence[str],
+    ) -> None:
+        self.names = names
+        self.tiers = np.array([max(-TIER_LIMIT, min(TIER_LIMIT, each)) for each in tiers], np.int64)
+        self.parents = parents
+        self.homes = homes
+        self.tier_names = tier_names
+        self.complaints = complaints
+        ends = list(range(1, len(names) + 1))
+        for index in range(len(names) - 1, 0, -1):
+            ends[parents[index]] = max(ends[parents[index]], ends[index])
+        self.ends = np.array(ends, np.intp)
+        self.counts = self.sums(np.ones((1, len(homes)), np.int64))[0]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def is_flat(self) -> bool:
+        """There is no HyperNode."""
+        return len(self.names) == 1
+
+    @property
+    def lowest_tier(self) -> int:
+        """Of all HyperNodes; the root's if there are none."""
+        return int(self.tiers[1:].min()) if not self.is_flat else int(self.tiers[ROOT_INDEX])
+
+    @property
+    def known_tiers(self) -> network.Tiers:
+        """The tiers that HyperNodes have."""
+        return network.Tiers(None if self.is_flat else self.lowest_tier, self.tier_names)
+
+    def mask(self, index: int) -> Mask:
+        """The nodes in a domain."""
+        inside: Mask = (self.homes >= index) & (self.homes < self.ends[index])
+        return inside
+
+    def is_inside(self, inner: int, outer: int) -> bool:
+        """Whether a domain is the other one or below it."""
+        return outer <= inner < int(self.ends[outer])
+
+    def upwards(self, index: int) -> Iterator[int]:
+        """The domain, what holds it, and so on to the root."""
+        while index != ROOT_INDEX:
+            yield index
+            index = self.parents[index]
+        yield ROOT_INDEX
+
+    def common(self, some: Iterable[int]) -> int:
+        """The lowest domain that holds all of these; at least one is given."""
+        found = list(some)
+        first, last = min(found), max(found)
+        return next(each for each in self.upwards(first) if self.is_inside(last, each))
+
+    def sums(self, values: resource_vectors.Table) -> resource_vectors.Table:
+        """Sums over the nodes of each domain: ``any x nodes`` -> ``any x domains``."""
+        own = np.zeros((len(values), len(self.names) + 1), np.int64)
+        for line, each in zip(own, values, strict=True):
+            np.add.at(line, self.homes + 1, each)
+        total = np.cumsum(own, axis=1)
+        summed: resource_vectors.Table = total[:, self.ends] - total[:, :-1]
+        return summed
+
+    def large_sums(self, values: resource_vectors.Table) -> npt.NDArray[np.float64]:
+        """The same of amounts, which may come to more than 64 bits hold: exact to 53 bits."""
+        high, low = self.sums(values >> 32), self.sums(values & 0xFFFF_FFFF)
+        summed: npt.NDArray[np.float64] = high * np.float64(2**32) + low
+        return summed
+
+
+def tree(
+    hyper_nodes: Sequence[topology.HyperNode],
+    rows: Mapping[str, int],
+    labels: Sequence[Mapping[str, str]],
+) -> Tree:
+    """The tree of these HyperNodes. ``rows``: node -> its row; ``labels`` by row."""
+    found = network.layout(hyper_nodes, {name: labels[row] for name, row in rows.items()})
+    homes = np.zeros(len(rows), np.intp)
+    for name, row in rows.items():
+        homes[row] = found.homes[name]
+    return Tree(found.names, found.tiers, found.parents, homes, found.tier_names, found.complaints)

@@ -1,0 +1,79 @@
+"""What a pod wants of a node's hardware for each container alone, and aligned how."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from stromboli.scheduler.core.numa import alignment
+from stromboli.shared import keys
+from stromboli.shared.api import core
+from stromboli.shared.formats import units
+
+
+class Wants(NamedTuple):
+    """``policy``: the alignment that the pod insists on, empty for whatever its node does."""
+
+    asked: alignment.Asked
+    policy: str
+
+    @property
+    def has_cpus(self) -> bool:
+        """Some container is to have CPUs of its own."""
+        return any(need.cpus for need in self.asked.containers)
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """Resources that count devices, of its containers."""
+        return frozenset(name for need in self.asked.containers for name, _ in need.devices)
+
+
+def of(pod: core.Pod) -> Wants | None:
+    """What the pod wants; None for one that insists on nothing and wants nothing alone.
+
+    The kubelet gives CPUs and memory of their own only to pods that are Guaranteed, whatever they
+    say; devices to all.
+    """
+    spec = pod.spec
+    is_guaranteed = all(_is_guaranteed(each) for each in (*spec.containers, *spec.init_containers))
+    policy = pod.metadata.annotation(keys.NUMA_TOPOLOGY_POLICY) or ""
+    found = Wants(
+        alignment.Asked(
+            tuple(_need(each, is_guaranteed=is_guaranteed) for each in spec.containers),
+            tuple(
+                need
+                for each in spec.init_containers
+                if (need := _need(each, is_guaranteed=is_guaranteed))
+            ),
+        ),
+        policy if is_guaranteed and policy != alignment.NONE else "",
+    )
+    return found if found.policy or any(found.asked.containers) else None
+
+
+def names(pod: core.Pod) -> Sequence[str]:
+    """Its containers, in the order of ``Asked.containers``."""
+    return [each.name for each in pod.spec.containers]
+
+
+def _is_guaranteed(container: core.Container) -> bool:
+    """Cpu and memory are limited, and asked for is what they are limited to."""
+    limits = _amounts(container.resources.limits)
+    asked = {**limits, **_amounts(container.resources.requests)}
+    return all(
+        limits.get(name, 0) > 0 and asked[name] == limits[name] for name in ("cpu", "memory")
+    )
+
+
+def _need(container: core.Container, *, is_guaranteed: bool) -> alignment.Need:
+    limits = container.resources.limits or {}
+    amounts = _amounts({name: limits[name] for name in ("cpu", "memory") if name in limits})
+    milli = amounts.get("cpu", 0)
+    devices = {name: int(units.quantity(value)) for name, value in limits.items() if "/" in name}
+    return alignment.Need(
+        milli // 1000 if is_guaranteed and not milli % 1000 else 0,  # a fraction is shared
+        tuple(sorted((name, count) for name, count in devices.items() if count > 0)),
+        amounts.get("memory", 0) if is_guaranteed else 0,
+    )
+
+
+def _amounts(given: Mapping[str, core.Quantity] | None) -> units.Amounts:
+    return units.amounts(given or {})

@@ -1,0 +1,119 @@
+"""Pods near pods, and away from them: affinity and anti-affinity between pods.
+
+The rules are those of Kubernetes' InterPodAffinity (spec/plugins 7 and 8). A required affinity
+holds where the place has a pod that all required terms mean; the first pod of a group that means
+itself may start anywhere. Anti-affinity binds both ways: a pod keeps off those it shuns and those
+that shun it. Other than the field's scheduler we see what the session itself has placed.
+"""
+
+import numpy as np
+
+from stromboli.scheduler.core.cluster import pod_affinity_index
+from stromboli.scheduler.core.model import entities, node_views, pod_terms
+from stromboli.scheduler.core.placement import extension_points
+
+NOT_NEAR = "node(s) didn't match pod affinity rules"
+NOT_AWAY = "node(s) didn't match pod anti-affinity rules"
+SHUNNED = "node(s) didn't satisfy existing pods anti-affinity rules"
+_MOST = 100
+
+
+class Affinity:
+    """Checks and scores over columns; O(nodes) per term that matters to the class."""
+
+    def __init__(self, board: pod_affinity_index.PodAffinityIndex) -> None:
+        self._board = board
+        self._shunned_by: dict[int, tuple[int, list[pod_terms.Term]]] = {}
+        self._liked_by: dict[int, tuple[int, list[tuple[int, pod_terms.Term]]]] = {}
+
+    def checks(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> list[extension_points.Check]:
+        """What required terms say of nodes, the task's own and those of pods that lie there.
+
+        Only what excludes anything can be told is checked: no entry where no term applies.
+        """
+        wishes = self._board.wishes(task.task_class)
+        unschedulable, unresolvable = (
+            extension_points.Code.UNSCHEDULABLE,
+            extension_points.Code.UNRESOLVABLE,
+        )
+        found = []
+        if wishes.near:
+            near = self._is_near(task.task_class, wishes.near)
+            found.append(extension_points.Check(NOT_NEAR, unresolvable, near[view.rows]))
+        if wishes.away:
+            away = np.ones(len(self._board.table), np.bool_)
+            for term in wishes.away:
+                away &= self._sums(term, self._board.counts(term.pods)) <= 0
+            found.append(extension_points.Check(NOT_AWAY, unschedulable, away[view.rows]))
+        shunning = self._shunning(task.task_class)
+        if shunning:
+            free = np.ones(len(self._board.table), np.bool_)
+            for term in shunning:
+                free &= self._sums(term, self._board.carried_away[term]) <= 0
+            found.append(extension_points.Check(SHUNNED, unschedulable, free[view.rows]))
+        return found
+
+    def scores(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> extension_points.Scores | None:
+        """0 to 100 among the rows: how well preferred terms are met, the task's and its
+        neighbours'. None where no term applies."""
+        total = np.zeros(len(self._board.table), np.int64)
+        likes = self._board.wishes(task.task_class).likes
+        for weight, term in likes:
+            total += weight * self._sums(term, self._board.counts(term.pods))
+        liking = self._liking(task.task_class)
+        for weight, term in liking:
+            total += weight * self._sums(term, self._board.carried_likes[weight, term])
+        if not likes and not liking:
+            return None
+        return normalised(total[view.rows])
+
+    def _is_near(
+        self, task_class: entities.TaskClass, near: tuple[pod_terms.Term, ...]
+    ) -> extension_points.Mask:
+        meant = self._board.counts(*(term.pods for term in near))
+        has_places = np.ones(len(self._board.table), np.bool_)
+        has_pods = has_places.copy()
+        is_first = all(self._board.means(term.pods, task_class) for term in near)
+        for term in near:
+            placed = self._board.places(term.topology_key)[0] >= 0
+            has_places &= placed
+            has_pods &= self._sums(term, meant) > 0
+            is_first = is_first and not np.any(meant[placed] > 0)
+        return has_places if is_first else has_places & has_pods
+
+    def _sums(
+        self, term: pod_terms.Term, counts: pod_affinity_index.Counts
+    ) -> pod_affinity_index.Counts:
+        return self._board.by_place(term.topology_key, counts)
+
+    def _shunning(self, task_class: entities.TaskClass) -> list[pod_terms.Term]:
+        """Terms carried by placed pods that keep this class off; asked again as terms come."""
+        carried = self._board.carried_away
+        kept = self._shunned_by.get(task_class.number)
+        if kept is None or kept[0] != len(carried):
+            meant = [term for term in carried if self._board.means(term.pods, task_class)]
+            kept = self._shunned_by[task_class.number] = (len(carried), meant)
+        return kept[1]
+
+    def _liking(self, task_class: entities.TaskClass) -> list[tuple[int, pod_terms.Term]]:
+        carried = self._board.carried_likes
+        kept = self._liked_by.get(task_class.number)
+        if kept is None or kept[0] != len(carried):
+            meant = [like for like in carried if self._board.means(like[1].pods, task_class)]
+            kept = self._liked_by[task_class.number] = (len(carried), meant)
+        return kept[1]
+
+
+def normalised(raw: extension_points.Scores) -> extension_points.Scores:
+    """Least to 0, most to 100, whole points rounded down; all 0 where all are equal."""
+    if not raw.size:
+        return raw
+    least, most = int(raw.min()), int(raw.max())
+    if least == most:
+        return np.zeros_like(raw)
+    scores: extension_points.Scores = (raw - least) * _MOST // (most - least)
+    return scores

@@ -1,0 +1,1 @@
+"""The plugin ``capacity``; see the module of its name."""

@@ -1,0 +1,179 @@
+"""Queues' limits on devices, for the plugin ``capacity`` (spec/plugins 6.5).
+
+A queue's capability may name ``deviceclass/<class>``, a number of devices, and
+``<dimension>.deviceclass/<class>``, an amount of their capacity. A class that it does not name is
+not limited. A claim that several pods share is charged once to each queue.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from stromboli.scheduler.core.cluster import device_claims
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
+from stromboli.shared.formats import units
+
+EXCEEDED = "dra-resource-exceeded"
+"""How the user is told, as one more resource of which there is too little."""
+
+
+class DeviceUsage:
+    """What queues hold of devices, and what is on its way to them."""
+
+    def __init__(
+        self,
+        within: session.Session,
+        chains: Callable[[str], Sequence[str]],
+        *,
+        with_capacity: bool,
+    ) -> None:
+        """``chains``: queue -> it and those above it."""
+        self._session = within
+        self._chains = chains
+        self._with_capacity = with_capacity
+        self._claims = device_claims.Claims(within.cluster)
+        self._demands: dict[str, units.Amounts] = {}
+        self._limits = {
+            name: _limits(queue, with_capacity=with_capacity)
+            for name, queue in within.queues.items()
+        }
+        self._held: dict[str, Counter[str]] = {}
+        self._users: dict[tuple[str, str], set[str]] = {}
+        self._coming: dict[str, Counter[str]] = {}
+        for job in within.jobs.values():
+            self.take_all(list(job.with_status(*entities.ALLOCATED)))
+            if job.phase == "Inqueue":
+                self.note_enqueued(job)
+
+    def fits(self, task: entities.Task, queue: str) -> bool:
+        """Whether the queue and those above it may hold the task's devices as well."""
+        return all(
+            self._fits(name, self._held.get(name, {}), self._new(task, name))
+            for name in self._chains(queue)
+        )
+
+    def admits(self, job: entities.Job) -> bool:
+        """Whether the job's minimum fits on top of what is held and on its way."""
+        least = self.minimum(job)
+        return all(
+            self._fits(name, units.add(self._held.get(name, {}), self._coming.get(name, {})), least)
+            for name in self._chains(job.queue)
+        )
+
+    def note_enqueued(self, job: entities.Job) -> None:
+        """The job's minimum, less what it has, is on its way."""
+        held: units.Amounts = {}
+        for task in job.with_status(*entities.ALLOCATED):
+            held = units.add(held, self._of(task))
+        for name in self._chains(job.queue):
+            coming = self._coming.setdefault(name, Counter())
+            for key, amount in self.minimum(job).items():
+                coming[key] += max(amount - held.get(key, 0), 0)
+
+    def minimum(self, job: entities.Job) -> units.Amounts:
+        """What the first tasks that make up its minimum claim: of each role as many as it needs,
+        or of all tasks by name."""
+        tasks = sorted(job.tasks.values(), key=lambda task: (task.key, task.uid))
+        chosen = [task for task in tasks if self._claims.of(task).claims]
+        if job.task_min_available:
+            of_role = dict(job.task_min_available)
+            samples: dict[str, entities.Task] = {}
+            for task in chosen:
+                samples.setdefault(task.role, task)
+            parts = [units.times(of_role.get(role, 0), self._of(samples[role])) for role in samples]
+        else:
+            parts = [self._of(task) for task in chosen[: job.min_available]]
+        total: units.Amounts = {}
+        for part in parts:
+            total = units.add(total, part)
+        return total
+
+    def take_all(self, tasks: Sequence[entities.Task]) -> None:
+        """Tasks were placed."""
+        for task in tasks:
+            self._charge(task, 1)
+
+    def give_back_all(self, tasks: Sequence[entities.Task]) -> None:
+        """They are not any more."""
+        for task in tasks:
+            self._charge(task, -1)
+
+    def _charge(self, task: entities.Task, times: int) -> None:
+        job = self._session.job_of(task)
+        if job is None:
+            return
+        for claim in self._claims.of(task).claims:
+            key = claim.metadata.key
+            for name in self._chains(job.queue):
+                users = self._users.setdefault((name, key), set())
+                was_used = bool(users)
+                if times > 0:
+                    users.add(task.uid)
+                else:
+                    users.discard(task.uid)
+                if was_used is not bool(users):
+                    held = self._held.setdefault(name, Counter())
+                    for each, amount in self._demand(key).items():
+                        held[each] += times * amount
+
+    def _new(self, task: entities.Task, queue: str) -> units.Amounts:
+        """What the task's claims would add to what the queue is charged already."""
+        total: units.Amounts = {}
+        for claim in self._claims.of(task).claims:
+            if not self._users.get((queue, claim.metadata.key)):
+                total = units.add(total, self._demand(claim.metadata.key))
+        return total
+
+    def _of(self, task: entities.Task) -> units.Amounts:
+        total: units.Amounts = {}
+        for claim in self._claims.of(task).claims:
+            total = units.add(total, self._demand(claim.metadata.key))
+        return total
+
+    def _demand(self, key: str) -> units.Amounts:
+        found = self._demands.get(key)
+        if found is None:
+            try:
+                found = device_claims.demand(self._claims.by_key[key])
+            except ValueError as error:
+                self._session.complaints.append(f"resourceclaim {key}: {error}")
+                found = {}
+            if not self._with_capacity:
+                found = {name: each for name, each in found.items() if _is_count(name)}
+            self._demands[key] = found
+        return found
+
+    def _fits(self, queue: str, held: Mapping[str, int], more: Mapping[str, int]) -> bool:
+        limits = self._limits[queue]
+        for name, amount in more.items():
+            limit = limits.get(name)
+            if limit is not None:
+                # A count of zero sets no limit.
+                if held.get(name, 0) + amount > limit and not (limit <= 0 and _is_count(name)):
+                    return False
+            elif not _is_count(name) and _class_of(name) in {_class_of(each) for each in limits}:
+                return False
+        return True
+
+
+def _limits(queue: entities.Queue, *, with_capacity: bool) -> units.Amounts:
+    return {
+        name: amount
+        for name, amount in queue.capability.items()
+        if device_claims.DEVICE_CLASS in name and (with_capacity or _is_count(name))
+    }
+
+
+def _is_count(name: str) -> bool:
+    return name.startswith(device_claims.DEVICE_CLASS)
+
+
+def _class_of(name: str) -> str:
+    return name.partition(device_claims.DEVICE_CLASS)[2]
+
+
+def is_needed(within: session.Session, names: Iterable[str]) -> bool:
+    """Whether any queue limits devices and any pod claims them."""
+    return bool(within.cluster.resource_claims) and any(
+        device_claims.DEVICE_CLASS in name for name in names
+    )

@@ -1,0 +1,1 @@
+"""The plugin ``deviceshare``; see the module of its name."""

@@ -1,0 +1,327 @@
+"""The plugin ``deviceshare``: parts of GPU cards, by memory and compute (spec/topology 3).
+
+Which card a pod gets is decided here and stands on the pod with its bind, where device plugins read
+it. Cards are a matter of the node alone, so answers hold until that node's tasks change.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core.config import configuration, durations
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.scheduler.core.plugins.deviceshare import (
+    cards,
+    fragmentation,
+    gpu_annotations,
+    interconnect,
+    inventory,
+    mig,
+)
+
+NOT_ENOUGH = "node(s) without cards that have enough left"
+UNREADABLE = "cards or what pods have of them cannot be read"
+LOCKED = "a pod's devices are being set up"
+PREFIX = "deviceshare."
+FRAGMENTATION, LINKS = "fragmentation", "links"
+LOCK_HOLDS = timedelta(minutes=5)
+"""A lock or a pod that is being set up counts for as long; what takes longer has failed."""
+
+
+class Plugin:
+    """Arguments, each after ``deviceshare.``: ``GPUSharingEnable``, ``GPUNumberEnable`` or
+    ``VGPUEnable``, ``NodeLockEnable``, ``SchedulePolicy`` (binpack, spread, fragmentation, links or
+    empty), ``ScheduleWeight``, ``GPUExclusiveRules``, ``KnownGeometries``, ``GPUMemoryFactor``."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._arguments = arguments = options.typed()
+        shared = arguments.boolean(f"{PREFIX}GPUSharingEnable", default=False)
+        number = arguments.boolean(f"{PREFIX}GPUNumberEnable", default=False)
+        vgpu = arguments.boolean(f"{PREFIX}VGPUEnable", default=False)
+        if shared + number + vgpu > 1:
+            raise ValueError(
+                f"{PREFIX}GPUSharingEnable, GPUNumberEnable and VGPUEnable exclude each other: "
+                "they count the same cards differently; keep one"
+            )
+        self._locks = arguments.boolean(f"{PREFIX}NodeLockEnable", default=False)
+        self._weight = arguments.integer(f"{PREFIX}ScheduleWeight", 0)
+        self._policy = arguments.text(f"{PREFIX}SchedulePolicy", "")
+        if self._policy not in (*cards.POLICIES, FRAGMENTATION, LINKS):
+            known = ", ".join([*filter(None, cards.POLICIES), FRAGMENTATION, LINKS])
+            self._policy = arguments.refuse(
+                f"{PREFIX}SchedulePolicy", self._policy, f"one of {known}", ""
+            )
+        rules, known_layouts = self._rules(), self._layouts()
+        self._dialect: gpu_annotations.Dialect | None = None
+        if vgpu:
+            factor = arguments.integer(f"{PREFIX}GPUMemoryFactor", 1)
+            if factor < 1:
+                factor = arguments.refuse(
+                    f"{PREFIX}GPUMemoryFactor", factor, "a number of MiB from 1 on", 1
+                )
+            self._dialect = gpu_annotations.Vgpu(known_layouts, rules, factor)
+        elif shared or number:
+            self._dialect = gpu_annotations.GpuShare(with_memory=shared, with_number=number)
+            self._policy, self._weight = "", 0
+        for name in ("AscendMindClusterVNPUEnable", "AscendHAMiVNPUEnable"):
+            if arguments.boolean(f"{PREFIX}{name}", default=False):
+                arguments.complaints.append(f"{PREFIX}{name}: Ascend cards are not known yet")
+        if self._policy == FRAGMENTATION:
+            fragmentation.compile_kernels()
+
+    def _rules(self) -> list[Mapping[str, str]]:
+        name = f"{PREFIX}GPUExclusiveRules"
+        found: list[Mapping[str, str]] = self._read(
+            name, list[dict[str, str]], "a list of labels by name", []
+        )
+        return found
+
+    def _layouts(self) -> tuple[mig.Known, ...]:
+        for name in ("KnownGeometriesCMName", "KnownGeometriesCMNamespace"):
+            if self._arguments.text(f"{PREFIX}{name}", ""):
+                self._arguments.complaints.append(
+                    f"{PREFIX}{name}: ConfigMaps are not read; write its knownMigGeometries into "
+                    f"{PREFIX}KnownGeometries"
+                )
+        name = f"{PREFIX}KnownGeometries"
+        written = self._read(name, list[dict[str, Any]], "a list of models with geometries", [])
+        try:
+            return mig.read(written)
+        except (ValueError, msgspec.ValidationError) as error:
+            return self._arguments.refuse(name, written, f"a list of geometries ({error})", ())
+
+    def _read(self, name: str, kind: Any, wanted: str, default: Any) -> Any:
+        value = self._arguments.values.get(name, default)
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            return self._arguments.refuse(name, value, wanted, default)
+
+    def open(self, within: session.Session) -> None:
+        """Register, if any kind of sharing is on."""
+        within.complaints.extend(self._arguments.complaints)
+        if self._dialect is None:
+            return
+        own = _Open(
+            within,
+            self._dialect,
+            self._policy,
+            self._weight,
+            locks=self._locks,
+            version=self._arguments.values,
+        )
+        within.add_distinction(own.tell)
+        within.add_pre_predicate(own.missing)
+        within.add_predicate(own.checks)
+        within.add_event_handler(own.put, own.take)
+        within.add_annotation(own.annotations)
+        if self._weight and (self._policy or isinstance(self._dialect, gpu_annotations.Vgpu)):
+            within.add_node_order(own.scores)
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays: what was given stands on the pods."""
+
+
+class _Open:
+    """One session's answers. Nothing is read before the first task that wants cards."""
+
+    def __init__(
+        self,
+        within: session.Session,
+        dialect: gpu_annotations.Dialect,
+        policy: str,
+        weight: int,
+        *,
+        locks: bool,
+        version: object,
+    ) -> None:
+        self._version = version
+        self._session = within
+        self._dialect = dialect
+        self._policy = policy
+        self._weight = weight
+        self._locks = locks
+        self._wishes: dict[str, cards.GpuRequest | None] = {}
+        self._known_stock: inventory.Stock | None = None
+        self._packing: fragmentation.Packing | None = None
+        self._locked: dict[int, bool] = {}
+        self._links: dict[int, interconnect.Links] = {}
+
+    # What is asked --------------------------------------------------------------------------
+
+    def tell(self, task: entities.Task) -> cards.GpuRequest | None:
+        """Tasks with different wishes are not alike."""
+        try:
+            return self._wish(task)
+        except ValueError:
+            return None
+
+    def missing(self, task: entities.Task) -> str | None:
+        """A wish that cannot be read fits nowhere."""
+        try:
+            self._wish(task)
+        except ValueError as error:
+            return f"what it wants of GPU cards cannot be read: {error}"
+        return None
+
+    def checks(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> list[extension_points.Check]:
+        """Nodes whose cards have room for the task after those that the view supposes."""
+        if self._wish(task) is None:
+            return []
+        stock = self._stock()
+        enough = np.zeros(view.size, np.bool_)
+        readable = np.ones(view.size, np.bool_)
+        unlocked = np.ones(view.size, np.bool_)
+        for at, row, before in self._asked(view):
+            readable[at] = row not in stock.problems
+            enough[at] = stock.answer(task, row, before) is not None
+            if self._locks:
+                unlocked[at] = not before and not self._is_locked(row)
+        found = [
+            extension_points.Check(UNREADABLE, extension_points.Code.ERROR, readable),
+            extension_points.Check(NOT_ENOUGH, extension_points.Code.UNSCHEDULABLE, enough),
+        ]
+        if self._locks:
+            found.append(
+                extension_points.Check(LOCKED, extension_points.Code.UNRESOLVABLE, unlocked)
+            )
+        return found
+
+    def scores(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> extension_points.Scores | None:
+        """What the cards that the task would get are worth, times the weight."""
+        if self._wish(task) is None:
+            return None
+        stock = self._stock()
+        scores = np.zeros(view.size, np.int64)
+        for at, row, before in self._asked(view):
+            found = stock.answer(task, row, before)
+            if found is not None:
+                scores[at] = round(found.worth * extension_points.SCORE_UNIT) * self._weight
+        return scores
+
+    def annotations(self, task: entities.Task) -> dict[str, str]:
+        """What device plugins are to read on the pod."""
+        if self._wish(task) is None:
+            return {}
+        given = self._stock().given_to(task)
+        now = self._session.cluster.now
+        return {} if given is None else self._dialect.annotations(given, task.node, now)
+
+    # What happens ---------------------------------------------------------------------------
+
+    def put(self, tasks: Sequence[entities.Task]) -> None:
+        """They were placed or promised, or stay after all."""
+        following = Counter(task.node for task in tasks)
+        for task in tasks:
+            following[task.node] -= 1
+            if self.tell(task) is not None:
+                self._stock().put(task, following[task.node])
+
+    def take(self, tasks: Sequence[entities.Task]) -> None:
+        """They go."""
+        for task in tasks:
+            if self.tell(task) is not None:
+                self._stock().take(task)
+
+    # ----------------------------------------------------------------------------------------
+
+    def _wish(self, task: entities.Task) -> cards.GpuRequest | None:
+        if task.uid not in self._wishes:
+            self._wishes[task.uid] = self._dialect.wish_of(task.pod)
+        return self._wishes[task.uid]
+
+    def _asked(self, view: node_views.NodeView) -> list[tuple[int, int, int]]:
+        """Place in the answer, row and tasks supposed there before, of nodes with cards."""
+        rows = np.arange(len(self._session.nodes))[view.rows].tolist()
+        added = [0] * len(rows) if view.added is None else view.added.tolist()
+        stock = self._stock()
+        return [
+            (at, row, before)
+            for at, (row, before) in enumerate(zip(rows, added, strict=True))
+            if row in stock.cards or row in stock.problems
+        ]
+
+    def _stock(self) -> inventory.Stock:
+        if self._known_stock is None:
+            by_room = self._policy == FRAGMENTATION
+            made = inventory.Stock(
+                self._session,
+                self._dialect,
+                self._choose,
+                by_room=by_room,
+                by_place=self._policy == LINKS,
+                version=self._version,
+            )
+            self._session.complaints.extend(made.problems_told)
+            if by_room:
+                self._packing = fragmentation.Packing(self._session, made.cards, self.tell)
+            self._known_stock = made
+        return self._known_stock
+
+    def _choose(
+        self,
+        row: int,
+        trial: list[cards.Card],
+        wish: cards.GpuRequest,
+        owner: cards.Owner,
+        before: int,
+        task: entities.Task,
+    ) -> inventory.Answer | None:
+        if self._policy == LINKS:
+            found = interconnect.fit(trial, wish, owner, self._links_of(row, trial))
+        elif self._packing is not None:
+            found = self._packing.fit(row, trial, wish, owner, task, before)
+        elif isinstance(self._dialect, gpu_annotations.GpuShare):
+            found = cards.fit(trial, wish, owner, cards.LOWEST)
+        else:
+            found = cards.fit(trial, wish, owner, cards.POLICIES[self._policy])
+        return None if found is None else inventory.Answer(*found)
+
+    def _links_of(self, row: int, some: list[cards.Card]) -> interconnect.Links:
+        if row not in self._links:
+            node = self._session.nodes.objects[row]
+            around = self._session.world.surroundings
+            told = around.hardware.get(node.metadata.name)
+            known = None
+            if told is not None:
+                known = around.machines.observe(told, node.status.allocatable)
+            self._links[row] = interconnect.of(some, known)
+        return self._links[row]
+
+    def _is_locked(self, row: int) -> bool:
+        """A pod there is being set up, or somebody else holds the node's lock."""
+        if self._stock().given_here.get(row):
+            return True
+        if row not in self._locked:
+            node = self._session.nodes.objects[row].metadata.annotation(self._dialect.lock)
+            told = [node] + [
+                task.pod.metadata.annotation(gpu_annotations.BIND_TIME)
+                for task in self._session.nodes.tasks[row].values()
+                if task.pod.metadata.annotation(gpu_annotations.BIND_PHASE)
+                == gpu_annotations.ALLOCATING
+            ]
+            self._locked[row] = any(_is_young(text, self._session) for text in told if text)
+        return self._locked[row]
+
+
+def _is_young(text: str, within: session.Session) -> bool:
+    """Whether the time, in seconds or as RFC 3339, is not long ago; what is no time counts."""
+    try:
+        then = (
+            datetime.fromtimestamp(int(text), UTC)
+            if text.isdecimal()
+            else datetime.fromisoformat(text)
+        )
+        return not within.reached(durations.after(then, LOCK_HOLDS))
+    except (ValueError, OverflowError, OSError, TypeError):
+        return True

@@ -1,0 +1,254 @@
+"""How nodes say which cards they have, pods what they want, and binds what they are given.
+
+Two dialects: ``volcano.sh/gpu-memory`` and ``gpu-number`` of the GPU share plugin, and
+``volcano.sh/vgpu-*`` of the vGPU plugin, whose device plugins read the annotations (spec/topology
+3a, 3b).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from stromboli.scheduler.core.plugins.deviceshare import cards, mig
+from stromboli.shared.api import core
+from stromboli.shared.formats import units
+
+GPU_MEMORY = "volcano.sh/gpu-memory"
+GPU_NUMBER = "volcano.sh/gpu-number"
+GPU_INDEX = "volcano.sh/gpu-index"
+UNHEALTHY = "volcano.sh/gpu-unhealthy-ids"
+VGPU_NUMBER = "volcano.sh/vgpu-number"
+VGPU_MEMORY = "volcano.sh/vgpu-memory"
+VGPU_PERCENT = "volcano.sh/vgpu-memory-percentage"
+VGPU_CORES = "volcano.sh/vgpu-cores"
+REGISTER = "volcano.sh/node-vgpu-register"
+IDS = "volcano.sh/vgpu-ids-new"
+BIND_TIME = "volcano.sh/bind-time"
+BIND_PHASE = "volcano.sh/bind-phase"
+ALLOCATING = "allocating"
+VENDOR = "NVIDIA"
+"""What the device plugin looks for in its pods' shares."""
+
+_INSTANCE = re.compile(r"(?P<uuid>[^\[\]]+)\[(?P<instance>[^\[\]]+-\d+)\]")
+
+
+class Dialect(Protocol):
+    """One way of saying it all. What cannot be read raises ValueError."""
+
+    lock: str
+    """Annotation of a node while a device plugin sets up a pod, where others put it."""
+
+    def cards_of(self, node: core.Node) -> list[cards.Card]:
+        """The node's cards; none if it has none of this dialect."""
+
+    def wish_of(self, pod: core.Pod) -> cards.GpuRequest | None:
+        """What the pod wants; None if nothing."""
+
+    def given_to(self, pod: core.Pod) -> cards.Given | None:
+        """What the pod has, as its annotations say; None if they say nothing."""
+
+    def annotations(self, given: cards.Given, node: str, now: datetime) -> dict[str, str]:
+        """What is to stand on the pod."""
+
+
+class GpuShare:
+    """A part of one card's memory, or whole cards by number, as ``with_memory`` and ``with_number``
+    allow. Cards are known by their index."""
+
+    lock = "gpu"
+
+    def __init__(self, *, with_memory: bool, with_number: bool) -> None:
+        self._with_memory = with_memory
+        self._with_number = with_number
+
+    def cards_of(self, node: core.Node) -> list[cards.Card]:
+        capacity = node.status.capacity or {}
+        total, number = _amount(capacity, GPU_MEMORY), _amount(capacity, GPU_NUMBER)
+        if number <= 0:
+            return []
+        unhealthy = _listed(node.metadata.annotation(UNHEALTHY))
+        return [
+            cards.Card(
+                str(place),
+                place,
+                cards.UNLIMITED,
+                total // number,
+                is_healthy=str(place) not in unhealthy,
+            )
+            for place in range(number)
+        ]
+
+    def wish_of(self, pod: core.Pod) -> cards.GpuRequest | None:
+        memory = _most(pod.spec, GPU_MEMORY) if self._with_memory else 0
+        number = _most(pod.spec, GPU_NUMBER) if self._with_number else 0
+        if memory:
+            return cards.GpuRequest((cards.Want(1, memory_mib=memory),))
+        if number:
+            return cards.GpuRequest((cards.Want(number, cores=cards.ALL_CORES),))
+        return None
+
+    def given_to(self, pod: core.Pod) -> cards.Given | None:
+        text, wish = pod.metadata.annotation(GPU_INDEX), self.wish_of(pod)
+        if not text or wish is None:
+            return None
+        want = wish.containers[0]
+        return (
+            tuple(
+                cards.Share(place, want.memory_mib, want.cores) for place in sorted(_listed(text))
+            ),
+        )
+
+    def annotations(self, given: cards.Given, node: str, now: datetime) -> dict[str, str]:
+        places = sorted(int(share.uuid) for shares in given for share in shares)
+        return {
+            GPU_INDEX: ",".join(map(str, places)),
+            "volcano.sh/predicate-time": f"{int(now.timestamp())}000000000",
+        }
+
+
+class Vgpu:
+    """Memory and compute of cards, container by container. ``known``: layouts of cards that are
+    divided. ``rules``: labels of pods that share no card with others of the same rule.
+    ``memory_factor``: MiB in each unit of memory that pods ask for."""
+
+    lock = "hamivgpu"
+
+    def __init__(
+        self,
+        known: Sequence[mig.Known] = (),
+        rules: Sequence[Mapping[str, str]] = (),
+        memory_factor: int = 1,
+    ) -> None:
+        self._known = known
+        self._memory_factor = memory_factor
+        self._rules = rules
+
+    def cards_of(self, node: core.Node) -> list[cards.Card]:
+        text = node.metadata.annotation(REGISTER)
+        has = node.status.allocatable or {}
+        if not text or not all(
+            _amount(has, name) > 0 for name in (VGPU_NUMBER, VGPU_MEMORY, VGPU_CORES)
+        ):
+            return []
+        return [
+            self._card(place, part) for place, part in enumerate(text.removesuffix(":").split(":"))
+        ]
+
+    def _card(self, place: int, text: str) -> cards.Card:
+        fields = text.split(",")
+        if len(fields) < 6:
+            raise ValueError(f"{REGISTER}: {text!r} has {len(fields)} fields, not 6")
+        uuid, users, memory, kind, health, mode = (field.strip() for field in fields[:6])
+        if not (users.isdecimal() and memory.isdecimal()):
+            raise ValueError(f"{REGISTER}: {text!r}: its second and third field are numbers")
+        return cards.Card(
+            uuid,
+            place,
+            int(users),
+            int(memory),
+            kind,
+            cards.MIG if mode == cards.MIG else "hami-core",
+            is_healthy=health.lower() != "false",
+            layouts=mig.layouts(self._known, kind) if mode == cards.MIG else (),
+        )
+
+    def wish_of(self, pod: core.Pod) -> cards.GpuRequest | None:
+        wants = tuple(_want(each, self._memory_factor) for each in pod.spec.containers)
+        if not any(want.number for want in wants):
+            return None
+        told = pod.metadata.annotations or {}
+        labels = pod.metadata.labels or {}
+        apart = told.get("volcano.sh/vgpu-podgroup-policy") == "spread"
+        return cards.GpuRequest(
+            wants,
+            told.get("volcano.sh/vgpu-mode", ""),
+            _words(told.get("nvidia.com/use-gputype", "").upper()),
+            _words(told.get("nvidia.com/nouse-gputype", "").upper()),
+            _words(told.get("volcano.sh/vgpu-use-gpuuuid", "")),
+            _words(told.get("volcano.sh/vgpu-nouse-gpuuuid", "")),
+            apart=f"{pod.metadata.namespace}/{_group(pod)}" if apart and _group(pod) else "",
+            rules=frozenset(
+                number
+                for number, rule in enumerate(self._rules)
+                if all(labels.get(key) == value for key, value in rule.items())
+            ),
+        )
+
+    def given_to(self, pod: core.Pod) -> cards.Given | None:
+        text = pod.metadata.annotation(IDS)
+        if text is None:
+            return None
+        return tuple(
+            tuple(_share(part) for part in container.split(":") if part)
+            for container in text.split(";")
+        )
+
+    def annotations(self, given: cards.Given, node: str, now: datetime) -> dict[str, str]:
+        text = ";".join("".join(_written(share) for share in shares) for shares in given)
+        seconds = str(int(now.timestamp()))
+        return {
+            IDS: text,
+            "volcano.sh/devices-to-allocate": text,
+            "volcano.sh/vgpu-node": node,
+            "volcano.sh/vgpu-time": seconds,
+            BIND_TIME: seconds,
+            BIND_PHASE: ALLOCATING,
+        }
+
+
+def _group(pod: core.Pod) -> str:
+    return pod.metadata.annotation("scheduling.k8s.io/group-name") or ""
+
+
+def _want(container: core.Container, memory_factor: int) -> cards.Want:
+    number = _of(container, VGPU_NUMBER)
+    memory, percent = _of(container, VGPU_MEMORY), _of(container, VGPU_PERCENT)
+    if not number:
+        number = 1 if memory or percent else 0
+    if not number:
+        return cards.Want(0)
+    if not percent and not memory:
+        percent = 100
+    return cards.Want(number, memory * memory_factor, min(percent, 100), _of(container, VGPU_CORES))
+
+
+def _of(container: core.Container, name: str) -> int:
+    resources = container.resources
+    return _amount(resources.limits or {}, name) or _amount(resources.requests or {}, name)
+
+
+def _most(spec: core.PodSpec, name: str) -> int:
+    """What the pod takes: the sum of its containers, or the most of one that runs before."""
+    running = sum(_of(container, name) for container in spec.containers)
+    return max(running, *(_of(container, name) for container in spec.init_containers), 0)
+
+
+def _amount(amounts: Mapping[str, core.Quantity], name: str) -> int:
+    return int(units.quantity(amounts[name])) if name in amounts else 0
+
+
+def _listed(text: str | None) -> set[str]:
+    found = {part.strip() for part in (text or "").split(",") if part.strip()}
+    wrong = sorted(part for part in found if not part.isdecimal())
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is no index of a card")
+    return found
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(sorted({part.strip() for part in text.split(",") if part.strip()}))
+
+
+def _share(text: str) -> cards.Share:
+    fields = text.split(",")
+    if len(fields) != 4 or not (fields[2].isdecimal() and fields[3].isdecimal()):
+        raise ValueError(f"{IDS}: {text!r} is not id,type,memory,cores")
+    found = _INSTANCE.fullmatch(fields[0])
+    uuid, instance = (found["uuid"], found["instance"]) if found else (fields[0], "")
+    return cards.Share(uuid, int(fields[2]), int(fields[3]), instance)
+
+
+def _written(share: cards.Share) -> str:
+    place = f"{share.uuid}[{share.instance}]" if share.instance else share.uuid
+    return f"{place},{VENDOR},{share.memory_mib},{share.cores}:"

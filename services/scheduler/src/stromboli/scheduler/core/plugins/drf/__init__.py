@@ -1,0 +1,1 @@
+"""The plugin ``drf``; see the module of its name."""

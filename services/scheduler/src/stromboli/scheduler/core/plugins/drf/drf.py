@@ -1,0 +1,129 @@
+"""The plugin ``drf``: dominant resource fairness between jobs (spec/plugins 4).
+
+A job's share is its largest part of any resource of the cluster; the job with the smaller share
+goes first. With ``enableHierarchy`` queues are compared along their paths as well, see ``hdrf``.
+
+Ghodsi et al., Dominant Resource Fairness, NSDI 2011.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.scheduler.core.plugins.drf import hierarchical
+from stromboli.scheduler.core.queue_accounts import shares
+
+EQUAL = 1e-6
+"""Shares that differ by no more are equal: a victim may be taken from an equal."""
+
+
+class Plugin:
+    """Job order and preemption by dominant shares; with a hierarchy also queues and reclaim."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._is_hierarchical = options.is_enabled("enableHierarchy")
+        self._demands = shares.Demands()
+        self._allocated: dict[str, shares.Row] = {}
+        self._shares: dict[str, float] = {}
+
+    def open(self, within: session.Session) -> None:
+        """Register; what a job holds is looked at when it is asked about."""
+        self._session = within
+        self._total: shares.Row = within.total.tolist()
+        within.add_job_order(self._compare_jobs, self._share)
+        within.add_preemptable(self._choose_preemptable)
+        within.add_gauges(self._gauges)
+        within.add_event_handler(self._take, self._give_back)
+        if self._is_hierarchical:
+            self._tree = hierarchical.Tree(within)
+            within.add_queue_order(self._tree.compare)
+            within.add_reclaimable(self._choose_reclaimable)
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+    def _gauges(self) -> Iterator[extension_points.Gauge]:
+        """Shares of the jobs that wait: those of all would be a series for every job there is."""
+        for job in self._session.waiting_jobs():
+            if not job.count(entities.Status.PENDING, entities.Status.PIPELINED):
+                continue
+            labels = (("job_id", job.name), ("job_ns", job.namespace))
+            yield extension_points.Gauge("job_share", self._share(job), labels)
+
+    def _compare_jobs(self, left: entities.Job, right: entities.Job) -> int:
+        first, second = self._share(left), self._share(right)
+        return (first > second) - (first < second)
+
+    def _share(self, job: entities.Job) -> float:
+        found = self._shares.get(job.key)
+        if found is None:
+            found = self._shares[job.key] = shares.share(self._held(job), self._total)
+        return found
+
+    def _held(self, job: entities.Job) -> shares.Row:
+        """What the job holds, with what was promised to it in this session."""
+        found = self._allocated.get(job.key)
+        if found is None:
+            found = self._allocated[job.key] = self._session.changes.held(job).tolist()
+        return found
+
+    def _choose_preemptable(
+        self, preemptor: entities.Task, candidates: Sequence[entities.Task]
+    ) -> extension_points.Victims:
+        """Victims of jobs that, without what was asked of them so far, still hold as much."""
+        own_job = self._session.job_of(preemptor)
+        if own_job is None:
+            return extension_points.Victims([])
+        grown = list(self._held(own_job))
+        shares.add(grown, self._demands.of(preemptor))
+        own = shares.share(grown, self._total)
+        left: dict[str, shares.Row] = {}
+        victims = []
+        for task in candidates:
+            job = self._session.job_of(task)
+            if job is None:
+                continue
+            row = left.setdefault(task.job, list(self._held(job)))
+            shares.add(row, self._demands.of(task), -1)
+            theirs = shares.share(row, self._total)
+            if own < theirs or abs(own - theirs) <= EQUAL:
+                victims.append(task)
+        return extension_points.Victims(victims)
+
+    def _choose_reclaimable(
+        self, reclaimer: entities.Task, candidates: Sequence[entities.Task]
+    ) -> extension_points.Victims:
+        job = self._session.job_of(reclaimer)
+        if job is None:
+            return extension_points.Victims([])
+        known = [task for task in candidates if self._session.job_of(task) is not None]
+        with self._tree.charged(job, self._demands.of(reclaimer)):
+            return extension_points.Victims(
+                [task for task in known if self._goes_before(job, task)]
+            )
+
+    def _goes_before(self, reclaimer: entities.Job, victim: entities.Task) -> bool:
+        """Whether the reclaimer's queue comes first even once the victim is gone."""
+        job = self._session.jobs[victim.job]
+        with self._tree.charged(job, self._demands.of(victim), -1):
+            queues = self._session.queues
+            return self._tree.compare(queues[reclaimer.queue], queues[job.queue]) < 0
+
+    def _take(self, tasks: Sequence[entities.Task]) -> None:
+        self._charge(tasks[0], len(tasks))
+
+    def _give_back(self, tasks: Sequence[entities.Task]) -> None:
+        self._charge(tasks[0], -len(tasks))
+
+    def _charge(self, like: entities.Task, times: int) -> None:
+        job = self._session.job_of(like)
+        if job is None:
+            return
+        demand = self._demands.of(like)
+        allocated = self._held(job)
+        shares.add(allocated, demand, times)
+        self._shares[job.key] = shares.share(allocated, self._total)
+        if self._is_hierarchical:
+            self._tree.charge(job, demand, times)

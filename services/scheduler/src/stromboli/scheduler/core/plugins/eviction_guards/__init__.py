@@ -1,0 +1,1 @@
+"""Plugins that only protect victims: cdp, conformance, eviction-limits and pdb."""

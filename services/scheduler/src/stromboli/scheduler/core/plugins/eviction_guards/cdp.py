@@ -1,0 +1,57 @@
+"""CDP: a pod that has only just started is not evicted (cooldown protection, spec/plugins 19)."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from stromboli.scheduler.core.config import configuration, durations
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.shared import keys
+
+
+class Plugin:
+    """Has no arguments: each pod's label or annotation says how long it is protected."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None: ...
+
+    def open(self, within: session.Session) -> None:
+        """Take protected pods out of the lists of preempt and reclaim."""
+
+        def unprotected(
+            evictor: entities.Task, candidates: Sequence[entities.Task]
+        ) -> extension_points.Victims:
+            return extension_points.Victims(
+                [task for task in candidates if not _is_protected(task, within)]
+            )
+
+        within.add_preemptable(unprotected)
+        within.add_reclaimable(unprotected)
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+
+def _is_protected(task: entities.Task, within: session.Session) -> bool:
+    metadata = task.pod.metadata
+    text = metadata.label(keys.COOLDOWN_TIME) or metadata.annotation(keys.COOLDOWN_TIME)
+    if text is None or task.pod.status.phase != "Running":
+        return False
+    try:
+        cooldown = durations.duration(text)
+    except ValueError:
+        return False
+    return any(
+        condition.type == "PodScheduled"
+        and condition.status == "True"
+        and condition.last_transition_time is not None
+        and not _has_passed(condition.last_transition_time, cooldown, within)
+        for condition in task.pod.status.conditions
+    )
+
+
+def _has_passed(since: datetime, cooldown: timedelta, within: session.Session) -> bool:
+    try:
+        return within.reached(since + cooldown)
+    except OverflowError:
+        return False

@@ -1,0 +1,37 @@
+"""Conformance: what keeps the cluster itself alive is never evicted (spec/plugins 3)."""
+
+from collections.abc import Sequence
+
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
+from stromboli.scheduler.core.placement import extension_points
+
+CRITICAL = ("system-cluster-critical", "system-node-critical")
+SYSTEM_NAMESPACE = "kube-system"
+
+
+class Plugin:
+    """Has no arguments."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None: ...
+
+    def open(self, within: session.Session) -> None:
+        """Take critical pods out of every list of victims."""
+        within.add_preemptable(lambda preemptor, candidates: _spared(candidates))
+        within.add_reclaimable(lambda reclaimer, candidates: _spared(candidates))
+        within.add_unified_evictable(lambda action, job, candidates: _spared(candidates))
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+
+def _spared(candidates: Sequence[entities.Task]) -> extension_points.Victims:
+    return extension_points.Victims(
+        [
+            task
+            for task in candidates
+            if task.namespace != SYSTEM_NAMESPACE
+            and task.pod.spec.priority_class_name not in CRITICAL
+        ]
+    )

@@ -1,0 +1,205 @@
+"""The plugin ``eviction-limits``: whom not to evict yet, whom not to evict back, and how gently.
+
+- ``minimum-run-time`` (none): a task is no victim before it has run so long.
+- ``eviction-notice`` (none): a victim is told so long before its end.
+- ``cycle-window`` (``10m``): who was evicted for a job, or for one that was evicted for it, and so
+  on, does not have that job evicted for itself for so long; and no job has another evicted more
+  often than it has tasks, since others take the room then. Otherwise two that cannot both run may
+  throw each other out for ever, and neither gets anything done.
+
+A Queue's annotations ``stromboli.sh/minimum-run-time`` and ``stromboli.sh/eviction-notice`` go
+before the arguments. A PodGroup's (a Job's become its PodGroup's) go before both, up to what the
+queue's ``...-limit`` of the same name allows; without a limit a job may ask for less, not for more.
+
+The limits are vetoes: what they spare is no candidate in any tier, for preempt, reclaim, their gang
+forms and shuffle. Who evicted whom is remembered from session to session, by the jobs' uids.
+"""
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from stromboli.scheduler.core.config import configuration, durations
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
+from stromboli.shared import keys
+from stromboli.shared.api import meta
+
+NAME = "eviction-limits"
+WINDOW = "10m"
+
+
+class Edge(msgspec.Struct, frozen=True, array_like=True):
+    """A job had another's tasks evicted: when last, and in how many sessions. Jobs by uid."""
+
+    evictor: str
+    victim: str
+    at: datetime
+    times: int = 1
+
+
+class Plugin:
+    """Vetoes, and notice."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._arguments = options.typed()
+
+    def open(self, within: session.Session) -> None:
+        """Read the arguments and what was remembered. O(evictions in the window)."""
+        self._session = within
+        self._run_time = _Limit(
+            within,
+            keys.MINIMUM_RUN_TIME,
+            keys.MINIMUM_RUN_TIME_LIMIT,
+            self._duration("minimum-run-time", "0"),
+        )
+        self._notice = _Limit(
+            within,
+            keys.EVICTION_NOTICE,
+            keys.EVICTION_NOTICE_LIMIT,
+            self._duration("eviction-notice", "0"),
+        )
+        self._window = self._duration("cycle-window", WINDOW)
+        within.complaints.extend(self._arguments.complaints)
+        self._edges = {
+            (edge.evictor, edge.victim): edge
+            for edge in _recall(within.cluster.memory.get(NAME, ""), within.now)
+            if edge.at + self._window > within.now
+        }
+        self._seen = 0
+        self._above: dict[str, frozenset[str]] = {}
+        within.add_evictable(self._may_go)
+        within.add_eviction_notice(lambda task: self._notice.of(within.job_of(task)))
+
+    def close(self, within: session.Session) -> None:
+        """Remember who was evicted for whom."""
+        self._learn()
+        if self._edges:
+            edges = [edge for _, edge in sorted(self._edges.items())]
+            within.remember[NAME] = msgspec.json.encode(edges).decode()
+
+    def _may_go(self, job: entities.Job | None, task: entities.Task) -> bool:
+        now = self._session.now
+        protected = self._run_time.of(self._session.job_of(task))
+        if protected > timedelta(0):
+            until = durations.after(task.pod.status.start_time or now, protected)
+            if not self._session.reached(until):
+                return False
+        victim = self._session.job_of(task)
+        if job is None or victim is None or job is victim or not self._window:
+            return True
+        self._learn()
+        if victim.uid in self._evictors_of(job.uid) or self._is_in_vain(job, victim.uid):
+            oldest = min(edge.at for edge in self._edges.values())
+            self._session.look_again(oldest + self._window)
+            return False
+        return True
+
+    def _is_in_vain(self, job: entities.Job, victim: str) -> bool:
+        """Whether it was evicted for the job more often than the job has tasks: each time somebody
+        else must have taken the room."""
+        edge = self._edges.get((job.uid, victim))
+        return edge is not None and edge.times >= len(job.tasks) and edge.at != self._session.now
+
+    def _learn(self) -> None:
+        """Take in what this session has decided so far."""
+        decided = self._session.decisions.evictions
+        for eviction in decided[self._seen :]:
+            task = self._session.world.tasks.get(eviction.task)
+            evictor = self._session.jobs.get(eviction.job)
+            victim = None if task is None else self._session.job_of(task)
+            if evictor is not None and victim is not None and evictor is not victim:
+                self._count(evictor.uid, victim.uid)
+        if self._seen < len(decided):
+            self._seen = len(decided)
+            self._above.clear()
+
+    def _count(self, evictor: str, victim: str) -> None:
+        now = self._session.now
+        before = self._edges.get((evictor, victim), Edge(evictor, victim, now, 0))
+        if before.at != now or not before.times:
+            self._edges[evictor, victim] = Edge(evictor, victim, now, before.times + 1)
+
+    def _evictors_of(self, victim: str) -> frozenset[str]:
+        """Jobs for which it was evicted, directly or through others. O(edges), once a victim."""
+        known = self._above.get(victim)
+        if known is None:
+            by_victim: dict[str, set[str]] = {}
+            for evictor, evicted in self._edges:
+                by_victim.setdefault(evicted, set()).add(evictor)
+            found: set[str] = set()
+            waiting = [victim]
+            while waiting:
+                more = by_victim.get(waiting.pop(), set()) - found
+                found |= more
+                waiting.extend(more)
+            known = self._above[victim] = frozenset(found)
+        return known
+
+    def _duration(self, name: str, default: str) -> timedelta:
+        text = self._arguments.text(name, default)
+        try:
+            return _bounded(text)
+        except ValueError as error:
+            self._arguments.complaints.append(
+                f"plugin {NAME}: arguments.{name}: {error}; {default} is used"
+            )
+            return durations.duration(default)
+
+
+class _Limit:
+    """A length of time that queues set and jobs may ask for."""
+
+    def __init__(
+        self, within: session.Session, key: str, most_key: str, default: timedelta
+    ) -> None:
+        self._session = within
+        self._key = key
+        self._most_key = most_key
+        self._default = default
+        self._known: dict[str, timedelta] = {}
+
+    def of(self, job: entities.Job | None) -> timedelta:
+        """What holds for the job's tasks; for a pod of no job the argument."""
+        if job is None:
+            return self._default
+        if job.key not in self._known:
+            queue = self._session.queue_of(job).object
+            said = self._read(queue, self._key, f"Queue {job.queue}")
+            base = self._default if said is None else said
+            most = self._read(queue, self._most_key, f"Queue {job.queue}")
+            own = self._read(job.pod_group, self._key, f"PodGroup {job.key}")
+            self._known[job.key] = base if own is None else min(own, base if most is None else most)
+        return self._known[job.key]
+
+    def _read(self, found: meta.Object, key: str, where: str) -> timedelta | None:
+        text = found.metadata.annotation(key)
+        if text is None:
+            return None
+        try:
+            return _bounded(text)
+        except ValueError as error:
+            complaint = f"{where}: {key}: {error}; it is as if nothing was said"
+            if complaint not in self._session.complaints:
+                self._session.complaints.append(complaint)
+            return None
+
+
+LONGEST = timedelta(days=36500)
+
+
+def _bounded(text: str) -> timedelta:
+    """The duration, not below zero. Raises ValueError."""
+    found = durations.duration(text)
+    if not timedelta(0) <= found <= LONGEST:
+        raise ValueError(f"{text!r} is below zero or above a hundred years")
+    return found
+
+
+def _recall(text: str, now: datetime) -> list[Edge]:
+    """What was remembered; a time ahead of now, of a clock set back since, counts as now."""
+    try:
+        found = msgspec.json.decode(text, type=list[Edge]) if text else []
+    except msgspec.DecodeError:
+        return []
+    return [msgspec.structs.replace(edge, at=min(edge.at, now)) for edge in found]

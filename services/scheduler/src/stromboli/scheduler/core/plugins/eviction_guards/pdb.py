@@ -1,0 +1,66 @@
+"""PDB: evictions keep within PodDisruptionBudgets (spec/plugins 15)."""
+
+from collections.abc import Sequence
+
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, pod_terms
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.shared.api import core
+
+_Budget = tuple[core.PodDisruptionBudget, pod_terms.Selector]
+
+
+class Plugin:
+    """Has no arguments."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._budgets: dict[str, list[_Budget]] = {}
+        self._unread: set[str] = set()
+
+    def open(self, within: session.Session) -> None:
+        """Take from every list of victims those whose budget is used up; of a namespace with a
+        budget that cannot be read, all."""
+        unread = within.world.surroundings.unread["disruption_budgets"]
+        self._unread = {key.partition("/")[0] for key in unread}
+        within.complaints.extend(
+            f"PodDisruptionBudget {key} cannot be read: {why}; nothing of its namespace is evicted"
+            for key, why in sorted(unread.items())
+        )
+        for budget in sorted(within.cluster.disruption_budgets, key=lambda each: each.metadata.key):
+            selector = pod_terms.selector(budget.spec.selector, {})
+            # An empty selector would mean every pod; the field reads it as none.
+            if selector is not None and selector.requirements:
+                found = self._budgets.setdefault(budget.metadata.namespace, [])
+                found.append((budget, selector))
+        within.add_preemptable(lambda preemptor, candidates: self._within_budgets(candidates))
+        within.add_reclaimable(lambda reclaimer, candidates: self._within_budgets(candidates))
+        within.add_victim_tasks(lambda tasks: self._within_budgets(tasks).tasks)
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+    def _within_budgets(self, candidates: Sequence[entities.Task]) -> extension_points.Victims:
+        """The first candidates that budgets allow; a pod without labels is never a victim."""
+        left: dict[str, int] = {}
+        return extension_points.Victims(
+            [
+                task
+                for task in candidates
+                if task.pod.metadata.labels
+                and task.namespace not in self._unread
+                and self._allows(task, left)
+            ]
+        )
+
+    def _allows(self, task: entities.Task, left: dict[str, int]) -> bool:
+        """Charge every budget that means the pod; all must have had something left."""
+        is_allowed = True
+        labels = task.pod.metadata.labels or {}
+        for budget, selector in self._budgets.get(task.namespace, ()):
+            status, key = budget.status, budget.metadata.key
+            if task.name in (status.disrupted_pods or {}) or not selector.matches(labels):
+                continue
+            left[key] = left.get(key, status.disruptions_allowed) - 1
+            is_allowed = is_allowed and left[key] >= 0
+        return is_allowed

@@ -1,0 +1,1 @@
+"""The plugin ``extender``; see the module of its name."""

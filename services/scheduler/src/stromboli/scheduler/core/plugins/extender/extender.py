@@ -1,0 +1,391 @@
+"""Extender: others judge over HTTP, verb by verb (spec/plugins 18).
+
+The session asks (``framework.outside``), the shell sends, and the record keeps what was answered.
+After the first question that finds no answer none is asked any more in this session: what holds
+without one holds for all, and a dead extender costs one timeout.
+
+Tasks of one role of a job are asked about once. A node is asked about again once tasks on it have
+changed, and one that could never take the task is not asked about.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.scheduler.core.config import configuration, durations
+from stromboli.scheduler.core.framework import external_calls, session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.scheduler.core.plugins.extender import wire
+from stromboli.shared import decoding
+
+USUAL_TIMEOUT = timedelta(seconds=1)
+RETRY = timedelta(seconds=10)
+"""After so long an extender that refused or did not answer is asked again: what its answers depend
+on changes without a record on any topic."""
+MOST_SCORE = 10**6
+"""Scores beyond are cut, so that sums stay exact."""
+
+_Given = TypeVar("_Given", bound=msgspec.Struct)
+
+
+_VERBS = (
+    "onSessionOpen",
+    "onSessionClose",
+    "predicate",
+    "prioritize",
+    "preemptable",
+    "reclaimable",
+    "queueOverused",
+    "jobEnqueueable",
+    "jobEnqueued",
+    "jobReady",
+    "allocateFunc",
+    "deallocateFunc",
+)
+
+
+class Plugin:
+    """Arguments: ``extender.urlPrefix``, ``extender.<verb>Verb``, ``extender.httpTimeout``,
+    ``extender.ignorable``, ``extender.managedResources``."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        given = options.typed()
+        self._prefix = given.text("extender.urlPrefix", "").rstrip("/")
+        self._verbs = {verb: given.text(f"extender.{verb}Verb", "") for verb in _VERBS}
+        self._is_ignorable = given.boolean("extender.ignorable", default=False)
+        self._timeout_s = _timeout(given).total_seconds()
+        self._managed = _managed(given)
+        if not self._prefix.startswith(("http://", "https://")) and any(self._verbs.values()):
+            given.refuse("extender.urlPrefix", self._prefix, "a URL with http://", "nothing")
+            self._verbs = dict.fromkeys(_VERBS, "")
+        self._complaints = given.complaints
+        self._trouble = ""
+        """Why nothing is asked any more."""
+        self._is_over = False
+        self._refused: dict[str, str] = {}
+        """Job -> why a placement of it was not taken in."""
+        self._verdicts: dict[Any, _Verdicts] = {}
+
+    def open(self, within: session.Session) -> None:
+        """Register what a verb is named for, unless the extender must hear of the opening and does
+        not."""
+        within.complaints.extend(self._complaints)
+        self._within = within
+        if self._has("onSessionOpen"):
+            self._asked("onSessionOpen", wire.opened(within), wire.Nothing)
+            if self._trouble and not self._is_ignorable:
+                return
+        self._register()
+
+    def close(self, within: session.Session) -> None:
+        """Tell of the end. What is asked later, for explanations, is not sent."""
+        if self._has("onSessionClose"):
+            self._asked("onSessionClose", {}, wire.Nothing)
+        self._is_over = True
+
+    def _register(self) -> None:
+        within, has = self._within, self._has
+        if has("predicate") or has("prioritize"):
+            within.add_distinction(self._kind)
+        if has("predicate"):
+            within.add_predicate(self._checks, extension_points.Scope.GLOBAL)
+        if has("prioritize"):
+            within.add_node_order(self._scores, extension_points.Scope.GLOBAL)
+        if has("preemptable"):
+            within.add_preemptable(lambda by, among: self._victims("preemptable", by, among))
+        if has("reclaimable"):
+            within.add_reclaimable(lambda by, among: self._victims("reclaimable", by, among))
+        if has("queueOverused"):
+            within.add_overused(self._is_overused)
+        if has("jobEnqueueable"):
+            within.add_job_enqueueable(self._may_enter)
+        if has("jobEnqueued"):
+            within.add_job_enqueued(self._has_entered)
+        if has("jobReady") or has("allocateFunc"):
+            within.add_job_ready(self._is_ready)
+        if has("allocateFunc"):
+            within.add_job_pipelined(
+                lambda job: (
+                    extension_points.REJECT
+                    if job.key in self._refused
+                    else extension_points.ABSTAIN
+                )
+            )
+        if has("allocateFunc") or has("deallocateFunc"):
+            within.add_event_handler(
+                self._placed if has("allocateFunc") else None,
+                self._taken_back if has("deallocateFunc") else None,
+            )
+
+    # Asking -----------------------------------------------------------------------------------
+
+    def _has(self, verb: str) -> bool:
+        return bool(self._verbs[verb])
+
+    def _asked(self, verb: str, body: Any, form: type[_Given]) -> _Given | None:
+        """The answer to one question, None if there is none."""
+        (answer,) = self._all_asked(verb, [body], form)
+        return answer
+
+    def _all_asked(
+        self, verb: str, bodies: Sequence[Any], form: type[_Given]
+    ) -> list[_Given | None]:
+        if self._trouble or self._is_over or not bodies:
+            return [None] * len(bodies)
+        url = f"{self._prefix}/{self._verbs[verb]}"
+        questions = [
+            external_calls.Question(url, msgspec.json.encode(body), self._timeout_s)
+            for body in bodies
+        ]
+        answers = self._within.outside.ask(questions)
+        return [self._read(url, answer, form) for answer in answers]
+
+    def _read(self, url: str, answer: external_calls.Answer, form: type[_Given]) -> _Given | None:
+        problem = answer.error
+        if not problem and form is wire.Nothing:
+            return form()
+        if not problem:
+            try:
+                return decoding.decode(msgspec.json.Decoder(form), answer.body)
+            except msgspec.DecodeError as error:
+                problem = f"its answer cannot be read: {error}"
+        self._ask_again()
+        if not self._trouble:
+            self._trouble = f"{url}: {problem}"
+            if self._within.outside.is_possible:
+                instead = "is ignored" if self._is_ignorable else "counts as refusing"
+                self._within.complaints.append(
+                    f"plugin extender: {self._trouble}; for this session it {instead}"
+                )
+        return None
+
+    def _ask_again(self) -> None:
+        """Something was refused: another session asks again later."""
+        self._within.look_again(self._within.now + RETRY)
+
+    def _is_managed(self, task: entities.Task) -> bool:
+        if self._managed is None:
+            return True
+        spec = task.pod.spec
+        return any(
+            name in self._managed
+            for container in (*spec.init_containers, *spec.containers)
+            for listed in (container.resources.requests, container.resources.limits)
+            for name in listed or ()
+        )
+
+    def _kind(self, task: entities.Task) -> Any:
+        return (task.job or task.key, task.role) if self._is_managed(task) else None
+
+    # Nodes ------------------------------------------------------------------------------------
+
+    def _checks(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> list[extension_points.Check]:
+        if not self._is_managed(task):
+            return []
+        kind = (task.task_class, self._kind(task))
+        if self._is_over and kind not in self._verdicts:
+            return []
+        known = self._verdicts.setdefault(kind, _Verdicts(len(self._within.nodes)))
+        if not self._is_over:
+            known.renew(self._within, task, self._judged)
+        return [
+            extension_points.Check(reason, code, (known.said != number)[view.rows])
+            for number, (reason, code) in enumerate(known.reasons)
+        ]
+
+    def _judged(
+        self, task: entities.Task, rows: Sequence[int]
+    ) -> list[tuple[str, extension_points.Code] | None]:
+        """Of each node why it does not take the task, None if it does."""
+        asked = wire.task(self._within, task)
+        bodies = [{"task": asked, "node": wire.node(self._within, row)} for row in rows]
+        answers = self._all_asked("predicate", bodies, wire.Predicate)
+        missing = None if self._is_ignorable else (self._failed(), extension_points.Code.ERROR)
+        found = [missing if answer is None else _judgement(answer) for answer in answers]
+        if any(found):
+            self._ask_again()
+        return found
+
+    def _failed(self) -> str:
+        return f"the extender does not answer: {self._trouble}"
+
+    def _scores(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> extension_points.Scores | None:
+        if not self._is_managed(task):
+            return None
+        nodes = self._within.nodes
+        rows = np.arange(len(nodes))[view.rows]
+        body = {
+            "task": wire.task(self._within, task),
+            "nodes": [wire.node(self._within, int(row)) for row in rows],
+        }
+        answer = self._asked("prioritize", body, wire.Scores)
+        if answer is None or answer.error_message or not answer.node_score:
+            return None
+        told = [answer.node_score.get(nodes.names[row], 0.0) for row in rows]
+        cut = np.clip(np.array(told, np.float64), -MOST_SCORE, MOST_SCORE)
+        return np.rint(cut * extension_points.SCORE_UNIT).astype(np.int64)
+
+    # Victims ----------------------------------------------------------------------------------
+
+    def _victims(
+        self, verb: str, evictor: entities.Task, candidates: Sequence[entities.Task]
+    ) -> extension_points.Victims:
+        if not self._is_managed(evictor):
+            return extension_points.Victims((), extension_points.ABSTAIN)
+        body = {
+            "evictor": wire.task(self._within, evictor),
+            "evictees": [wire.task(self._within, each) for each in candidates],
+        }
+        answer = self._asked(verb, body, wire.Choice)
+        if answer is None:
+            return extension_points.Victims((), extension_points.REJECT)
+        chosen = {victim.uid for victim in answer.victims or ()}
+        if len(chosen) < len(candidates):
+            self._ask_again()
+        return extension_points.Victims(
+            [each for each in candidates if each.uid in chosen], _vote(answer.status)
+        )
+
+    # Queues and jobs --------------------------------------------------------------------------
+
+    def _is_overused(self, queue: entities.Queue) -> bool:
+        answer = self._asked("queueOverused", {"queue": wire.queue(queue)}, wire.Overused)
+        is_overused = not self._is_ignorable if answer is None else answer.overused
+        if is_overused:
+            self._ask_again()
+        return is_overused
+
+    def _may_enter(self, job: entities.Job) -> int:
+        answer = self._asked("jobEnqueueable", {"job": wire.job(self._within, job)}, wire.Vote)
+        if answer is not None:
+            if _vote(answer.status) == extension_points.REJECT:
+                self._ask_again()
+            return _vote(answer.status)
+        if self._is_ignorable:
+            return extension_points.PERMIT
+        self._within.tell_user(job, self._failed())
+        return extension_points.REJECT
+
+    def _has_entered(self, job: entities.Job) -> None:
+        self._asked("jobEnqueued", {"job": wire.job(self._within, job)}, wire.Nothing)
+
+    def _is_ready(self, job: entities.Job) -> bool:
+        if job.key in self._refused:
+            return False
+        if not self._has("jobReady"):
+            return True
+        answer = self._asked("jobReady", {"job": wire.job(self._within, job)}, wire.Ready)
+        is_ready = self._is_ignorable if answer is None else answer.status
+        if not is_ready:
+            self._ask_again()
+        return is_ready
+
+    # Placements -------------------------------------------------------------------------------
+
+    def _placed(self, tasks: Sequence[entities.Task]) -> None:
+        for task, answer in self._told("allocateFunc", tasks):
+            reason = self._failed() if answer is None else answer.error_message
+            if reason and not self._is_ignorable:
+                self._refused[task.job] = reason
+                self._ask_again()
+                self._within.complaints.append(
+                    f"plugin extender: {task.key} on {task.node} is not taken in: {reason}"
+                )
+
+    def _taken_back(self, tasks: Sequence[entities.Task]) -> None:
+        for task, answer in self._told("deallocateFunc", tasks):
+            if answer is not None and answer.error_message:
+                self._within.complaints.append(
+                    f"plugin extender: {task.key} is not taken back: {answer.error_message}"
+                )
+
+    def _told(
+        self, verb: str, tasks: Sequence[entities.Task]
+    ) -> list[tuple[entities.Task, wire.Taken | None]]:
+        managed = [task for task in tasks if self._is_managed(task)]
+        bodies = [{"task": wire.task(self._within, task)} for task in managed]
+        return list(zip(managed, self._all_asked(verb, bodies, wire.Taken), strict=True))
+
+
+class _Verdicts:
+    """What was said of nodes for one kind of tasks: ``said`` has a number per row, of ``reasons``
+    or -1 for nothing against it."""
+
+    def __init__(self, size: int) -> None:
+        self.said: npt.NDArray[np.int64] = np.full(size, -1, np.int64)
+        self.reasons: list[tuple[str, extension_points.Code]] = []
+        self._position = -1
+
+    def renew(
+        self,
+        within: session.Session,
+        task: entities.Task,
+        judge: Callable[
+            [entities.Task, Sequence[int]], list[tuple[str, extension_points.Code] | None]
+        ],
+    ) -> None:
+        """Ask about nodes that changed since, of those that could ever take the task."""
+        nodes = within.nodes
+        is_due = np.ones(len(nodes), np.bool_)
+        if self._position >= 0:
+            is_due[:] = False
+            is_due[nodes.touched[self._position :]] = True
+        self._position = len(nodes.touched)
+        could = np.all(task.request[:, np.newaxis] <= nodes.allocatable, axis=0)
+        rows = np.flatnonzero(is_due & could & nodes.labelled.usable).tolist()
+        for row, verdict in zip(rows, judge(task, rows), strict=True):
+            if verdict is not None and verdict not in self.reasons:
+                self.reasons.append(verdict)
+            self.said[row] = -1 if verdict is None else self.reasons.index(verdict)
+
+
+def _judgement(answer: wire.Predicate) -> tuple[str, extension_points.Code] | None:
+    if not answer.status:
+        return None
+    codes = {code.value: code for code in extension_points.Code}
+    return answer.status, codes.get(answer.code, extension_points.Code.ERROR)
+
+
+def _vote(status: int) -> int:
+    return (
+        extension_points.PERMIT
+        if status > 0
+        else extension_points.REJECT
+        if status < 0
+        else extension_points.ABSTAIN
+    )
+
+
+def _timeout(given: configuration.Arguments) -> timedelta:
+    text = given.text("extender.httpTimeout", "1s")
+    try:
+        found = durations.duration(text)
+    except ValueError:
+        found = timedelta()
+    if found > timedelta():
+        return found
+    given.refuse("extender.httpTimeout", text, "a time to wait such as 500ms", "1s")
+    return USUAL_TIMEOUT
+
+
+def _managed(given: configuration.Arguments) -> frozenset[str] | None:
+    """The resources whose askers it is for, None for all tasks."""
+    listed = given.values.get("extender.managedResources")
+    if listed is None:
+        return None
+    if isinstance(listed, Sequence) and not isinstance(listed, str):
+        names = [each.get("name") if isinstance(each, Mapping) else each for each in listed]
+        texts = frozenset(name for name in names if isinstance(name, str))
+        if len(texts) == len(set(names)):
+            return texts or None
+    given.refuse("extender.managedResources", listed, "a list of names", "all tasks")
+    return None

@@ -1,0 +1,198 @@
+"""What extenders are sent: the field's JSON, with the names that its types have in Go.
+
+Of pods and nodes it holds what the scheduler sees of them: no environments, no foreign
+annotations. Tasks that lie on a node come without their pods.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, requirements, resource_vectors
+from stromboli.shared import keys
+
+STATUSES: Mapping[entities.Status, int] = {
+    status: 1 << bit
+    for bit, status in enumerate(
+        (
+            entities.Status.PENDING,
+            entities.Status.ALLOCATED,
+            entities.Status.PIPELINED,
+            entities.Status.BINDING,
+            entities.Status.BOUND,
+            entities.Status.RUNNING,
+            entities.Status.RELEASING,
+            entities.Status.SUCCEEDED,
+            entities.Status.FAILED,
+            entities.Status.UNKNOWN,
+        )
+    )
+}
+"""The field's numbers."""
+
+
+def resource(
+    within: session.Session, values: resource_vectors.Vector | resource_vectors.Sum
+) -> dict[str, Any]:
+    """Amounts; our units are the field's."""
+    named = resource_vectors.named(within.resources, resource_vectors.bounded(values))
+    cpu, memory = named.pop("cpu", 0), named.pop("memory", 0)
+    return {
+        "MilliCPU": cpu,
+        "Memory": memory,
+        "ScalarResources": dict(sorted(named.items())) or None,
+        "MaxTaskNum": int(values[requirements.PODS]),
+    }
+
+
+def task(within: session.Session, told: entities.Task, *, with_pod: bool = True) -> dict[str, Any]:
+    """A task."""
+    request = resource(within, told.request)
+    found: dict[str, Any] = {
+        "UID": told.uid,
+        "Job": told.job,
+        "Name": told.name,
+        "Namespace": told.namespace,
+        "TaskRole": told.role,
+        "Resreq": request,
+        "InitResreq": request,
+        "NodeName": told.node,
+        "Status": STATUSES[told.status],
+        "Priority": told.priority,
+        "Preemptable": told.preemptable,
+        "BestEffort": told.is_best_effort,
+        "RevocableZone": told.revocable_zone,
+        "SchGated": told.is_gated,
+    }
+    return {**found, "Pod": told.pod} if with_pod else found
+
+
+def node(within: session.Session, row: int) -> dict[str, Any]:
+    """A node as it is now in the session."""
+    table = within.nodes
+    return {
+        "Name": table.names[row],
+        "Node": table.objects[row],
+        "Allocatable": resource(within, table.allocatable[:, row]),
+        "Idle": resource(within, table.idle[:, row]),
+        "Used": resource(within, table.used[:, row]),
+        "Releasing": resource(within, table.releasing[:, row]),
+        "Pipelined": resource(within, table.pipelined[:, row]),
+        "Tasks": {
+            key: task(within, lies, with_pod=False)
+            for key, lies in sorted(table.tasks[row].items())
+        },
+    }
+
+
+def job(within: session.Session, told: entities.Job) -> dict[str, Any]:
+    """A job with its tasks."""
+    return {
+        "UID": told.key,
+        "PgUID": told.uid,
+        "Name": told.name,
+        "Namespace": told.namespace,
+        "Queue": told.queue,
+        "Priority": told.priority,
+        "MinAvailable": told.min_available,
+        "TaskMinAvailable": dict(told.task_min_available),
+        "Allocated": resource(within, told.allocated),
+        "TotalRequest": resource(within, told.total_request),
+        "CreationTimestamp": told.created,
+        "Preemptable": told.preemptable,
+        "RevocableZone": told.revocable_zone,
+        "Tasks": {
+            uid: task(within, told.tasks[uid])
+            for uid in sorted(told.tasks, key=lambda uid: (told.tasks[uid].key, uid))
+        },
+        "PodGroup": told.pod_group,
+    }
+
+
+def queue(told: entities.Queue) -> dict[str, Any]:
+    """A queue."""
+    return {
+        "UID": told.uid,
+        "Name": told.name,
+        "Weight": told.weight,
+        "Weights": told.hierarchy_weights,
+        "Hierarchy": told.hierarchy,
+        "Queue": told.object,
+    }
+
+
+def opened(within: session.Session) -> dict[str, Any]:
+    """All that a session opens on."""
+    rows = {name: node(within, row) for row, name in enumerate(within.nodes.names)}
+    return {
+        "Jobs": {key: job(within, within.jobs[key]) for key in sorted(within.jobs)},
+        "Nodes": rows,
+        "Queues": {name: queue(within.queues[name]) for name in sorted(within.queues)},
+        "NamespaceInfo": {name: {"Name": name} for name in sorted(within.cluster.namespace_labels)},
+        "RevocableNodes": {
+            name: told
+            for name, told in rows.items()
+            if within.nodes.objects[within.nodes.rows[name]].metadata.label(keys.REVOCABLE_ZONE)
+        },
+        "NodeList": list(within.nodes.names),
+    }
+
+
+# What is answered ---------------------------------------------------------------------------------
+
+
+class Predicate(msgspec.Struct):
+    """``status``: why the node does not take the task, empty if it does."""
+
+    status: str = ""
+    code: int = 0
+
+
+class Scores(msgspec.Struct, rename="camel"):
+    """Node -> score."""
+
+    node_score: dict[str, float] | None = None
+    error_message: str = ""
+
+
+class Victim(msgspec.Struct):
+    """A task that may go."""
+
+    uid: str = msgspec.field(default="", name="UID")
+
+
+class Choice(msgspec.Struct):
+    """A vote, and who may go."""
+
+    status: int = 0
+    victims: list[Victim] | None = None
+
+
+class Vote(msgspec.Struct):
+    """A vote."""
+
+    status: int = 0
+
+
+class Ready(msgspec.Struct):
+    """Whether the job may be bound."""
+
+    status: bool = False
+
+
+class Overused(msgspec.Struct):
+    """Whether the queue has its share."""
+
+    overused: bool = False
+
+
+class Taken(msgspec.Struct, rename="camel"):
+    """Why a placement is not taken in, empty if it is."""
+
+    error_message: str = ""
+
+
+class Nothing(msgspec.Struct):
+    """An answer of which nothing is read."""

@@ -1,0 +1,1 @@
+"""The plugin ``numa-aware``; see the module of its name."""

@@ -1,0 +1,256 @@
+"""What is free of nodes' hardware in a session, task by task.
+
+A node's report says what its pods hold. What was meant for pods that it does not show yet stands on
+them with their bind, so that nothing is given twice, also after a restart. A pod of which neither
+tells which devices it has makes that resource of its node uncertain: then nothing of it is chosen.
+"""
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
+from stromboli.scheduler.core.numa import alignment, cpus, nodes, requests
+from stromboli.scheduler.core.numa.hardware import Room, Share
+from stromboli.shared import decoding, keys
+from stromboli.shared.api import core
+from stromboli.shared.formats import cpu_lists, units
+
+_CPUS = msgspec.json.Decoder(dict[str, str])
+_DEVICES = msgspec.json.Decoder(dict[str, dict[str, tuple[str, ...]]])
+
+
+class _Decided(msgspec.Struct, frozen=True):
+    numa: dict[str, dict[str, Any]] = {}
+
+
+_DECIDED = msgspec.json.Decoder(_Decided)
+_NEWLY_PLACED = (entities.Status.ALLOCATED, entities.Status.PIPELINED)
+
+
+class _Read(msgspec.Struct, frozen=True, eq=False):
+    """What is free on a node as these say, and of which resources that is not known."""
+
+    report: nodes.NodeHardware
+    pods: list[core.Pod]
+    room: Room
+    uncertain: frozenset[str]
+
+
+Kept = dict[str, _Read]
+"""Node -> what was read of it; it holds as long as the report and the pods there are the same."""
+
+
+class FreeHardware:
+    """``reports``: row -> what its node tells. Nothing is read of a node's pods before the first
+    question about it, nor again in later sessions while they are the same (``kept``)."""
+
+    def __init__(
+        self,
+        within: session.Session,
+        reports: Mapping[int, nodes.NodeHardware],
+        kept: Kept | None = None,
+    ) -> None:
+        self._session = within
+        self._kept: Kept = {} if kept is None else kept
+        self.reports = reports
+        self._rooms: dict[int, Room] = {}
+        self._uncertain: dict[int, frozenset[str]] = {}
+        self._chosen: dict[str, tuple[int, alignment.Placed]] = {}
+        """Task -> where this session placed it, and its shares."""
+        self._freed: dict[str, tuple[int, Share]] = {}
+        """Task that was there and is to go -> what it has."""
+        self.changed: list[int] = []
+        """Rows, in the order in which what is free there changed."""
+
+    def room(self, row: int) -> Room:
+        """What is free on a node, reserved CPUs included."""
+        if row not in self._rooms:
+            self._read(row)
+        return self._rooms[row]
+
+    def asked(self, row: int, wanted: requests.Wants) -> alignment.Asked:
+        """What of the wants the node keeps books of."""
+        report, unknown = self.reports[row], self.uncertain(row)
+
+        def kept(need: alignment.Need) -> alignment.Need:
+            return alignment.Need(
+                need.cpus if report.is_static else 0,
+                tuple(it for it in need.devices if it[0] in report.ids and it[0] not in unknown),
+                need.memory if report.hardware.memory else 0,
+            )
+
+        return alignment.Asked(
+            tuple(map(kept, wanted.asked.containers)),
+            tuple(map(kept, wanted.asked.before)),
+            report.by_pod,
+        )
+
+    def put(self, task: entities.Task, row: int, found: alignment.Placed | None) -> None:
+        """The task was placed or promised this; or, being there already, it stays after all."""
+        freed = self._freed.pop(task.uid, None)
+        if freed is not None:
+            self._put(row, self.room(row).less(freed[1], self.reports[row].hardware))
+        elif found is not None and any(found.of_containers):
+            room = self.room(row)
+            for share in found.of_containers:
+                room = room.less(share, self.reports[row].hardware)
+            self._chosen[task.uid] = (row, found)
+            self._put(row, room)
+
+    def take(self, task: entities.Task) -> None:
+        """The task goes: what this session chose for it, or what it has, is free again."""
+        kept = self._chosen.pop(task.uid, None)
+        if kept is not None:
+            row, found = kept
+            room = self.room(row)
+            for share in found.of_containers:
+                room = room.plus(share, self.reports[row].hardware)
+            self._put(row, room)
+            return
+        at = self._session.nodes.rows.get(task.node)
+        if at is None or at not in self.reports or task.uid in self._freed:
+            return
+        room, share = self.room(at), self._share(at, task)
+        if share:
+            self._freed[task.uid] = (at, share)
+            self._put(at, room.plus(share, self.reports[at].hardware))
+
+    def chosen(self, task: entities.Task) -> tuple[int, alignment.Placed] | None:
+        """What this session chose for the task, and on which row."""
+        return self._chosen.get(task.uid)
+
+    def is_new(self, task: entities.Task) -> bool:
+        """It is placed now; else it was to be evicted and stays."""
+        return task.status in _NEWLY_PLACED and task.uid not in self._freed
+
+    def _put(self, row: int, room: Room) -> None:
+        self._rooms[row] = room
+        self.changed.append(row)
+
+    def uncertain(self, row: int) -> frozenset[str]:
+        """Resources of which some pod there has devices that nobody can name."""
+        self.room(row)
+        return self._uncertain[row]
+
+    def _read(self, row: int) -> None:
+        report, name = self.reports[row], self._session.nodes.names[row]
+        there = self._session.nodes.tasks[row].values()
+        tasks = [task for task in there if task.status in entities.ON_NODE]
+        pods = [task.pod for task in tasks]
+        known = self._kept.get(name)
+        if (
+            known is None
+            or known.report is not report
+            or len(known.pods) != len(pods)
+            or not all(map(operator.is_, known.pods, pods))
+        ):
+            known = self._kept[name] = _Read(report, pods, *self._left(report, tasks))
+        self._rooms[row], self._uncertain[row] = known.room, known.uncertain
+
+    def _left(
+        self, report: nodes.NodeHardware, tasks: Sequence[entities.Task]
+    ) -> tuple[Room, frozenset[str]]:
+        room, unknown = report.free, set[str]()
+        for task in tasks:
+            if self._held(report, task) is not None:
+                continue
+            share = _meant(task.pod, report)
+            if share:
+                room = room.less(share, report.hardware)
+            told = {name for name, _ in share.devices}
+            unknown |= {
+                name
+                for container in task.pod.spec.containers
+                for name in container.resources.limits or {}
+                if name in report.ids and name not in told
+            }
+        return room, frozenset(unknown)
+
+    def _share(self, row: int, task: entities.Task) -> Share:
+        report = self.reports[row]
+        held = self._held(report, task)
+        return _meant(task.pod, report) if held is None else held
+
+    def _held(self, report: nodes.NodeHardware, task: entities.Task) -> Share | None:
+        found = report.held.get(task.pod.metadata.uid)
+        return report.held.get(task.key) if found is None else found
+
+
+def _meant(pod: core.Pod, report: nodes.NodeHardware) -> Share:
+    """What a bind of ours meant for a pod; of what cannot be read, nothing."""
+    note = pod.metadata.annotation
+    own: cpus.Cpus = cpus.NOTHING
+    devices: dict[str, set[int]] = {}
+    memory: dict[int, int] = {}
+    try:
+        own = cpus.NOTHING.union(
+            *map(cpu_lists.parsed, decoding.decode(_CPUS, note(keys.CPUS) or "{}").values())
+        )
+        for given in decoding.decode(_DEVICES, note(keys.DEVICES) or "{}").values():
+            for resource, ids in given.items():
+                places = {name: place for place, name in enumerate(report.ids.get(resource, ()))}
+                found = {places[name] for name in ids if name in places}
+                devices.setdefault(resource, set()).update(found)
+        decided = decoding.decode(_DECIDED, note(keys.TOPOLOGY_DECISION) or "{}")
+        for cell, amounts in decided.numa.items() if report.hardware.memory else ():
+            memory[int(cell)] = units.amounts(amounts).get("memory", 0)
+    except (ValueError, msgspec.DecodeError):
+        pass
+    return Share(
+        own & report.hardware.machine.all,
+        tuple(sorted((name, tuple(sorted(some))) for name, some in devices.items() if some)),
+        tuple(sorted(memory.items())),
+    )
+
+
+def annotations(
+    names: Sequence[str], found: alignment.Placed, report: nodes.NodeHardware
+) -> dict[str, str]:
+    """What is to stand on a pod of these containers: their CPUs, their devices, and how much of all
+    that on which NUMA node."""
+    named = list(zip(names, found.of_containers, strict=True))
+    own = {name: cpu_lists.written(share.cpus) for name, share in named if share.cpus}
+    devices = {
+        name: {
+            resource: [report.ids[resource][place] for place in places]
+            for resource, places in share.devices
+        }
+        for name, share in named
+        if share.devices
+    }
+    by_cell = _by_cell(found, report)
+    return {
+        **({keys.CPUS: _text(own)} if own else {}),
+        **({keys.DEVICES: _text(devices)} if devices else {}),
+        **({keys.TOPOLOGY_DECISION: _text({"numa": by_cell})} if devices and by_cell else {}),
+    }
+
+
+def _by_cell(found: alignment.Placed, report: nodes.NodeHardware) -> dict[str, dict[str, str]]:
+    amounts: dict[int, dict[str, int]] = {}
+
+    def add(cell: int, resource: str, amount: int) -> None:
+        if amount and cell >= 0:
+            at = amounts.setdefault(cell, {})
+            at[resource] = at.get(resource, 0) + amount
+
+    for share in found.of_containers:
+        for cell, own in report.hardware.machine.cells.items():
+            add(cell, "cpu", len(own & share.cpus))
+        for resource, places in share.devices:
+            for place in places:
+                add(report.hardware.pools[resource].cells[place], resource, 1)
+        for cell, size in share.memory:
+            add(cell, "memory", size)
+    return {
+        str(cell): {name: str(amount) for name, amount in sorted(given.items())}
+        for cell, given in sorted(amounts.items())
+    }
+
+
+def _text(found: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(found, order="deterministic").decode()

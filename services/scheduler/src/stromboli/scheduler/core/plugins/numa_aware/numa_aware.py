@@ -1,0 +1,297 @@
+"""The plugin ``numa-aware``: CPUs, devices and memory of a node, near each other.
+
+A node is asked as its kubelet will be: what is free, its policy, the containers in order. GPUs are
+chosen by their links, network cards by the way to them. What was meant for a task stands on its pod
+with the bind, so that it counts until the node's own report shows it held. A misfit is not helped
+by evicting: what is freed need not be what is lacking. Too few devices are. Source: spec/topology
+2 and 7.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.numa import alignment, nodes, reports, requests
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.scheduler.core.plugins.numa_aware import free_hardware
+
+NAME = "numa-aware"
+BEST = 100
+MOST_KNOWN = 100_000
+"""Answers kept from session to session, all kinds of wants together."""
+NO_REPORT = "node(s) had no report of their CPUs"
+NOT_STATIC = "node(s) had another CPU manager policy than static"
+OTHER_POLICY = "node(s) had another topology manager policy"
+MISFIT = "node(s) had no CPUs that their topology manager would take together"
+SILENT = "node(s) whose agent has not been heard for too long to know their hardware"
+TOO_FEW = "node(s) had too few devices that are well and free"
+_REFUSALS = (
+    (NO_REPORT, extension_points.Code.UNRESOLVABLE),
+    (NOT_STATIC, extension_points.Code.UNRESOLVABLE),
+    (OTHER_POLICY, extension_points.Code.UNRESOLVABLE),
+    (MISFIT, extension_points.Code.UNRESOLVABLE),
+    (SILENT, extension_points.Code.UNRESOLVABLE),
+    (TOO_FEW, extension_points.Code.UNSCHEDULABLE),
+)
+"""Numbered from 1 on."""
+_NUMBERS = {reason: number for number, (reason, _) in enumerate(_REFUSALS, start=1)}
+_LINKS_COUNT, _REST_COUNTS = 3, 1
+"""Of a choice of GPUs: how well they are linked, and how little their going harms the others."""
+
+
+class Plugin:
+    """Argument ``weight``."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._arguments = options.typed()
+        self._weight = self._arguments.integer("weight", 1)
+        self._wants: dict[str, requests.Wants | None] = {}
+
+    def open(self, within: session.Session) -> None:
+        """Read what nodes report, and register."""
+        within.complaints.extend(self._arguments.complaints)
+        self._session = within
+        around = within.world.surroundings
+        reports_ = self._read(within)
+        kept: free_hardware.Kept = around.remembered(f"{NAME}: nodes", (), dict)
+        self._books = free_hardware.FreeHardware(within, reports_, kept)
+        for name in set(kept) - {within.nodes.names[row] for row in reports_}:
+            del kept[name]
+        self._known: _Known = around.remembered(f"{NAME}: answers", (), dict)
+        if sum(map(len, self._known.values())) > MOST_KNOWN:
+            self._known.clear()
+        self._resources = {name for it in self._books.reports.values() for name in it.ids}
+        self._answers: dict[requests.Wants, _Answers] = {}
+        within.add_distinction(self._of)
+        within.add_predicate(self._check, extension_points.Scope.GLOBAL)
+        if self._weight != 0:
+            within.add_node_order(self._score, extension_points.Scope.GLOBAL)
+        within.add_event_handler(self._put, self._take)
+        within.add_annotation(self._annotations)
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays: what was chosen stands on pods."""
+
+    def _read(self, within: session.Session) -> dict[int, nodes.NodeHardware]:
+        """By row; an agent's word counts before a Numatopology."""
+        found: dict[int, nodes.NodeHardware] = {}
+        around, table = within.world.surroundings, within.nodes
+        told: list[tuple[str, nodes.Known]] = [
+            (each.metadata.name, around.machines.read(each))
+            for each in within.cluster.numa_topologies
+            if each.metadata.name not in around.hardware
+        ]
+        for name, observed in sorted(around.hardware.items()):
+            row = table.rows.get(name)
+            if row is not None:
+                allocatable = table.objects[row].status.allocatable
+                told.append((name, around.machines.observe(observed, allocatable)))
+        for name, known in told:
+            row = table.rows.get(name)
+            if isinstance(known, str):
+                within.complaints.append(known)
+            elif row is not None:
+                found[row] = known
+        around.machines.forget(but={*around.numa_topologies, *around.hardware})
+        return found
+
+    # Asking ---------------------------------------------------------------------------------
+
+    def _of(self, task: entities.Task) -> requests.Wants | None:
+        """What the task wants, if that makes a difference on any node."""
+        if task.uid not in self._wants:
+            found = requests.of(task.pod)
+            self._wants[task.uid] = found if found is not None and self._matters(found) else None
+        return self._wants[task.uid]
+
+    def _matters(self, wanted: requests.Wants) -> bool:
+        return (
+            bool(wanted.policy)
+            or (wanted.has_cpus and bool(self._books.reports))
+            or not self._resources.isdisjoint(wanted.devices)
+        )
+
+    def _counts(self, wanted: requests.Wants, report: nodes.NodeHardware) -> bool:
+        """Whether the node has to be asked: its kubelet aligns, or there are devices to choose."""
+        return _enforces(report) or not wanted.devices.isdisjoint(report.ids)
+
+    def _check(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> list[extension_points.Check]:
+        wanted = self._of(task)
+        if wanted is None:
+            return []
+        reports_ = self._books.reports.values()
+        if not wanted.policy and not any(self._counts(wanted, report) for report in reports_):
+            return []
+        answers = self._refreshed(wanted, view.size)
+        return [
+            extension_points.Check(reason, code, answers.refused != number)
+            for number, (reason, code) in enumerate(_REFUSALS, start=1)
+        ]
+
+    def _score(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> extension_points.Scores | None:
+        """Fewer NUMA nodes are better, for those that insist on an alignment; GPUs that are linked
+        well, and that others miss little, for those that want some."""
+        wanted = self._of(task)
+        if wanted is None:
+            return None
+        parts = np.zeros(view.size, np.int64)
+        answers = None
+        if wanted.policy:
+            answers = self._refreshed(wanted, len(self._session.nodes))
+            counts = answers.cells[view.rows]
+            most = int(counts.max(initial=0))
+            parts += BEST - (BEST * counts // most if most else np.zeros_like(counts))
+        if reports.GPU in wanted.devices and reports.GPU in self._resources:
+            answers = answers or self._refreshed(wanted, len(self._session.nodes))
+            parts += answers.linked()[view.rows]
+        if answers is None:
+            return None
+        scores: extension_points.Scores = parts * self._weight * extension_points.SCORE_UNIT
+        return scores
+
+    def _refreshed(self, wanted: requests.Wants, size: int) -> "_Answers":
+        answers = self._answers.get(wanted)
+        changed = self._books.changed
+        if answers is None:
+            answers = self._answers[wanted] = _Answers(size)
+            answers.position = len(changed)
+            for row in range(size):
+                self._answer(answers, wanted, row)
+        for row in dict.fromkeys(changed[answers.position :]):
+            self._answer(answers, wanted, row)
+        answers.position = len(changed)
+        return answers
+
+    def _answer(self, answers: "_Answers", wanted: requests.Wants, row: int) -> None:
+        report = self._books.reports.get(row)
+        refused = _refusal(wanted, report)
+        answers.put(row, (refused, 0, 0, 0))
+        if report is None or refused or not (wanted.policy or self._counts(wanted, report)):
+            return
+        # All that the answer hangs on: nodes that are alike in this have the same.
+        key = (
+            report.hardware,
+            self._books.room(row),
+            self._books.uncertain(row),
+            report.reserved,
+            report.policy,
+            report.is_static,
+            report.by_pod,
+        )
+        known = self._known.setdefault(wanted, {})
+        if key not in known:
+            known[key] = self._worked_out(wanted, row)
+        answers.put(row, known[key])
+
+    def _worked_out(self, wanted: requests.Wants, row: int) -> "_Answer":
+        report = self._books.reports[row]
+        found = self._placed(wanted, row)
+        if isinstance(found, str):
+            return _NUMBERS[found], 0, 0, 0
+        cells = report.hardware.machine.cells_of(found.all_cpus)
+        some = {
+            place for it in found.of_containers for place in dict(it.devices).get(reports.GPU, ())
+        }
+        if not some:
+            return 0, cells, 0, 0
+        free = self._books.room(row).places(reports.GPU)
+        worth = report.hardware.worth
+        links = worth(reports.GPU, some)
+        harm = worth(reports.GPU, free) - worth(reports.GPU, free - some) - links
+        return 0, cells, links, harm
+
+    def _placed(self, wanted: requests.Wants, row: int) -> alignment.Placed | str:
+        """What the task would get, or why nothing."""
+        report, room = self._books.reports[row], self._books.room(row)
+        asked = self._books.asked(row, wanted)
+        free = room._replace(cpus=room.cpus - report.reserved)
+        if wanted.policy and not free.cpus:
+            return MISFIT
+        found = alignment.placed(report.hardware, free, asked, report.policy)
+        if found is not None:
+            return found
+        return TOO_FEW if alignment.lacks_devices(report.hardware, free, asked) else MISFIT
+
+    # Keeping --------------------------------------------------------------------------------
+
+    def _put(self, tasks: Sequence[entities.Task]) -> None:
+        """What tasks were placed or promised a place with is theirs."""
+        for task in tasks:
+            row = self._session.nodes.rows.get(task.node)
+            report = self._books.reports.get(-1 if row is None else row)
+            if row is None or report is None:
+                continue
+            wanted = self._of(task)
+            found: alignment.Placed | None = None
+            if self._books.is_new(task) and wanted is not None and self._counts(wanted, report):
+                placed = self._placed(wanted, row)
+                found = None if isinstance(placed, str) else placed
+            self._books.put(task, row, found)
+
+    def _take(self, tasks: Sequence[entities.Task]) -> None:
+        """They go."""
+        for task in tasks:
+            self._books.take(task)
+
+    def _annotations(self, task: entities.Task) -> Mapping[str, str]:
+        kept = self._books.chosen(task)
+        if kept is None:
+            return {}
+        row, found = kept
+        return free_hardware.annotations(requests.names(task.pod), found, self._books.reports[row])
+
+
+_Answer = tuple[int, int, int, int]
+"""Number of the refusal, NUMA nodes of the CPUs, links of the GPUs, what the others lose."""
+_Known = dict[requests.Wants, dict[object, _Answer]]
+
+
+class _Answers:
+    """For one kind of wants, by row: 0 or the number of the refusal; of what would be chosen, the
+    NUMA nodes of its CPUs, how well its GPUs are linked, and how much the others would lose; true
+    up to a position in the list of changed rows."""
+
+    def __init__(self, size: int) -> None:
+        self.position = 0
+        self.refused = np.zeros(size, np.int8)
+        self.cells = np.zeros(size, np.int64)
+        self.links = np.zeros(size, np.int64)
+        self.harm = np.zeros(size, np.int64)
+
+    def put(self, row: int, answer: "_Answer") -> None:
+        """What is true of a row now."""
+        self.refused[row], self.cells[row], self.links[row], self.harm[row] = answer
+
+    def linked(self) -> extension_points.Scores:
+        """0 to ``BEST`` by row."""
+        most, worst = int(self.links.max(initial=0)), int(self.harm.max(initial=0))
+        links = BEST * self.links // most if most else np.zeros_like(self.links)
+        spared = BEST - (BEST * self.harm // worst if worst else np.zeros_like(self.harm))
+        scores: extension_points.Scores = (_LINKS_COUNT * links + _REST_COUNTS * spared) // (
+            _LINKS_COUNT + _REST_COUNTS
+        )
+        return scores
+
+
+def _enforces(report: nodes.NodeHardware) -> bool:
+    return report.policy != alignment.NONE and (report.is_static or bool(report.ids))
+
+
+def _refusal(wanted: requests.Wants, report: nodes.NodeHardware | None) -> int:
+    """What of the kubelet's settings keeps a pod off that insists; 0 for nothing."""
+    if not wanted.policy:
+        return 0
+    if report is None:
+        return _NUMBERS[NO_REPORT]
+    if report.is_silent:
+        return _NUMBERS[SILENT]
+    if not report.is_static:
+        return _NUMBERS[NOT_STATIC]
+    return _NUMBERS[OTHER_POLICY] if report.policy != wanted.policy else 0

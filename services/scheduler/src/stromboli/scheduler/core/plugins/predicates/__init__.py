@@ -1,0 +1,1 @@
+"""The plugin ``predicates``; see the module of its name."""

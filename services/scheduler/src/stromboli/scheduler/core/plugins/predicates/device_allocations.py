@@ -1,0 +1,75 @@
+"""What a claim's status says once it has its devices (resource.k8s.io), as drivers read it."""
+
+from collections.abc import Iterator, Mapping
+
+from stromboli.scheduler.core.plugins.predicates import device_inventory
+from stromboli.shared.api import core, resource
+
+
+def allocation(
+    given: device_inventory.Given,
+    claim: resource.ResourceClaim,
+    classes: Mapping[str, resource.DeviceClass],
+    node: str,
+) -> resource.Allocation:
+    """The allocation of these devices, which a pod of this node is to use."""
+    return resource.Allocation(
+        devices=resource.AllocationDevices(
+            results=tuple(
+                resource.AllocatedDevice(
+                    request=_request(want),
+                    driver=device.driver,
+                    pool=device.identity[1],
+                    device=device.facts.name,
+                    admin_access=want.is_admin,
+                )
+                for want, device in given
+            ),
+            config=tuple(_configurations(given, claim, classes)),
+        ),
+        node_selector=_selector(given, node),
+    )
+
+
+def _request(want: device_inventory.Want) -> str:
+    return f"{want.name}/{want.alternative}" if want.alternative else want.name
+
+
+def _configurations(
+    given: device_inventory.Given,
+    claim: resource.ResourceClaim,
+    classes: Mapping[str, resource.DeviceClass],
+) -> Iterator[resource.AllocatedConfiguration]:
+    """Those of the classes, each for its request, and then the claim's own."""
+    asked = dict.fromkeys(want for want, _ in given)
+    for want in asked:
+        for found in classes[want.class_name].spec.config:
+            yield resource.AllocatedConfiguration(
+                source="FromClass", requests=(_request(want),), opaque=found.opaque
+            )
+    names = {name for want in asked for name in (want.name, _request(want))}
+    for found in claim.spec.devices.config:
+        if not found.requests or names.intersection(found.requests):
+            yield resource.AllocatedConfiguration(
+                source="FromClaim", requests=found.requests, opaque=found.opaque
+            )
+
+
+def _selector(given: device_inventory.Given, node: str) -> core.NodeSelector | None:
+    """Nodes that reach all the devices: one device of a node ties the claim to it."""
+    wide = [device.place for _, device in given]
+    if any(place is None for place in wide):
+        named = core.SelectorRequirement(key="metadata.name", operator="In", values=(node,))
+        return core.NodeSelector(
+            node_selector_terms=(core.NodeSelectorTerm(match_fields=(named,)),)
+        )
+    terms = [place.node_selector_terms[0] for place in wide if place and place.node_selector_terms]
+    if not terms:
+        return None
+    joined = core.NodeSelectorTerm(
+        match_expressions=tuple(
+            dict.fromkeys(each for term in terms for each in term.match_expressions)
+        ),
+        match_fields=tuple(dict.fromkeys(each for term in terms for each in term.match_fields)),
+    )
+    return core.NodeSelector(node_selector_terms=(joined,))

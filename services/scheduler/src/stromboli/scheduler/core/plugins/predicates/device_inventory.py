@@ -1,0 +1,295 @@
+"""Devices of a cluster: which nodes reach them, which match a request, and who gets which.
+
+Only whole devices are handed out. What a node can give for several requests at once is a matching
+of requests and devices: it is found whenever there is one.
+"""
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core.model import node_constraints, nodes, requirements
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.scheduler.core.plugins.predicates import device_selectors
+from stromboli.shared.api import core, resource
+
+Identity: TypeAlias = tuple[str, str, str]
+"""Driver, pool, device."""
+
+
+class Device(msgspec.Struct, frozen=True, eq=False):
+    """A device. ``number``: its place in the inventory. ``place``: the nodes that reach it, no term
+    meaning all; None for a device of one node."""
+
+    number: int
+    identity: Identity
+    driver: str
+    facts: resource.Device
+    place: core.NodeSelector | None
+
+
+class Want(msgspec.Struct, frozen=True):
+    """Devices under one name. ``count`` None: all that match and are on the node."""
+
+    name: str
+    class_name: str
+    expressions: tuple[str, ...]
+    count: int | None
+    is_admin: bool = False
+    alternative: str = ""
+    """Which of several this is, by name."""
+
+
+class DeviceRequest(msgspec.Struct, frozen=True):
+    """What one claim asks for: of each request the first alternative that can be had, with equal
+    values of an attribute over some of them."""
+
+    requests: tuple[tuple[Want, ...], ...]
+    constraints: tuple[resource.DeviceConstraint, ...] = ()
+
+
+Given: TypeAlias = tuple[tuple[Want, Device], ...]
+"""What a node gives for one wish."""
+
+
+class Inventory:
+    """All devices, and which of them are taken."""
+
+    def __init__(
+        self,
+        slices: Iterable[resource.ResourceSlice],
+        classes: Mapping[str, resource.DeviceClass],
+        table: nodes.Nodes,
+    ) -> None:
+        self._classes = classes
+        self._table = table
+        self._selectors = device_selectors.Selectors()
+        self._accepted: dict[tuple[str, tuple[str, ...]], tuple[set[int], dict[int, str]]] = {}
+        self.devices: list[Device] = []
+        self._on: dict[int, list[Device]] = {}
+        self._wide: list[tuple[Device, extension_points.Mask]] = []
+        self.taken: set[Identity] = set()
+        for each in _newest(slices):
+            for facts in each.spec.devices:
+                if not facts.consumes_counters:  # Parts that overlap are not counted here.
+                    self._add(each.spec, facts)
+
+    @property
+    def has_wide(self) -> bool:
+        """Some device is reached from several nodes: taking it on one changes the others."""
+        return bool(self._wide)
+
+    def reached(self, given: Iterable[Device]) -> extension_points.Mask:
+        """Nodes that reach all these devices."""
+        mask = np.ones(len(self._table), np.bool_)
+        wide = {device.number: reach for device, reach in self._wide}
+        rows = {device.number: row for row, found in self._on.items() for device in found}
+        for device in given:
+            if device.number in wide:
+                mask &= wide[device.number]
+            else:
+                mask &= np.arange(len(mask)) == rows[device.number]
+        return mask
+
+    def match(self, wishes: Sequence[DeviceRequest], row: int) -> list[Given] | None:
+        """Devices of a node for each of the wishes; None if it cannot give them all.
+
+        Raises selectors.UnclearError where a selector cannot be told of one of the node's devices.
+        """
+        there = self._devices_on(row)
+        alternatives = [request for wish in wishes for request in wish.requests]
+        for wants in itertools.product(*alternatives):
+            for accepted in self._restrictions(wishes, wants, there):
+                given = self._assign(wants, accepted, there)
+                if given is not None:
+                    rest = iter(given)
+                    return [
+                        tuple(itertools.chain(*itertools.islice(rest, len(wish.requests))))
+                        for wish in wishes
+                    ]
+        return None
+
+    def _restrictions(
+        self, wishes: Sequence[DeviceRequest], wants: Sequence[Want], there: Sequence[Device]
+    ) -> Iterator[list[set[int]]]:
+        """For each way of fixing the attributes that must agree: which devices each want takes."""
+        accepted = [self._matching(want, there) for want in wants]
+        bound: list[tuple[list[int], dict[object, set[int]]]] = []
+        at = 0
+        for wish in wishes:
+            places = range(at, at + len(wish.requests))
+            for constraint in wish.constraints:
+                named = [
+                    place
+                    for place in places
+                    if not constraint.requests or wants[place].name in constraint.requests
+                ]
+                bound.append((named, _by_value(constraint.match_attribute, there)))
+            at += len(wish.requests)
+        for chosen in itertools.product(*(values.values() for _, values in bound)):
+            narrowed = [set(each) for each in accepted]
+            for (named, _), numbers in zip(bound, chosen, strict=True):
+                for place in named:
+                    narrowed[place] &= numbers
+            yield narrowed
+
+    def _matching(self, want: Want, there: Iterable[Device]) -> set[int]:
+        matching, unclear = self._accepted_by(want)
+        for device in there:
+            if device.number in unclear:
+                raise device_selectors.UnclearError(unclear[device.number])
+        return matching
+
+    def _accepted_by(self, want: Want) -> tuple[set[int], dict[int, str]]:
+        key = (want.class_name, want.expressions)
+        known = self._accepted.get(key)
+        if known is None:
+            known = self._accepted[key] = (set(), {})
+            of_class = self._classes[want.class_name].spec.selectors
+            expressions = (*cel_texts(of_class), *want.expressions)
+            for device in self.devices:
+                try:
+                    if self._selectors.select(device.driver, device.facts, expressions):
+                        known[0].add(device.number)
+                except device_selectors.UnclearError as error:
+                    known[1][device.number] = str(error)
+        return known
+
+    def _assign(
+        self, wants: Sequence[Want], accepted: Sequence[set[int]], there: Sequence[Device]
+    ) -> list[list[tuple[Want, Device]]] | None:
+        """Devices for each of the wants."""
+        given: list[list[tuple[Want, Device]]] = [[] for _ in wants]
+        places: list[int] = []
+        free: list[list[int]] = []
+        for place, (want, numbers) in enumerate(zip(wants, accepted, strict=True)):
+            found = [device for device in there if device.number in numbers]
+            count = len(found) if want.count is None else want.count
+            if not found or len(found) < count:
+                return None
+            if want.is_admin:
+                given[place] = [(want, device) for device in found[:count]]
+                continue
+            places += [place] * count
+            free += [[each.number for each in found if each.identity not in self.taken]] * count
+        held = _matching_of(free)
+        if held is None:
+            return None
+        # Which of its equals a request gets is all the same: the first come first.
+        for place, number in sorted(zip(places, held, strict=True)):
+            given[place].append((wants[place], self.devices[number]))
+        return given
+
+    def _devices_on(self, row: int) -> list[Device]:
+        return [
+            *self._on.get(row, ()),
+            *(device for device, reach in self._wide if reach[row]),
+        ]
+
+    def _add(self, spec: resource.ResourceSliceSpec, facts: resource.Device) -> None:
+        identity = (spec.driver, spec.pool.name, facts.name)
+        place: resource.ResourceSliceSpec | resource.Device = (
+            facts if spec.per_device_node_selection else spec
+        )
+        reached = core.NodeSelector() if place.all_nodes else place.node_selector
+        device = Device(len(self.devices), identity, spec.driver, facts, reached)
+        self.devices.append(device)
+        if place.node_name:
+            row = self._table.rows.get(place.node_name)
+            if row is not None:
+                self._on.setdefault(row, []).append(device)
+        elif place.all_nodes:
+            self._wide.append((device, np.ones(len(self._table), np.bool_)))
+        elif place.node_selector is not None:
+            self._wide.append((device, selected(self._table, place.node_selector)))
+
+
+def wish(claim: resource.ResourceClaim) -> DeviceRequest:
+    """What a claim asks for. Raises ValueError for what we cannot give."""
+    devices = claim.spec.devices
+    for constraint in devices.constraints:
+        if not constraint.match_attribute:
+            raise ValueError("constraints other than matchAttribute are not supported")
+    requests = []
+    for request in devices.requests:
+        exactly = request.exactly
+        if exactly is not None:
+            wants: tuple[Want, ...] = (_want(request.name, exactly, is_admin=exactly.admin_access),)
+        else:
+            wants = tuple(_want(request.name, each) for each in request.first_available)
+        if not wants:
+            raise ValueError(f"request {request.name} asks for no device")
+        requests.append(wants)
+    return DeviceRequest(tuple(requests), devices.constraints)
+
+
+def _want(
+    name: str, asked: resource.ExactRequest | resource.SubRequest, *, is_admin: bool = False
+) -> Want:
+    if asked.count < 0:
+        raise ValueError(f"request {name}: a count of {asked.count}")
+    takes_all = asked.allocation_mode == "All"
+    return Want(
+        name,
+        asked.device_class_name,
+        cel_texts(asked.selectors),
+        None if takes_all else max(asked.count, 1),
+        is_admin,
+        asked.name if isinstance(asked, resource.SubRequest) else "",
+    )
+
+
+def cel_texts(found: Iterable[resource.DeviceSelector]) -> tuple[str, ...]:
+    """The expressions of selectors."""
+    return tuple(each.cel.expression for each in found if each.cel is not None)
+
+
+def selected(table: nodes.Nodes, selector: core.NodeSelector) -> extension_points.Mask:
+    """Nodes that a selector means."""
+    return node_constraints.matches(table.labelled, requirements.Constraints((), selector, ()))
+
+
+def _newest(slices: Iterable[resource.ResourceSlice]) -> list[resource.ResourceSlice]:
+    ordered = sorted(slices, key=lambda each: each.metadata.name)
+    newest: dict[tuple[str, str], int] = {}
+    for each in ordered:
+        pool = (each.spec.driver, each.spec.pool.name)
+        newest[pool] = max(newest.get(pool, 0), each.spec.pool.generation)
+    return [
+        each
+        for each in ordered
+        if each.spec.pool.generation == newest[each.spec.driver, each.spec.pool.name]
+    ]
+
+
+def _by_value(attribute: str, there: Iterable[Device]) -> dict[object, set[int]]:
+    """Value -> devices that have it. A device without the attribute agrees with nobody."""
+    found: dict[object, set[int]] = {}
+    for device in there:
+        for name, each in (device.facts.attributes or {}).items():
+            full = name if "/" in name else f"{device.driver}/{name}"
+            if full == attribute:
+                found.setdefault(each.value, set()).add(device.number)
+    return found
+
+
+def _matching_of(slots: Sequence[Collection[int]]) -> list[int] | None:
+    """A device of its own for every slot, by augmenting paths; None if there is no such choice."""
+    holder: dict[int, int] = {}
+
+    def place(slot: int, tried: set[int]) -> bool:
+        for number in slots[slot]:
+            if number not in tried:
+                tried.add(number)
+                if number not in holder or place(holder[number], tried):
+                    holder[number] = slot
+                    return True
+        return False
+
+    if not all(place(slot, set()) for slot in range(len(slots))):
+        return None
+    held = {slot: number for number, slot in holder.items()}
+    return [held[slot] for slot in range(len(slots))]

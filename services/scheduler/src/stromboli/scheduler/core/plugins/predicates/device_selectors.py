@@ -1,0 +1,79 @@
+"""Selectors of devices: conditions in the Common Expression Language, as Kubernetes reads them.
+
+``device.driver`` is a text; ``device.attributes[domain].name`` and ``device.capacity[domain].name``
+are facts, with the driver for names that have no domain. Quantities are numbers here, compared as
+Kubernetes does with ``compareTo``, ``isGreaterThan`` and ``isLessThan``.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import cel
+
+from stromboli.shared.api import core, resource
+from stromboli.shared.formats import units
+
+_LITERAL = re.compile(r"""["']([A-Za-z0-9._/-]+)["']""")
+_ERRORS = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+class UnclearError(ValueError):
+    """A selector says neither yes nor no of a device."""
+
+
+class Selectors:
+    """Compiled once each."""
+
+    def __init__(self) -> None:
+        self._programs: dict[str, cel.Program] = {}
+
+    def select(self, driver: str, device: resource.Device, expressions: Sequence[str]) -> bool:
+        """Whether all hold. Raises UnclearError that names the expression and what is wrong."""
+        return all(self._holds(driver, device, expression) for expression in expressions)
+
+    def _holds(self, driver: str, device: resource.Device, expression: str) -> bool:
+        try:
+            program = self._programs.get(expression)
+            if program is None:
+                program = self._programs[expression] = cel.compile(expression)
+            answer = program.execute(_context(driver, device, expression))
+        except _ERRORS as error:
+            raise UnclearError(f"selector {expression!r}: {error}") from None
+        if not isinstance(answer, bool):
+            raise UnclearError(f"selector {expression!r}: it is {answer!r}, neither true nor false")
+        return answer
+
+
+def _context(driver: str, device: resource.Device, expression: str) -> cel.Context:
+    # A domain that the device does not have holds nothing, so that ``has(...)`` may ask for it.
+    domains = [driver, *_LITERAL.findall(expression)]
+    attributes = {name: each.value for name, each in (device.attributes or {}).items()}
+    capacity = {name: _number(each.value) for name, each in (device.capacity or {}).items()}
+    context = cel.Context()
+    context.add_variable(
+        "device",
+        {
+            "driver": driver,
+            "attributes": _by_domain(attributes, domains),
+            "capacity": _by_domain(capacity, domains),
+        },
+    )
+    context.add_function("quantity", _number)
+    context.add_function("compareTo", lambda left, right: (left > right) - (left < right))
+    context.add_function("isGreaterThan", lambda left, right: left > right)
+    context.add_function("isLessThan", lambda left, right: left < right)
+    return context
+
+
+def _by_domain(facts: Mapping[str, Any], domains: Sequence[str]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {domain: {} for domain in domains}
+    for full, value in facts.items():
+        domain, _, name = full.rpartition("/")
+        found.setdefault(domain or domains[0], {})[name] = value
+    return found
+
+
+def _number(quantity: core.Quantity) -> int | float:
+    value = units.quantity(quantity)
+    return int(value) if value == value.to_integral_value() else float(value)

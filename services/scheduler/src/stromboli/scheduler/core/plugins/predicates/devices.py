@@ -1,0 +1,241 @@
+"""Dynamic resource allocation: a pod goes where the devices it claims can be had (spec/plugins 7).
+
+The rules are those of Kubernetes' DynamicResources for whole devices: class and request selectors,
+counts, all of a node, the first of several, attributes that must agree, claims shared by pods.
+What a task is given belongs to its claim until no task of the session uses it any more; a claim
+that already has its devices ties its pods to the nodes that reach them.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core.cluster import device_claims
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.scheduler.core.plugins.predicates import (
+    device_allocations,
+    device_inventory,
+    device_selectors,
+)
+from stromboli.shared.api import resource
+from stromboli.shared.messages import scheduling as messages
+
+NOT_ENOUGH = "cannot allocate all claims"
+ELSEWHERE = "resourceclaim not available on the node"
+
+
+class _Held(msgspec.Struct, eq=False):
+    """A claim with devices. ``users``: tasks that lie or are to lie on a node with it, of which
+    ``first`` did when the session opened."""
+
+    identities: tuple[device_inventory.Identity, ...]
+    reached: extension_points.Mask
+    users: set[str]
+    first: frozenset[str] = frozenset()
+    given: device_inventory.Given | None = None
+    """What this session gave it."""
+
+
+class Devices:
+    """Devices and claims of a session."""
+
+    def __init__(self, within: session.Session) -> None:
+        self._session = within
+        given = within.cluster
+        self._classes = {each.metadata.name: each for each in given.device_classes}
+        self._claims = device_claims.Claims(given)
+        self._unread = within.world.surroundings.unread["resource_claims"]
+        table = within.nodes
+        self._stock = within.world.surroundings.remembered(
+            "devices",
+            (
+                given.resource_slices,
+                given.device_classes,
+                table.names,
+                table.labelled.placement_version,
+            ),
+            lambda: device_inventory.Inventory(given.resource_slices, self._classes, table),
+        )
+        self._stock.taken = set()
+        self._held: dict[str, _Held] = {}
+        for key, claim in sorted(self._claims.by_key.items()):
+            if claim.status.allocation is not None:
+                self._held[key] = self._allocated(claim.status.allocation)
+        for task in within.world.census.claimants.values():
+            for claim in self._claims.of(task).claims:
+                if claim.metadata.key in self._held:
+                    self._held[claim.metadata.key].users.add(task.uid)
+        for held in self._held.values():
+            held.first = frozenset(held.users)
+        self._wishes: dict[str, device_inventory.DeviceRequest] = {}
+
+    @property
+    def scope(self) -> extension_points.Scope:
+        """How far a change on one node reaches."""
+        return (
+            extension_points.Scope.GLOBAL if self._stock.has_wide else extension_points.Scope.LOCAL
+        )
+
+    def missing(self, task: entities.Task) -> str | None:
+        """Why no node can help."""
+        needed = self._claims.of(task)
+        if needed.problem:
+            return needed.problem
+        if self._unread and self._lacking(needed.claims):
+            return f"resourceclaim {min(self._unread)} cannot be read: its devices may be any"
+        for claim in needed.claims:
+            try:
+                wants = [want for request in self._wish(claim).requests for want in request]
+            except ValueError as error:
+                return f"resourceclaim {claim.metadata.key}: {error}"
+            for want in wants:
+                if want.class_name not in self._classes:
+                    return f"request {want.name}: device class {want.class_name} does not exist"
+        return None
+
+    def tell(self, task: entities.Task) -> Hashable:
+        """What the answers hang on besides the task's class: its claims, as they are now."""
+        if not task.pod.spec.resource_claims:
+            return None
+        needed = self._claims.of(task)
+        shared = {each.resource_claim_name for each in task.pod.spec.resource_claims} - {""}
+        kinds: list[Hashable] = [needed.problem]
+        for claim in needed.claims:
+            held = self._held.get(claim.metadata.key)
+            if held is not None:
+                kinds.append((claim.metadata.key, held.identities))
+            elif claim.metadata.name in shared:
+                # The next task that shares it must follow this one: they are never alike.
+                kinds.append((claim.metadata.key, task.uid))
+            else:
+                kinds.append(msgspec.msgpack.encode(claim.spec))
+        return tuple(kinds)
+
+    def checks(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> list[extension_points.Check]:
+        """Nodes that reach what its claims have and can give what they lack, after as many tasks
+        like it as the view supposes there."""
+        found = self._claims.of(task).claims
+        if not found:
+            return []
+        size = len(self._session.nodes)
+        reached = np.ones(size, np.bool_)
+        for claim in found:
+            held = self._held.get(claim.metadata.key)
+            if held is not None:
+                reached &= held.reached
+        reached = reached[view.rows]
+        wishes = self._lacking(found)
+        enough = np.ones(view.size, np.bool_)
+        unclear: dict[int, str] = {}
+        for at, row in enumerate(np.arange(size)[view.rows].tolist() if wishes else ()):
+            before = 0 if view.added is None else int(view.added[at])
+            try:
+                enough[at] = self._stock.match(wishes * (before + 1), row) is not None
+            except device_selectors.UnclearError as error:
+                unclear[at] = str(error)
+        certain = np.ones(view.size, np.bool_)
+        certain[list(unclear)] = False
+        reason = min(unclear.values(), default="a selector of devices fails")
+        return [
+            extension_points.Check(ELSEWHERE, extension_points.Code.UNSCHEDULABLE, reached),
+            extension_points.Check(reason, extension_points.Code.ERROR, certain),
+            extension_points.Check(NOT_ENOUGH, extension_points.Code.UNSCHEDULABLE, enough),
+        ]
+
+    def put_all(self, tasks: Sequence[entities.Task]) -> None:
+        """Tasks were placed, or stay after all."""
+        for task in tasks:
+            self.put(task)
+
+    def take_all(self, tasks: Sequence[entities.Task]) -> None:
+        """Tasks go."""
+        for task in tasks:
+            self.take(task)
+
+    def put(self, task: entities.Task) -> None:
+        """The task was placed, or stays after all: its claims have what they need there."""
+        found = self._claims.of(task).claims
+        if not found:
+            return
+        self._give([claim for claim in found if claim.metadata.key not in self._held], task)
+        for claim in found:
+            held = self._held.get(claim.metadata.key)
+            if held is not None:
+                if not held.users:
+                    self._stock.taken.update(held.identities)
+                held.users.add(task.uid)
+
+    def take(self, task: entities.Task) -> None:
+        """The task goes: claims that nobody uses any more leave their devices to others."""
+        for claim in self._claims.of(task).claims:
+            held = self._held.get(claim.metadata.key)
+            if held is None or task.uid not in held.users:
+                continue
+            held.users.discard(task.uid)
+            if held.users:
+                continue
+            if held.given is not None:
+                del self._held[claim.metadata.key]
+            elif task.uid not in held.first:
+                continue  # It was not placed after all, and the claim keeps what it has.
+            self._stock.taken.difference_update(held.identities)
+
+    def preparations(self, task: entities.Task) -> Iterator[messages.ClaimedDevices]:
+        """Claims to be given their devices, and to be reserved for the pod, before it is bound."""
+        for claim in self._claims.of(task).claims:
+            held = self._held.get(claim.metadata.key)
+            given = None if held is None else held.given
+            is_reserved = any(each.uid == task.uid for each in claim.status.reserved_for)
+            if given is None and is_reserved:
+                continue
+            allocation = None
+            if given is not None:
+                allocation = device_allocations.allocation(given, claim, self._classes, task.node)
+            yield messages.ClaimedDevices(
+                claim=claim.metadata.name, uid=claim.metadata.uid, allocation=allocation
+            )
+
+    def _wish(self, claim: resource.ResourceClaim) -> device_inventory.DeviceRequest:
+        found = self._wishes.get(claim.metadata.key)
+        if found is None:
+            found = self._wishes[claim.metadata.key] = device_inventory.wish(claim)
+        return found
+
+    def _lacking(
+        self, found: tuple[resource.ResourceClaim, ...]
+    ) -> list[device_inventory.DeviceRequest]:
+        return [self._wish(claim) for claim in found if claim.metadata.key not in self._held]
+
+    def _give(self, lacking: list[resource.ResourceClaim], task: entities.Task) -> None:
+        """Devices of the task's node for claims; none if a check was off and there are not enough
+        of them."""
+        row = self._session.nodes.rows.get(task.node)
+        try:
+            wishes = [self._wish(claim) for claim in lacking]
+            given = None if row is None or not wishes else self._stock.match(wishes, row)
+        except ValueError:
+            given = None
+        for claim, each in zip(lacking, given or (), strict=False):
+            devices = [device for _, device in each]
+            identities = tuple(device.identity for want, device in each if not want.is_admin)
+            self._held[claim.metadata.key] = _Held(
+                identities, self._stock.reached(devices), set(), given=each
+            )
+
+    def _allocated(self, allocation: resource.Allocation) -> _Held:
+        identities = tuple(
+            (each.driver, each.pool, each.device)
+            for each in allocation.devices.results
+            if not each.admin_access
+        )
+        self._stock.taken.update(identities)
+        selector = allocation.node_selector
+        table = self._session.nodes
+        everywhere = np.ones(len(table), np.bool_)
+        reached = everywhere if selector is None else device_inventory.selected(table, selector)
+        return _Held(identities, reached, set())

@@ -1,0 +1,187 @@
+"""Volumes that there are, and where further ones can be made (Kubernetes' VolumeBinding).
+
+Of volumes that nobody claims, a claim gets the smallest that will do; where there is none, its
+class may have one made, within the topologies it allows and, if the driver says how much is left,
+where that is enough.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from stromboli.scheduler.core.cluster import cluster_resources
+from stromboli.scheduler.core.model import nodes, pod_terms
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.shared import keys
+from stromboli.shared.api import storage
+from stromboli.shared.formats import units
+
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+_AVAILABLE = ("", "Available")
+MORE_THAN_ANY = 2**80
+"""What a claim asks for that nobody can read."""
+
+
+class Places(NamedTuple):
+    """Nodes where claims can be had. ``roomy``: and where what must be made would find the room."""
+
+    found: extension_points.Mask
+    roomy: extension_points.Mask
+
+
+class Stock:
+    """What a session knows of volumes. ``taken``: those that it gave to claims."""
+
+    def __init__(self, around: cluster_resources.ClusterResources, table: nodes.Nodes) -> None:
+        self._around = around
+        self._table = table
+        self._by_class: dict[str, list[storage.PersistentVolume]] | None = None
+        self.taken: set[str] = set()
+
+    def is_late(self, claim: storage.PersistentVolumeClaim) -> bool:
+        """Its volume is chosen after its pod's node."""
+        of = self._class(claim)
+        return of is not None and of.volume_binding_mode == storage.LATE
+
+    def reach(self, volume: str) -> extension_points.Mask:
+        """Nodes of a volume; one that is gone is reached from nowhere."""
+        return self._around.reach(volume, self._table)
+
+    def places(self, claims: Sequence[storage.PersistentVolumeClaim]) -> Places:
+        """Nodes where each of the claims can be had at once. O(claims x volumes)."""
+        found = np.ones(len(self._table), np.bool_)
+        roomy = found.copy()
+        used: dict[str, extension_points.Mask] = {}
+        for claim in _by_size(claims):
+            open_ = np.ones(len(self._table), np.bool_)
+            for volume in self._candidates(claim):
+                name = volume.metadata.name
+                chosen = open_ & self.reach(name)
+                if name in used:
+                    chosen &= ~used[name]
+                if len(claims) > 1:
+                    used[name] = used[name] | chosen if name in used else chosen
+                open_ &= ~chosen
+                if not open_.any():
+                    break
+            made = self._makeable(claim)
+            found &= ~open_ | made
+            roomy &= ~open_ | self._has_room(claim)
+        return Places(found, roomy)
+
+    def choose(
+        self, claims: Sequence[storage.PersistentVolumeClaim], row: int
+    ) -> Iterator[tuple[storage.PersistentVolumeClaim, str]]:
+        """(claim, its volume on this node), empty for one that is to be made."""
+        used: set[str] = set()
+        for claim in _by_size(claims):
+            names = (each.metadata.name for each in self._candidates(claim))
+            name = next((n for n in names if n not in used and self.reach(n)[row]), "")
+            used.add(name)
+            yield claim, name
+
+    def _candidates(
+        self, claim: storage.PersistentVolumeClaim
+    ) -> Iterator[storage.PersistentVolume]:
+        """Volumes that would do, those kept for the claim first, then the smallest."""
+        if claim.metadata.annotation(keys.SELECTED_NODE):
+            return  # One is being made for it.
+        if self._by_class is None:
+            self._by_class = {}
+            for volume in sorted(self._around.volumes.values(), key=_by_capacity):
+                self._by_class.setdefault(volume.spec.storage_class_name, []).append(volume)
+        of_class = self._by_class.get(claim.spec.storage_class_name or "", ())
+        will_do = [
+            each
+            for each in of_class
+            if each.metadata.name not in self.taken and _suits(each, claim)
+        ]
+        yield from sorted(will_do, key=lambda each: each.spec.claim_ref is None)
+
+    def _makeable(self, claim: storage.PersistentVolumeClaim) -> extension_points.Mask:
+        """Nodes for which the claim's class makes volumes."""
+        of = self._class(claim)
+        if of is None or of.provisioner in ("", NO_PROVISIONER) or claim.spec.selector is not None:
+            return np.zeros(len(self._table), np.bool_)
+        chosen = claim.metadata.annotation(keys.SELECTED_NODE)
+        if chosen:
+            return self._one_of([chosen])
+        if not of.allowed_topologies:
+            return np.ones(len(self._table), np.bool_)
+        anywhere = np.zeros(len(self._table), np.bool_)
+        for term in of.allowed_topologies:
+            there = np.ones(len(self._table), np.bool_)
+            for wanted in term.match_label_expressions:
+                codes, known = self._table.labelled.label_codes(wanted.key)
+                there &= np.isin(codes, [known[each] for each in wanted.values if each in known])
+            anywhere |= there
+        return anywhere
+
+    def _has_room(self, claim: storage.PersistentVolumeClaim) -> extension_points.Mask:
+        """Nodes where, as the driver says, a volume of this size can still be made."""
+        of = self._class(claim)
+        driver = self._around.csi_drivers.get(of.provisioner) if of is not None else None
+        chosen = claim.metadata.annotation(keys.SELECTED_NODE)
+        if of is None or driver is None or not driver.spec.storage_capacity or chosen:
+            return np.ones(len(self._table), np.bool_)
+        size, roomy = _wanted(claim), np.zeros(len(self._table), np.bool_)
+        for left in self._around.listed("storage_capacities"):
+            largest = (
+                left.capacity if left.maximum_volume_size is None else left.maximum_volume_size
+            )
+            if left.storage_class_name == of.metadata.name and _bytes(largest) >= size:
+                meant = pod_terms.selector(left.node_topology, {})
+                if meant is not None:
+                    labels = (each.metadata.labels or {} for each in self._table.objects)
+                    roomy |= np.fromiter(map(meant.matches, labels), np.bool_, len(roomy))
+        return roomy
+
+    def _one_of(self, names: Collection[str]) -> extension_points.Mask:
+        return np.isin(np.array(self._table.names), list(names))
+
+    def _class(self, claim: storage.PersistentVolumeClaim) -> storage.StorageClass | None:
+        return self._around.storage_classes.get(claim.spec.storage_class_name or "")
+
+
+def _suits(volume: storage.PersistentVolume, claim: storage.PersistentVolumeClaim) -> bool:
+    kept_for, metadata = volume.spec.claim_ref, claim.metadata
+    if kept_for is not None:
+        named = (kept_for.namespace, kept_for.name) == (metadata.namespace, metadata.name)
+        if not named or kept_for.uid not in ("", metadata.uid):
+            return False
+    elif volume.status.phase not in _AVAILABLE:
+        return False
+    if claim.spec.selector is not None:
+        meant = pod_terms.selector(claim.spec.selector, {})
+        if meant is None or not meant.matches(volume.metadata.labels or {}):
+            return False
+    return (
+        volume.metadata.deletion_timestamp is None
+        and volume.spec.volume_mode == claim.spec.volume_mode
+        and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
+        and _bytes((volume.spec.capacity or {}).get("storage")) >= _wanted(claim)
+    )
+
+
+def _by_size(
+    claims: Sequence[storage.PersistentVolumeClaim],
+) -> list[storage.PersistentVolumeClaim]:
+    """The smallest first: it leaves the large volumes to others."""
+    return sorted(claims, key=lambda each: (_wanted(each), each.metadata.name))
+
+
+def _by_capacity(volume: storage.PersistentVolume) -> tuple[int, str]:
+    return _bytes((volume.spec.capacity or {}).get("storage")), volume.metadata.name
+
+
+def _wanted(claim: storage.PersistentVolumeClaim) -> int:
+    return _bytes((claim.spec.resources.requests or {}).get("storage"), unclear=MORE_THAN_ANY)
+
+
+def _bytes(quantity: str | int | float | None, unclear: int = 0) -> int:
+    """Whole bytes; ``unclear`` for what is no quantity."""
+    try:
+        return units.amount("memory", quantity or 0)
+    except ValueError:
+        return unclear

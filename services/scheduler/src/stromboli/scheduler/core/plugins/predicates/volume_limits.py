@@ -1,0 +1,116 @@
+"""How many volumes nodes can attach, driver by driver (Kubernetes' NodeVolumeLimits).
+
+A volume that several pods of a node share is attached once. Where no CSINode says, nothing limits.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.scheduler.core.cluster import device_claims
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.shared.api import storage
+
+EXCEEDED = "node(s) exceed max volume count"
+_UNLIMITED = 2**31
+
+Attached = tuple[str, str]
+"""Driver, volume."""
+
+
+class Limits:
+    """Volumes by node, as the session sees them."""
+
+    def __init__(self, within: session.Session) -> None:
+        around = within.world.surroundings
+        self._table = within.nodes
+        self._claims = around.claims
+        self._volumes = around.volumes
+        self._classes = around.storage_classes
+        self._limits: dict[str, npt.NDArray[np.int64]] = {}
+        for node in around.csi_nodes.values():
+            for driver in node.spec.drivers:
+                row = within.nodes.rows.get(node.metadata.name)
+                if row is not None and driver.allocatable.count is not None:
+                    self._of_driver(driver.name)[row] = driver.allocatable.count
+        unread = [
+            within.nodes.rows[each]
+            for each in around.unread["csi_nodes"]
+            if each in within.nodes.rows
+        ]
+        for limits in self._limits.values():
+            limits[unread] = 0  # Nobody knows.
+        self._users: dict[Attached, Counter[int]] = {}
+        self._counts: dict[str, npt.NDArray[np.int64]] = {}
+        self.put_all(tuple(within.world.census.claimants.values()) if self._limits else ())
+
+    def checks(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> list[extension_points.Check]:
+        """Nodes that can attach what the task mounts besides what they have attached."""
+        wanted = self._wanted(task)
+        if not wanted:
+            return []
+        passed = np.ones(len(self._table), np.bool_)
+        for driver in sorted({driver for driver, _ in wanted}):
+            new = np.zeros(len(self._table), np.int64)
+            for each in wanted:
+                if each[0] == driver:
+                    new += 1
+                    new[[row for row, users in self._users.get(each, {}).items() if users]] -= 1
+            counts = self._counts.get(driver, 0)
+            passed &= (new == 0) | (counts + new <= self._limits[driver])
+        return [
+            extension_points.Check(EXCEEDED, extension_points.Code.UNSCHEDULABLE, passed[view.rows])
+        ]
+
+    def put_all(self, tasks: Sequence[entities.Task]) -> None:
+        """Tasks were placed."""
+        for task in tasks:
+            self._count(task, 1)
+
+    def take_all(self, tasks: Sequence[entities.Task]) -> None:
+        """Tasks go."""
+        for task in tasks:
+            self._count(task, -1)
+
+    def _of_driver(self, driver: str) -> npt.NDArray[np.int64]:
+        if driver not in self._limits:
+            self._limits[driver] = np.full(len(self._table), _UNLIMITED, np.int64)
+        return self._limits[driver]
+
+    def _count(self, task: entities.Task, change: int) -> None:
+        row = self._table.rows.get(task.node)
+        if row is None:
+            return
+        for each in self._wanted(task):
+            users = self._users.setdefault(each, Counter())
+            before = users[row] > 0
+            users[row] += change
+            counts = self._counts.setdefault(each[0], np.zeros(len(self._table), np.int64))
+            counts[row] += (users[row] > 0) - before
+
+    def _wanted(self, task: entities.Task) -> set[Attached]:
+        """What the task has attached of drivers that are limited anywhere."""
+        found = set()
+        for key in device_claims.volume_keys(task.pod) if self._limits else ():
+            claim = self._claims.get(key)
+            attached = None if claim is None else self._attached(key, claim)
+            if attached is not None and attached[0] in self._limits:
+                found.add(attached)
+        return found
+
+    def _attached(self, key: str, claim: storage.PersistentVolumeClaim) -> Attached | None:
+        volume = self._volumes.get(claim.spec.volume_name)
+        if volume is not None:
+            return (
+                None
+                if volume.spec.csi is None
+                else (volume.spec.csi.driver, volume.spec.csi.volume_handle)
+            )
+        of = self._classes.get(claim.spec.storage_class_name or "")
+        return None if of is None else (of.provisioner, key)

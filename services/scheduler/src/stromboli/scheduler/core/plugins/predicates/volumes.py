@@ -1,0 +1,183 @@
+"""Volumes: a pod goes where its volumes can be reached (Kubernetes' VolumeBinding and VolumeZone).
+
+A claim that is bound ties its pods to the nodes of its volume. One that waits for its first
+consumer is bound once a node is chosen, before the pod is: that is a preparation of the bind. What
+the session chose for a claim belongs to it until no task of the session uses it any more.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core.cluster import device_claims
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.scheduler.core.plugins.predicates import volume_inventory
+from stromboli.shared.api import storage
+from stromboli.shared.messages import scheduling as messages
+
+CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
+NONE_FREE = "node(s) didn't find available persistent volumes to bind"
+NO_ROOM = "node(s) did not have enough free storage"
+ELSEWHERE = "node(s) had no available volume zone"
+_ZONES = (
+    ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
+    ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
+)
+"""Labels of volumes that nodes must have alike, each with its older name."""
+
+
+class _Chosen(msgspec.Struct, eq=False):
+    """What a claim is to get: a volume, or one to be made for the node. ``users``: tasks."""
+
+    volume: str
+    reached: extension_points.Mask
+    users: set[str]
+
+
+class Claims:
+    """The claims of a session's pods. ``with_zones``: volumes' zones count, too."""
+
+    def __init__(self, within: session.Session, *, with_zones: bool = True) -> None:
+        self._table = within.nodes
+        around = within.world.surroundings
+        self._claims = around.claims
+        self._unread = around.unread["claims"]
+        self._volumes = around.volumes
+        self._stock = volume_inventory.Stock(around, within.nodes)
+        self._zones = _ZONES if with_zones else ()
+        self._chosen: dict[str, _Chosen] = {}
+        self.put_all([task for _, task in sorted(within.world.census.claimants.items())])
+
+    def missing(self, task: entities.Task) -> str | None:
+        """Why no node can help: a claim is not there, or should be bound by now."""
+        for key in device_claims.volume_keys(task.pod):
+            name = key.partition("/")[2]
+            if key in self._unread:
+                return f'persistentvolumeclaim "{name}" cannot be read: {self._unread[key]}'
+            claim = self._claims.get(key)
+            if claim is None:
+                return f'persistentvolumeclaim "{name}" not found'
+            if claim.metadata.deletion_timestamp is not None:
+                return f'persistentvolumeclaim "{name}" is being deleted'
+            if not claim.spec.volume_name and not self._stock.is_late(claim):
+                return "pod has unbound immediate PersistentVolumeClaims"
+        return None
+
+    def tell(self, task: entities.Task) -> Hashable:
+        """What answers hang on besides the task's class: claims made for it alone."""
+        return task.uid if task.task_class.has_own_claims else None
+
+    def reachable(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> list[extension_points.Check]:
+        """Nodes that reach the volumes which its claims have."""
+        found = []
+        for claim in self._of(task):
+            if claim.spec.volume_name:
+                reached = self._stock.reach(claim.spec.volume_name)
+                found.append(
+                    extension_points.Check(
+                        CONFLICT, extension_points.Code.UNRESOLVABLE, reached[view.rows]
+                    )
+                )
+                zoned = self._zoned(self._volumes.get(claim.spec.volume_name))
+                if zoned is not None:
+                    found.append(
+                        extension_points.Check(
+                            ELSEWHERE, extension_points.Code.UNRESOLVABLE, zoned[view.rows]
+                        )
+                    )
+        return found
+
+    def obtainable(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> list[extension_points.Check]:
+        """Nodes where its other claims can be had, besides what was chosen for others."""
+        open_ = [claim for claim in self._of(task) if not claim.spec.volume_name]
+        if not open_:
+            return []
+        reached = np.ones(len(self._table), np.bool_)
+        lacking = []
+        for claim in open_:
+            chosen = self._chosen.get(claim.metadata.key)
+            if chosen is None:
+                lacking.append(claim)
+            else:
+                reached = reached & chosen.reached
+        places = self._stock.places(lacking)
+        found = reached & places.found
+        return [
+            extension_points.Check(NONE_FREE, extension_points.Code.UNRESOLVABLE, found[view.rows]),
+            extension_points.Check(
+                NO_ROOM, extension_points.Code.UNRESOLVABLE, places.roomy[view.rows]
+            ),
+        ]
+
+    def put_all(self, tasks: Sequence[entities.Task]) -> None:
+        """Tasks were placed, or stay after all: their claims have what they need there."""
+        for task in tasks:
+            self._follow(task)
+
+    def take_all(self, tasks: Sequence[entities.Task]) -> None:
+        """Tasks go: what was chosen for claims that nobody uses any more is free again."""
+        for task in tasks:
+            for key in device_claims.volume_keys(task.pod):
+                chosen = self._chosen.get(key)
+                if chosen is not None:
+                    chosen.users.discard(task.uid)
+                    if not chosen.users:
+                        self._stock.taken.discard(chosen.volume)
+                        del self._chosen[key]
+
+    def preparations(self, task: entities.Task) -> Iterator[messages.ClaimedVolume]:
+        """Claims to be bound before the pod is."""
+        for claim in self._of(task):
+            chosen = self._chosen.get(claim.metadata.key)
+            if chosen is not None:
+                yield messages.ClaimedVolume(
+                    claim=claim.metadata.name, uid=claim.metadata.uid, volume=chosen.volume
+                )
+
+    def _of(self, task: entities.Task) -> list[storage.PersistentVolumeClaim]:
+        found = (self._claims.get(key) for key in device_claims.volume_keys(task.pod))
+        return [claim for claim in found if claim is not None]
+
+    def _follow(self, task: entities.Task) -> None:
+        row = self._table.rows.get(task.node)
+        open_ = [claim for claim in self._of(task) if not claim.spec.volume_name]
+        if row is None or not open_:
+            return
+        lacking = [claim for claim in open_ if claim.metadata.key not in self._chosen]
+        for claim, volume in self._stock.choose(lacking, row):
+            self._stock.taken.add(volume)
+            reached = self._stock.reach(volume) if volume else np.arange(len(self._table)) == row
+            self._chosen[claim.metadata.key] = _Chosen(volume, reached, set())
+        for claim in open_:
+            self._chosen[claim.metadata.key].users.add(task.uid)
+
+    def _zoned(self, volume: storage.PersistentVolume | None) -> extension_points.Mask | None:
+        """Nodes in the volume's zone; None if it says none. Nodes without any zone will do."""
+        labels = {} if volume is None else volume.metadata.labels or {}
+        wanted = [
+            (names, value.split("__"))
+            for names in self._zones
+            for key in names
+            if (value := labels.get(key)) is not None
+        ]
+        if not wanted:
+            return None
+        passed = np.ones(len(self._table), np.bool_)
+        unzoned = np.ones(len(self._table), np.bool_)
+        for names in _ZONES:
+            for name in names:
+                unzoned &= self._table.labelled.label_codes(name)[0] < 0
+        for names, values in wanted:
+            there = np.zeros(len(self._table), np.bool_)
+            for name in names:
+                codes, known = self._table.labelled.label_codes(name)
+                there |= np.isin(codes, [known[each] for each in values if each in known])
+            passed &= there
+        return passed | unzoned

@@ -1,0 +1,1 @@
+"""The plugin ``queue-policy``; see the module of its name."""

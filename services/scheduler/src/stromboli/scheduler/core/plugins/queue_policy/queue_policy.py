@@ -1,0 +1,257 @@
+"""The plugin ``queue-policy``: each queue says in which order its jobs go, and who may pass.
+
+Annotations of a Queue under ``stromboli.sh/`` (else the plugin's arguments of the same names):
+
+- ``queue-policy``: ``fifo`` by age; ``priority`` by priority, then age; ``fair-share`` between
+  owners (see ``fair_shares``), then priority and age; ``sla`` by the end of ``sla-waiting-time``.
+  Without one the other plugins decide. Jobs below their minimum go before those that only grow.
+- ``share-by`` (``job``, ``namespace``, ``user``), ``share-weights`` and ``share-half-life``: the
+  terms of ``fair-share``.
+
+``spec.dequeueStrategy: fifo``: no job passes a head that was tried and cannot start: neither the
+queue's door nor by evicting others.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from stromboli.scheduler.core.config import configuration, durations
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities
+from stromboli.scheduler.core.plugins.queue_policy import fair_shares
+from stromboli.scheduler.core.queue_accounts import shares, waiting_time
+from stromboli.shared import keys
+
+NAME = "queue-policy"
+FIFO, PRIORITY, FAIR_SHARE, SLA = "fifo", "priority", "fair-share", "sla"
+POLICIES = (FIFO, PRIORITY, FAIR_SHARE, SLA)
+PATIENCE = timedelta(minutes=1)
+"""How long a queue waits for the pods of its head to be made: seconds as a rule, and never for one
+whose pods cannot be made."""
+
+DECAY_STEPS = 64
+"""While a strict queue with fair share waits, its order is looked at so often per half-life."""
+
+T = TypeVar("T")
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What holds in a queue. ``policy`` empty: what other plugins say."""
+
+    policy: str = ""
+    terms: fair_shares.Terms = fair_shares.Terms()
+    is_strict: bool = False
+
+
+class Memory(msgspec.Struct):
+    """For the next session. ``awaited``: queue -> uid of the head without its pods, and
+    since when."""
+
+    used: fair_shares.Memory | None = None
+    awaited: dict[str, tuple[str, datetime]] = {}
+
+
+class Plugin:
+    """Orders jobs within their queues. Silent for queues that say nothing."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._options = options
+
+    def open(self, within: session.Session) -> None:
+        """Read the queues' rules and register what they need. O(queues + jobs of queues with
+        ``fair-share``)."""
+        self._session = within
+        self._memory = _recall(within.cluster.memory.get(NAME, ""))
+        self._awaited: dict[str, tuple[str, datetime]] = {}
+        self._first_awaited: dict[str, entities.Job] = {}
+        self._demands = shares.Demands()
+        self._levels: dict[str, float] = {}
+        default = _rules(_said_by(self._options.arguments), Rules(), f"plugin {NAME}", within)
+        self._rules = {}
+        for name, queue in within.queues.items():
+            said = _said_by_queue(queue)
+            rules = _rules(said, default, f"Queue {name}", within) if said else default
+            strict = queue.object.spec.dequeue_strategy == FIFO
+            if rules.policy or strict:
+                self._rules[name] = msgspec.structs.replace(rules, is_strict=strict)
+        self._books = self._opened_books()
+        if any(rules.policy for rules in self._rules.values()):
+            self._deadlines = waiting_time.Deadlines.configured(within)
+            within.add_job_order(self._compare)
+        if self._books:
+            within.add_job_moved(self._has_moved)
+            within.add_event_handler(self._take, self._give_back)
+        if any(rules.is_strict for rules in self._rules.values()):
+            within.add_job_blocked(self._keep_others)
+
+    def close(self, within: session.Session) -> None:
+        """Remember what owners used, and heads whose pods are still to be made."""
+        pages = {name: page for name, book in self._books.items() if (page := book.closed())}
+        used = fair_shares.Memory(within.now, pages) if pages else None
+        if used or self._awaited:
+            memory = msgspec.json.encode(Memory(used, self._awaited), order="deterministic")
+            within.remember[NAME] = memory.decode()
+
+    # Order ----------------------------------------------------------------------------------
+
+    def _compare(self, left: entities.Job, right: entities.Job) -> int:
+        rules = self._rules.get(left.queue)
+        if rules is None or not rules.policy or left.queue != right.queue:
+            return 0
+        return (
+            left.is_ready - right.is_ready
+            or self._by_policy(rules.policy, left, right)
+            or _compared((left.created, left.uid), (right.created, right.uid))
+        )
+
+    def _by_policy(self, policy: str, left: entities.Job, right: entities.Job) -> int:
+        if policy == SLA:
+            return self._deadlines.compare(left, right)
+        if policy == PRIORITY:
+            return right.priority - left.priority
+        if policy == FAIR_SHARE:
+            levels = self._level(left), self._level(right)
+            return _compared(*levels) or right.priority - left.priority
+        return 0
+
+    # Fair share -----------------------------------------------------------------------------
+
+    def _opened_books(self) -> dict[str, fair_shares.Book]:
+        used = self._memory.used
+        pages = used.queues if used else {}
+        passed = max(self._session.now - used.at, timedelta()) if used else timedelta()
+        books = {
+            name: fair_shares.Book(self._session, rules.terms, pages.get(name), passed)
+            for name, rules in self._rules.items()
+            if rules.policy == FAIR_SHARE
+        }
+        if books:
+            for job in self._session.jobs.values():
+                if job.queue in books:
+                    books[job.queue].enter(job)
+        return {name: book.opened() for name, book in books.items()}
+
+    def _level(self, job: entities.Job) -> float:
+        """As it was when last looked at: what keeps jobs in order must not change under it."""
+        level = self._levels.get(job.key)
+        if level is None:
+            level = self._levels[job.key] = self._books[job.queue].level(job)
+        return level
+
+    def _has_moved(self, job: entities.Job) -> bool:
+        if job.queue not in self._books:
+            return False
+        before = self._levels.get(job.key)
+        level = self._levels[job.key] = self._books[job.queue].level(job)
+        return before is not None and level > before
+
+    def _take(self, tasks: Sequence[entities.Task]) -> None:
+        self._charge(tasks[0], len(tasks))
+
+    def _give_back(self, tasks: Sequence[entities.Task]) -> None:
+        self._charge(tasks[0], -len(tasks))
+
+    def _charge(self, like: entities.Task, times: int) -> None:
+        job = self._session.job_of(like)
+        if job is not None and job.queue in self._books:
+            self._books[job.queue].charge(job, self._demands.of(like), times)
+
+    # Strict queues --------------------------------------------------------------------------
+
+    def _keep_others(self, job: entities.Job) -> str:
+        rules = self._rules.get(job.queue)
+        if rules is None or not rules.is_strict:
+            return ""
+        is_short = not job.is_pending and self._session.job_valid(job) is not None
+        if is_short and not self._is_awaited(job):
+            return ""
+        if rules.policy == FAIR_SHARE and rules.terms.remembers:
+            # What owners used decays, so that another may come to the front without an event.
+            step = max(rules.terms.half_life / DECAY_STEPS, timedelta(seconds=1))
+            self._session.look_again(self._session.now + step)
+        return f"waits behind {job.key}, which cannot start yet (dequeueStrategy fifo)"
+
+    def _is_awaited(self, job: entities.Job) -> bool:
+        """Whether the pods of a job that has just passed the door are still being made."""
+        if job.phase != "Inqueue":
+            return False
+        before = self._memory.awaited.get(job.queue, ("", self._session.now))
+        since = before[1] if before[0] == job.uid else self._session.now
+        since = min(since, self._session.now)  # the clock may have been set back
+        first = self._first_awaited.get(job.queue)
+        if first is None or self._session.compare_jobs(job, first) < 0:
+            self._first_awaited[job.queue] = job
+            self._awaited[job.queue] = (job.uid, since)
+        return not self._session.reached(since + PATIENCE)
+
+
+def _compared(left: Any, right: Any) -> int:
+    return int(left > right) - int(left < right)
+
+
+def _recall(text: str) -> Memory:
+    try:
+        return msgspec.json.decode(text, type=Memory) if text else Memory()
+    except msgspec.DecodeError:
+        return Memory()
+
+
+# Reading ------------------------------------------------------------------------------------
+
+
+def _said_by_queue(queue: entities.Queue) -> Mapping[str, str]:
+    wanted = (keys.QUEUE_POLICY, keys.SHARE_BY, keys.SHARE_WEIGHTS, keys.SHARE_HALF_LIFE)
+    annotations = queue.object.metadata.annotations or {}
+    return {key: annotations[key] for key in wanted if key in annotations}
+
+
+def _said_by(arguments: Mapping[str, Any]) -> Mapping[str, str]:
+    """The arguments as the annotations they are the defaults of."""
+    return {f"{keys.PREFIX}{name}": str(value) for name, value in arguments.items()}
+
+
+def _rules(said: Mapping[str, str], default: Rules, where: str, within: session.Session) -> Rules:
+    """The rules; what cannot be read is complained of, and the default holds instead."""
+
+    def read(key: str, reader: Callable[[str], T], otherwise: T) -> T:
+        if key not in said:
+            return otherwise
+        try:
+            return reader(said[key])
+        except ValueError as error:
+            within.complaints.append(f"{where}: {key}: {error}; the default is used")
+            return otherwise
+
+    terms = fair_shares.Terms(
+        read(keys.SHARE_BY, _one_of(fair_shares.OWNERS), default.terms.by),
+        read(keys.SHARE_WEIGHTS, weights, default.terms.weights),
+        read(keys.SHARE_HALF_LIFE, durations.duration, default.terms.half_life),
+    )
+    return Rules(read(keys.QUEUE_POLICY, _one_of(POLICIES), default.policy), terms)
+
+
+def _one_of(known: tuple[str, ...]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"{text!r} is none of {', '.join(known)}")
+        return text
+
+    return read
+
+
+def weights(text: str) -> Mapping[str, float]:
+    """Weights as ``team-a=3, team-b=0.5``. Raises ValueError that shows the form."""
+    found = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, number = part.rpartition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = 0.0
+        if not name or not equals or not 0 < weight < float("inf"):
+            raise ValueError(f"{part!r} is no weight above zero: write team-a=3, team-b=1")
+        found[name] = weight
+    return found

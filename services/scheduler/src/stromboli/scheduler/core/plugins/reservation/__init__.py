@@ -1,0 +1,1 @@
+"""The plugin ``reservation``; see the module of its name."""

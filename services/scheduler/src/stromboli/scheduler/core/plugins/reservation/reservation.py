@@ -1,0 +1,437 @@
+"""The plugin ``reservation``: who has waited longest in front is not passed for ever.
+
+A job that was tried and cannot start owns a reservation if it is the first such of its queue, or
+past its ``sla-waiting-time``: a start time and room on nodes (see ``plans``). Others are placed on
+that room only if they end before; nobody knows when a task without a run time ends, so it never is.
+With true run times the job starts no later than its first plan said.
+
+A reservation outlives the session, so that other queues keep off it from the start of the next. It
+ends when its job starts, stops waiting, is passed by another of its queue in order, or turns out to
+wait for something else than nodes (its queue's limits). Jobs in front of the owner in its own queue
+are not kept off.
+
+Arguments: ``most`` (16), how many there may be; ``hold-without-start`` (false): whether a head of
+which nobody knows when it can start keeps nodes for itself; one past its waiting time always does.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import run_times, session
+from stromboli.scheduler.core.model import entities, node_views, resource_vectors
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.scheduler.core.plugins.reservation import start_estimate
+from stromboli.scheduler.core.queue_accounts import waiting_time
+
+NAME = "reservation"
+MOST = 16
+PATIENCE = timedelta(minutes=1)
+"""How long room is kept for a job that may start but whose pods are still being made."""
+
+
+class Kept(msgspec.Struct):
+    """What the next session is to know of a reservation. ``rows``: node -> amounts by name.
+
+    ``uid``: of the PodGroup; another one of the same name has no part in it.
+    """
+
+    job: str
+    uid: str
+    start: datetime | None
+    rows: dict[str, dict[str, int]]
+
+
+class Plugin:
+    """Keeps room for those in front, and says when they start."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._arguments = options.typed()
+        self._most = self._arguments.integer("most", MOST)
+        self._holds = self._arguments.boolean("hold-without-start", default=False)
+
+    def open(self, within: session.Session) -> None:
+        """Register; plans are made when the first question comes."""
+        self._session = within
+        within.complaints.extend(self._arguments.complaints)
+        self._deadlines = waiting_time.Deadlines.configured(within)
+        self._run_times = run_times.RunTimes(within)
+        self._remembered = _recall(within.cluster.memory.get(NAME, ""))
+        self._plans: dict[str, start_estimate.Plan] = {}
+        self._heads: dict[str, entities.Job] = {}
+        self._is_open = False
+        self._timetable: start_estimate.Timetable | None = None
+        self._ended: dict[str, resource_vectors.Table] = {}
+        self._changes = 0
+        self._asked: dict[Hashable, tuple[Any, ...]] = {}
+        within.add_job_blocked(self._note_blocked)
+        within.add_job_enqueueable(self._vote)
+        within.add_distinction(self._kept_off)
+        within.add_predicate(self._check, extension_points.Scope.LOCAL)
+        within.add_event_handler(self._take, self._give_back)
+
+    def close(self, within: session.Session) -> None:
+        """Tell owners when they start, and the next session who they are."""
+        self._reopen()
+        kept = []
+        for plan in self._plans.values():
+            job = within.jobs[plan.job]
+            if within.job_ready(job):
+                continue
+            job.prospect = _prospect(plan)
+            if plan.start is not None:
+                within.look_again(plan.start)
+            names, resources = within.nodes.names, within.resources
+            rows = {
+                names[row]: resource_vectors.named(resources, held)
+                for row, held in plan.rows.items()
+            }
+            kept.append(Kept(plan.job, job.uid, plan.start, rows))
+        if kept:
+            within.remember[NAME] = msgspec.json.encode(kept, order="deterministic").decode()
+
+    # Owners ---------------------------------------------------------------------------------
+
+    def _reopen(self) -> None:
+        """Plan anew for those who had reservations before: nobody gains by what another was told
+        first, so all stand again before any is made better."""
+        if self._is_open:
+            return
+        self._is_open = True
+        waiting: list[entities.Job] = []
+        for kept in sorted(self._remembered, key=_by_start):
+            job = self._session.jobs.get(kept.job)
+            is_there = job is not None and job.uid == kept.uid
+            if job is not None and is_there and self._still_waits(job, kept):
+                waiting.append(job)
+                plan = self._restored(kept)
+                if plan is not None and self._holds_still(plan, self._demands(job)):
+                    self._put(plan)
+        for job in waiting:
+            better = self._kept_or_better(job, self._plans.pop(job.key, None))
+            if better is not None:
+                self._put(better)
+
+    def _still_waits(self, job: entities.Job, kept: Kept) -> bool:
+        if self._session.job_ready(job):
+            return False
+        if job.is_pending:
+            return self._session.queues[job.queue].is_open
+        if self._session.job_valid(job) is None:
+            return True
+        is_late = kept.start is None or self._session.reached(kept.start + PATIENCE)
+        return job.phase == "Inqueue" and not is_late
+
+    def _note_blocked(self, job: entities.Job) -> str:
+        """A job in front cannot start: see whether it owns a reservation from now on."""
+        self._reopen()
+        if not job.is_pending and self._session.job_valid(job) is not None:
+            return ""
+        is_head = self._is_head(job)
+        if not is_head and not self._deadlines.is_over(job):
+            return ""
+        before = self._plans.pop(job.key, None)
+        self._note_change()
+        plan = None if job.is_refused_by_queue else self._kept_or_better(job, before)
+        # What is idle now and yet was no use: the job waits for something else than nodes.
+        if plan is not None and (plan.start != self._session.now or job.waiting):
+            self._put(plan)
+        return ""
+
+    def _is_head(self, job: entities.Job) -> bool:
+        """Whether no other of its queue that is blocked or has a reservation is in front of it;
+        reservations of those behind it end."""
+        owners = [self._session.jobs[key] for key in self._plans]
+        others = [each for each in owners if each.queue == job.queue and each is not job]
+        first = self._heads.get(job.queue, job)
+        for other in (first, *others):
+            if other is not job and self._session.compare_jobs(other, job) < 0:
+                return False
+        self._heads[job.queue] = job
+        for other in others:
+            if not self._deadlines.is_over(other):
+                del self._plans[other.key]
+                self._note_change()
+        return True
+
+    def _put(self, plan: start_estimate.Plan) -> None:
+        if len(self._plans) < self._most and plan.rows:
+            self._plans[plan.job] = plan
+            self._note_change()
+
+    def _note_change(self) -> None:
+        self._changes += 1
+        self._ended.clear()
+        self._asked.clear()
+
+    def _vote(self, job: entities.Job) -> int:
+        """Room that is kept for a job lets it in, whatever waits inside for the same room."""
+        self._reopen()
+        plan = self._plans.get(job.key)
+        is_due = plan is not None and plan.start is not None and self._session.reached(plan.start)
+        return extension_points.PERMIT if is_due else extension_points.ABSTAIN
+
+    # Planning -------------------------------------------------------------------------------
+
+    def _kept_or_better(
+        self, job: entities.Job, before: start_estimate.Plan | None
+    ) -> start_estimate.Plan | None:
+        """A plan as early as any; the one before if it still holds and none is earlier."""
+        demands = self._demands(job)
+        if not demands:
+            return None
+        found = self._plan(job, demands)
+        if before is None or not self._holds_still(before, demands):
+            return found
+        if found is None or found.start is None or before.start is None:
+            return found
+        return found if found.start < before.start else before
+
+    def _plan(
+        self, job: entities.Job, demands: Sequence[start_estimate.Demand]
+    ) -> start_estimate.Plan | None:
+        table = self._times()
+        now = self._session.now.timestamp()
+        run_time, size = self._run_times.of_job(job), len(self._session.nodes)
+
+        def places(time: float) -> dict[int, resource_vectors.Vector] | None:
+            start = datetime.fromtimestamp(time, UTC)
+            mask = self._session.is_open(start, run_time, node_views.ALL, size)
+            usable = [
+                start_estimate.Demand(each.request, each.count, each.mask & mask)
+                for each in demands
+            ]
+            return start_estimate.packed(self._room(job, time), usable, self._busiest_first())
+
+        times = [now, *(time for time in table.times() if time > now)]
+        start = start_estimate.earliest(times, lambda time: places(time) is not None)
+        if start is None:
+            return self._without_start(job, demands)
+        rows = places(start)
+        assert rows is not None
+        return start_estimate.Plan(job.key, datetime.fromtimestamp(start, UTC), rows)
+
+    def _without_start(
+        self, job: entities.Job, demands: Sequence[start_estimate.Demand]
+    ) -> start_estimate.Plan | None:
+        """Nodes where the job would fit if all that runs there ended, the emptiest first."""
+        if not self._holds and not self._deadlines.is_over(job):
+            return None
+        table = self._session.nodes
+        room = table.allocatable - self._reserved(job.key)
+        rows = start_estimate.packed(room, demands, self._busiest_first()[::-1])
+        return None if rows is None else start_estimate.Plan(job.key, None, rows)
+
+    def _holds_still(
+        self, plan: start_estimate.Plan, demands: Sequence[start_estimate.Demand]
+    ) -> bool:
+        parts = [resource_vectors.times(each.request, each.count) for each in demands]
+        needed = resource_vectors.summed(parts, len(self._session.nodes.idle))
+        if plan.start is None or not np.array_equal(plan.need, needed):
+            return False
+        room = self._room(self._session.jobs[plan.job], plan.start.timestamp())
+        return all(bool(np.all(held <= room[:, row])) for row, held in plan.rows.items())
+
+    def _room(self, job: entities.Job, time: float) -> resource_vectors.Table:
+        """What the job may count on from a time on, and never grows less: its own promises are its
+        own, and others that start later find theirs then. O(reservations x nodes)."""
+        others = [plan for plan in self._plans.values() if plan.job != job.key]
+        starts = [plan.start.timestamp() for plan in others if plan.start is not None]
+        whole = self._session.nodes.future_idle.copy()
+        for task in job.with_status(entities.Status.PIPELINED):
+            whole[:, self._session.nodes.rows[task.node]] += task.request
+        room: resource_vectors.Table | None = None
+        for moment in (time, *sorted({start for start in starts if start > time})):
+            then = whole + self._times().ended_by(moment) - self._reserved(job.key, moment)
+            room = then if room is None else np.minimum(room, then)
+        assert room is not None
+        return room
+
+    def _reserved(self, besides: str, by: float = math.inf) -> resource_vectors.Table:
+        """What is reserved for others that have started by a time."""
+        total = np.zeros_like(self._session.nodes.idle)
+        for plan in self._plans.values():
+            is_there = plan.start is None or plan.start.timestamp() <= by
+            if plan.job != besides and is_there:
+                for row, held in plan.rows.items():
+                    total[:, row] += held
+        return total
+
+    def _busiest_first(self) -> list[int]:
+        """Nodes by what is idle, the least first: what is idle now is of most use to others."""
+        table = self._session.nodes
+        whole = np.maximum(table.allocatable, 1)
+        idle = (np.maximum(table.future_idle, 0) / whole).sum(axis=0)
+        order: list[int] = np.argsort(idle, kind="stable").tolist()
+        return order
+
+    def _demands(self, job: entities.Job) -> list[start_estimate.Demand]:
+        """What the job lacks of its minimum, equal tasks together."""
+        if not job.tasks:
+            return self._demands_at_the_door(job)
+        lacking = job.min_available - job.ready
+        wanting = job.with_status(entities.Status.PIPELINED, entities.Status.PENDING)
+        tasks = [task for task in wanting if not task.is_gated and not task.is_best_effort]
+        counts: dict[entities.TaskClass, list[entities.Task]] = {}
+        for task in _needed_first(job, self._session.ordered_tasks(tasks))[: max(lacking, 0)]:
+            counts.setdefault(task.task_class, []).append(task)
+        return [
+            start_estimate.Demand(
+                same[0].request, len(same), self._session.finder.verdict(same[0]).resolvable
+            )
+            for same in counts.values()
+        ]
+
+    def _demands_at_the_door(self, job: entities.Job) -> list[start_estimate.Demand]:
+        """Pods that are still to be made are taken to be equal parts of ``minResources``."""
+        if job.min_request is None or job.min_available < 1:
+            return []
+        each = -(-job.min_request // job.min_available)
+        return [
+            start_estimate.Demand(
+                each, job.min_available, self._session.nodes.labelled.usable.copy()
+            )
+        ]
+
+    # Keeping others off -------------------------------------------------------------------------
+
+    def _kept_off(self, task: entities.Task) -> tuple[Any, ...]:
+        """The reservations that the task would outlast, and all as they are now: two tasks with
+        equal ones find the same nodes open."""
+        self._reopen()
+        if not self._plans:
+            return ()
+        # A job that has begun keeps nobody off any more.
+        due = tuple(key for key in self._plans if not self._has_begun(key))
+        asked = (task.job, self._run_times.of(task), due)
+        known = self._asked.get(asked)
+        if known is None:
+            binding = tuple(key for key in due if self._binds(self._plans[key], task))
+            known = self._asked[asked] = (self._changes, due, binding) if binding else ()
+        return known
+
+    def _has_begun(self, key: str) -> bool:
+        return self._session.job_ready(self._session.jobs[key])
+
+    def _binds(self, plan: start_estimate.Plan, task: entities.Task) -> bool:
+        if task.job == plan.job or self._goes_before(task.job, plan.job):
+            return False
+        run_time = self._run_times.of(task)
+        return run_time is None or plan.start is None or self._session.now + run_time > plan.start
+
+    def _goes_before(self, key: str, owner: str) -> bool:
+        """Whether the job stands in front of the owner in the owner's queue."""
+        left, right = self._session.jobs.get(key), self._session.jobs[owner]
+        return (
+            left is not None
+            and left.queue == right.queue
+            and self._session.compare_jobs(left, right) < 0
+        )
+
+    def _check(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> Sequence[extension_points.Check]:
+        kept_off = self._kept_off(task)
+        checks = []
+        for key in kept_off[2] if kept_off else ():
+            plan = self._plans[key]
+            passed = self._leaves_enough(task, plan, view)
+            reason = f"kept for {key}, which {_prospect(plan)}"
+            checks.append(
+                extension_points.Check(reason, extension_points.Code.UNSCHEDULABLE, passed)
+            )
+        return checks
+
+    def _leaves_enough(
+        self, task: entities.Task, plan: start_estimate.Plan, view: node_views.NodeView
+    ) -> extension_points.Mask:
+        """Nodes that hold the task and, when the plan starts, what is reserved by then."""
+        held = self._held_at(plan, task.job)[:, view.rows]
+        room = view.future_idle + self._ended_at(plan)[:, view.rows] - held
+        is_free: extension_points.Mask = ~np.any(held > 0, axis=0)
+        return resource_vectors.covered(task.request, room) | is_free
+
+    def _held_at(self, plan: start_estimate.Plan, besides: str) -> resource_vectors.Table:
+        """What is reserved by the time the plan starts."""
+        total = np.zeros_like(self._session.nodes.idle)
+        for other in self._plans.values():
+            is_there = plan.start is None or (other.start is not None and other.start <= plan.start)
+            if other.job != besides and is_there and not self._has_begun(other.job):
+                for row, held in other.rows.items():
+                    total[:, row] += held
+        return total
+
+    def _ended_at(self, plan: start_estimate.Plan) -> resource_vectors.Table:
+        if plan.start is None:
+            return np.zeros_like(self._session.nodes.idle)
+        if plan.job not in self._ended:
+            self._ended[plan.job] = self._times().ended_by(plan.start.timestamp())
+        return self._ended[plan.job]
+
+    def _times(self) -> start_estimate.Timetable:
+        if self._timetable is None:
+            self._timetable = start_estimate.Timetable(self._session, self._run_times)
+        return self._timetable
+
+    def _take(self, tasks: Sequence[entities.Task]) -> None:
+        if self._timetable is not None:
+            self._timetable.add(tasks)
+            self._ended.clear()
+
+    def _give_back(self, tasks: Sequence[entities.Task]) -> None:
+        if self._timetable is not None:
+            self._timetable.remove(tasks)
+            self._ended.clear()
+
+    # Memory -----------------------------------------------------------------------------------
+
+    def _restored(self, kept: Kept) -> start_estimate.Plan | None:
+        """The plan, if all its nodes and resources are still there."""
+        rows, known = self._session.nodes.rows, self._session.resources
+        if not kept.rows.keys() <= rows.keys():
+            return None
+        if any(known.known(name) is None for held in kept.rows.values() for name in held):
+            return None
+        return start_estimate.Plan(
+            kept.job,
+            kept.start,
+            {rows[name]: resource_vectors.vector(known, held) for name, held in kept.rows.items()},
+        )
+
+
+def _by_start(kept: Kept) -> tuple[bool, datetime]:
+    return kept.start is None, kept.start or datetime.max.replace(tzinfo=UTC)
+
+
+def _recall(text: str) -> Sequence[Kept]:
+    try:
+        return msgspec.json.decode(text, type=list[Kept]) if text else []
+    except msgspec.DecodeError:
+        return []
+
+
+def _prospect(plan: start_estimate.Plan) -> str:
+    if plan.start is None:
+        return "starts once its nodes are free"
+    return f"starts by {plan.start.astimezone(UTC).isoformat(timespec='seconds')}"
+
+
+def _needed_first(job: entities.Job, tasks: Sequence[entities.Task]) -> list[entities.Task]:
+    """Tasks that their roles' minimums need before others, else in order."""
+    left: dict[str, int] = {
+        role: least - sum(t.role == role and t.status in entities.READY for t in job.tasks.values())
+        for role, least in job.task_min_available.items()
+    }
+    first, rest = [], []
+    for task in tasks:
+        if left.get(task.role, 0) > 0:
+            left[task.role] -= 1
+            first.append(task)
+        else:
+            rest.append(task)
+    return [*first, *rest]

@@ -1,0 +1,136 @@
+"""Where a gang that cannot start now will: the earliest time at which enough has ended.
+
+EASY backfill (Lifka, The ANL/IBM SP Scheduling System, 1995): the job in front gets a start time
+and the room it will use then; others may use that room until then. Here room is amounts on nodes,
+and the plan is made from what run times promise.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core.framework import run_times, session
+from stromboli.scheduler.core.model import entities, resource_vectors
+from stromboli.scheduler.core.placement import extension_points
+
+
+class Demand(msgspec.Struct, frozen=True, eq=False):
+    """Equal tasks that need a place at the same time. ``mask``: nodes that may ever take them."""
+
+    request: resource_vectors.Vector
+    count: int
+    mask: extension_points.Mask
+
+
+class Plan(msgspec.Struct, frozen=True, eq=False):
+    """A gang's place in time. ``start`` None: nobody knows. ``rows``: what it will use, by node."""
+
+    job: str
+    start: datetime | None
+    rows: Mapping[int, resource_vectors.Vector]
+
+    @property
+    def need(self) -> resource_vectors.Sum:
+        """All that it will use; there is at least one row."""
+        held = list(self.rows.values())
+        return resource_vectors.summed(held, len(held[0]))
+
+
+class Timetable:
+    """When placed tasks of which that is known will end. O(those tasks) to make and to ask after a
+    change; follow placements with ``add`` and ``remove``."""
+
+    def __init__(self, within: session.Session, known: run_times.RunTimes) -> None:
+        self._session = within
+        self._run_times = known
+        self._ends: dict[str, tuple[float, int, resource_vectors.Vector]] = {}
+        self._sorted: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        for job in within.jobs.values():
+            if known.is_known(job):
+                self.add(job.with_status(*entities.ALLOCATED, entities.Status.PIPELINED))
+
+    def add(self, tasks: Iterable[entities.Task]) -> None:
+        """They have places, or promises of such."""
+        for task in tasks:
+            row = self._session.nodes.rows.get(task.node)
+            end = self._run_times.end(task)
+            if row is not None and end is not None:
+                self._ends[task.uid] = (end.timestamp(), row, task.request)
+                self._sorted = None
+
+    def remove(self, tasks: Iterable[entities.Task]) -> None:
+        """They have lost them."""
+        for task in tasks:
+            if self._ends.pop(task.uid, None) is not None:
+                self._sorted = None
+
+    def times(self) -> list[float]:
+        """When something ends, in seconds of the epoch, ascending, each once."""
+        ends: list[float] = np.unique(self._table()[0]).tolist()
+        return ends
+
+    def ended_by(self, time: float) -> resource_vectors.Table:
+        """What will have been given back by then, by node. O(tasks that end by then)."""
+        ends, rows, requests = self._table()
+        ended = np.zeros_like(self._session.nodes.idle)
+        last = int(np.searchsorted(ends, time, side="right"))
+        np.add.at(ended.T, rows[:last], requests[:last])
+        return ended
+
+    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if self._sorted is None:
+            found = sorted(self._ends.values(), key=lambda each: each[0])
+            width = len(self._session.nodes.idle)
+            self._sorted = (
+                np.array([end for end, _, _ in found], np.float64),
+                np.array([row for _, row, _ in found], np.intp),
+                np.array([request for _, _, request in found], np.int64).reshape(-1, width),
+            )
+        return self._sorted
+
+
+def packed(
+    room: resource_vectors.Table, demands: Sequence[Demand], order: Sequence[int]
+) -> dict[int, resource_vectors.Vector] | None:
+    """Places for all demands in the room (resources x nodes), nodes tried in this order; None if
+    it is not enough. Exact for one demand; of several the largest goes first.
+
+    O(demands x resources x nodes).
+    """
+    left = room.copy()
+    used: dict[int, resource_vectors.Vector] = {}
+    ranked = np.array(order, np.intp)
+    for demand in sorted(demands, key=lambda each: tuple(-each.request)):
+        asked = demand.request > 0
+        fits = np.min(
+            left[asked] // demand.request[asked, np.newaxis], axis=0, initial=demand.count
+        )
+        fits = np.where(demand.mask, np.maximum(fits, 0), 0)[ranked]
+        until = np.cumsum(fits)
+        if not len(until) or until[-1] < demand.count:
+            return None
+        taken = np.minimum(fits, np.maximum(demand.count - (until - fits), 0))
+        for row, count in zip(ranked[taken > 0].tolist(), taken[taken > 0].tolist(), strict=True):
+            amount = demand.request * count
+            left[:, row] -= amount
+            used[row] = used[row] + amount if row in used else amount
+    return used
+
+
+def earliest(times: Sequence[float], fits: Callable[[float], bool]) -> float | None:
+    """The first of the times, ascending, at which it fits, if more fits the later it is.
+
+    O(log times) questions. None if it does not even at the last.
+    """
+    if not times or not fits(times[-1]):
+        return None
+    low, high = 0, len(times) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if fits(times[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return times[low]

@@ -1,0 +1,1 @@
+"""The plugin ``task-topology``; see the module of its name."""

@@ -1,0 +1,179 @@
+"""Buckets of ``task-topology``: tasks of a job that are to lie on one node (spec/topology 5).
+
+Users name groups of a job's tasks that like each other's company and groups that shun it; a group
+of one name is about that task's own replicas. From these a job's tasks are put into buckets, most
+constrained first.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
+
+import msgspec
+import numpy as np
+
+from stromboli.scheduler.core.model import entities, resource_vectors
+
+AFFINITY = "volcano.sh/task-topology-affinity"
+ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
+ORDER = "volcano.sh/task-topology-task-order"
+_SELF_ANTI, _AFFINE, _SELF_AFFINE, _ANTI = 4, 3, 2, 1
+"""What constrains a task how much: it counts by the most of it."""
+
+
+class WishesError(ValueError):
+    """What a job says of its tasks makes no sense; the message says what."""
+
+
+class TaskAffinity(msgspec.Struct, frozen=True):
+    """``near`` and ``away``: task -> tasks; itself among them for its own replicas. ``priority``:
+    task -> how much it is constrained. ``rank``: task -> the higher, the sooner."""
+
+    near: Mapping[str, frozenset[str]]
+    away: Mapping[str, frozenset[str]]
+    priority: Mapping[str, int]
+    rank: Mapping[str, int]
+
+    def affinity(self, task: str, others: Mapping[str, int], *, only_away: bool = False) -> int:
+        """How many of the others the task likes to be with, less those it shuns."""
+        near = () if only_away else self.near.get(task, ())
+        away = self.away.get(task, ())
+        return sum(others.get(name, 0) for name in near) - sum(others.get(name, 0) for name in away)
+
+
+def wishes(annotations: Mapping[str, str], known: Iterable[str]) -> TaskAffinity | None:
+    """What a PodGroup says of its tasks, None for nothing. ``known``: the names of its tasks.
+
+    Raises WishesError for a name that is not known or stands twice in one list.
+    """
+    names = frozenset(known)
+    near = _groups(annotations, AFFINITY, names)
+    away = _groups(annotations, ANTI_AFFINITY, names)
+    order = _names(annotations.get(ORDER, ""), ORDER, names)
+    if not (near or away or order):
+        return None
+    priority: dict[str, int] = {}
+    for groups, alone, together in ((near, _SELF_AFFINE, _AFFINE), (away, _SELF_ANTI, _ANTI)):
+        for group in groups:
+            for name in group:
+                most = alone if len(group) == 1 else together
+                priority[name] = max(priority.get(name, 0), most)
+    rank = {name: len(order) - at for at, name in enumerate(order)}
+    return TaskAffinity(_related(near), _related(away), priority, rank)
+
+
+def _groups(annotations: Mapping[str, str], key: str, known: frozenset[str]) -> list[list[str]]:
+    groups = [_names(part, key, known) for part in annotations.get(key, "").split(";")]
+    return [group for group in groups if group]
+
+
+def _names(text: str, key: str, known: frozenset[str]) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name, count in Counter(names).items():
+        if name not in known:
+            raise WishesError(f"{key}: it has no task {name!r} ({', '.join(sorted(known))})")
+        if count > 1:
+            raise WishesError(f"{key}: {name!r} stands twice in one list")
+    return names
+
+
+def _related(groups: Iterable[Sequence[str]]) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for group in groups:
+        for one, other in combinations(group, 2) if len(group) > 1 else ((group[0], group[0]),):
+            found.setdefault(one, set()).add(other)
+            found.setdefault(other, set()).add(one)
+    return {name: frozenset(others) for name, others in found.items()}
+
+
+class Bucket(msgspec.Struct, eq=False):
+    """``waiting``: tasks without a place by uid, in the order in which they came; ``bound``: node
+    -> tasks of it there; ``names``: task name -> how many of it are in the bucket."""
+
+    index: int
+    request: resource_vectors.Sum
+    waiting: dict[str, entities.Task] = {}
+    bound: Counter[str] = msgspec.field(default_factory=Counter)
+    names: Counter[str] = msgspec.field(default_factory=Counter)
+
+    def leave(self, task: entities.Task, node: str) -> None:
+        """The task has its place."""
+        del self.waiting[task.uid]
+        self.request = self.request - task.request
+        self.bound[node] += 1
+
+    def enter(self, task: entities.Task, node: str) -> None:
+        """It has lost it."""
+        self.waiting[task.uid] = task
+        self.request = self.request + task.request
+        self.bound[node] -= 1
+
+
+class Arrangement:
+    """A job's tasks in buckets. ``of``: task uid -> bucket. ``largest``: tasks in the largest one.
+    ``on``: node -> names of the job's tasks there, wherever they belong."""
+
+    def __init__(
+        self,
+        job: entities.Job,
+        wanted: TaskAffinity,
+        size_of: Callable[[resource_vectors.Sum], int],
+    ) -> None:
+        self.wishes = wanted
+        self.of: dict[str, Bucket] = {}
+        self.buckets: list[Bucket] = []
+        self.on: dict[str, Counter[str]] = {}
+        self._size_of = size_of
+        self._nothing: resource_vectors.Sum = np.zeros_like(job.total_request)
+        by_node: dict[str, Bucket] = {}
+        for task in job.with_status(*_PLACED):
+            self.on.setdefault(task.node, Counter())[task.role] += 1
+        for task in sorted(job.tasks.values(), key=self._order):
+            if task.role not in wanted.near and task.role not in wanted.away:
+                continue
+            if task.status in _PLACED:
+                bucket = by_node.get(task.node) or by_node.setdefault(task.node, self._new())
+                bucket.bound[task.node] += 1
+            elif task.status is entities.Status.PENDING:
+                bucket = self._fitting(task)
+                bucket.waiting[task.uid] = task
+                bucket.request = bucket.request + task.request
+            else:
+                continue
+            bucket.names[task.role] += 1
+            self.of[task.uid] = bucket
+        sizes = [bucket.names.total() for bucket in self.buckets]
+        self.largest = max(sizes, default=1)
+
+    def rank(self, task: entities.Task) -> tuple[int, int, int, int, int]:
+        """Sorts the job's tasks: those of buckets first, the largest rest first."""
+        bucket = self.of.get(task.uid)
+        order, priority = self._merits(task)
+        if bucket is None:
+            return (1, 0, 0, -order, -priority)
+        return (0, -len(bucket.waiting), bucket.index, -order, -priority)
+
+    def _order(self, task: entities.Task) -> tuple[bool, str, int, int, str]:
+        is_placed = task.status in _PLACED
+        order, priority = self._merits(task)
+        return (not is_placed, task.node if is_placed else "", -order, -priority, task.name)
+
+    def _merits(self, task: entities.Task) -> tuple[int, int]:
+        return self.wishes.rank.get(task.role, 0), self.wishes.priority.get(task.role, 0)
+
+    def _fitting(self, task: entities.Task) -> Bucket:
+        """The bucket whose company the task likes best, of equals the one that asks for least; a
+        new one if all have what it shuns."""
+        liked = [(self.wishes.affinity(task.role, each.names), each) for each in self.buckets]
+        best = max((affinity for affinity, _ in liked), default=-1)
+        if best < 0:
+            return self._new()
+        among = [each for affinity, each in liked if affinity == best]
+        return min(among, key=lambda each: (self._size_of(each.request), each.index))
+
+    def _new(self) -> Bucket:
+        self.buckets.append(Bucket(len(self.buckets), self._nothing))
+        return self.buckets[-1]
+
+
+_PLACED = (*sorted(entities.ALLOCATED), entities.Status.PIPELINED)

@@ -1,0 +1,156 @@
+"""The plugin ``task-topology``: tasks of a job that like each other's company on one node, those
+that shun it apart (spec/topology 5)."""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_views, requirements, resource_vectors
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.scheduler.core.plugins.task_topology import buckets
+
+NAME = "task-topology"
+BEST = 100
+_MIB = 2**20
+
+
+class Plugin:
+    """Argument ``task-topology.weight``."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._arguments = options.typed()
+        self._weight = self._arguments.integer("task-topology.weight", 1)
+
+    def open(self, within: session.Session) -> None:
+        """Put the tasks of jobs that wait into buckets, and register if any asks for it."""
+        within.complaints.extend(self._arguments.complaints)
+        self._session = within
+        self._jobs: dict[str, buckets.Arrangement] = {}
+        for job in within.waiting_jobs():
+            if job.unplaced:
+                self._arrange(job)
+        if not self._jobs:
+            return
+        within.add_distinction(self._bucket_of)
+        within.add_task_order(self._compare, self._key)
+        within.add_event_handler(self._take, self._give_back)
+        if self._weight != 0:
+            within.add_node_order(self._score, extension_points.Scope.GLOBAL)
+
+    def close(self, within: session.Session) -> None:
+        """Nothing stays."""
+
+    def _arrange(self, job: entities.Job) -> None:
+        annotations = job.pod_group.metadata.annotations or {}
+        roles = {task.role for task in job.tasks.values()}
+        try:
+            wanted = buckets.wishes(annotations, roles | set(job.task_min_available))
+        except buckets.WishesError as error:
+            self._session.complaints.append(f"PodGroup {job.key}: {error}: nothing of it counts")
+            return
+        if wanted is not None:
+            self._jobs[job.key] = buckets.Arrangement(job, wanted, self._size_of)
+
+    def _size_of(self, request: resource_vectors.Sum) -> int:
+        """Milli cpu, MiB and whole units of the rest, added up: to tell what asks for more."""
+        others = [
+            at for at in range(len(request)) if at not in (requirements.MEMORY, requirements.PODS)
+        ]
+        return int(request[others].sum()) + int(request[requirements.MEMORY]) // _MIB
+
+    # Order ----------------------------------------------------------------------------------
+
+    def _key(self, task: entities.Task) -> tuple[int, int, int, int, int]:
+        arranged = self._jobs.get(task.job)
+        return (0, 0, 0, 0, 0) if arranged is None else arranged.rank(task)
+
+    def _compare(self, left: entities.Task, right: entities.Task) -> int:
+        if left.job != right.job:
+            return 0
+        first, second = self._key(left), self._key(right)
+        return (first > second) - (first < second)
+
+    # Nodes ----------------------------------------------------------------------------------
+
+    def _bucket_of(self, task: entities.Task) -> Hashable:
+        arranged = self._jobs.get(task.job)
+        bucket = arranged.of.get(task.uid) if arranged else None
+        return None if bucket is None else (task.job, bucket.index, task.role)
+
+    def _score(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> extension_points.Scores | None:
+        """How many of the bucket the node has or could have, less what the task shuns there."""
+        arranged = self._jobs.get(task.job)
+        bucket = arranged.of.get(task.uid) if arranged else None
+        if arranged is None or bucket is None:
+            return None
+        room = view.idle + self._session.nodes.releasing[:, view.rows]
+        fits = resource_vectors.covered(task.request, room)
+        table = self._session.nodes
+        names = [table.names[row] for row in np.arange(len(table))[view.rows].tolist()]
+        bound = np.array([bucket.bound.get(name, 0) for name in names], np.int64)
+        shunned = np.array(
+            [
+                arranged.wishes.affinity(task.role, arranged.on.get(name, {}), only_away=True)
+                for name in names
+            ],
+            np.int64,
+        )
+        points_each = bound + np.minimum(shunned, 0) + _together(bucket, task, room)
+        scores: extension_points.Scores = (
+            points_each * (self._weight * BEST * extension_points.SCORE_UNIT) // arranged.largest
+        )
+        return np.where(fits, scores, 0)
+
+    # Events ---------------------------------------------------------------------------------
+
+    def _take(self, tasks: Sequence[entities.Task]) -> None:
+        self._move(tasks, 1)
+
+    def _give_back(self, tasks: Sequence[entities.Task]) -> None:
+        self._move(tasks, -1)
+
+    def _move(self, tasks: Sequence[entities.Task], change: int) -> None:
+        arranged = self._jobs.get(tasks[0].job)
+        if arranged is None:
+            return
+        for task in tasks:
+            there = arranged.on.setdefault(task.node, Counter())
+            there[task.role] += change
+            bucket = arranged.of.get(task.uid)
+            if bucket is None:
+                continue
+            if change > 0 and task.uid in bucket.waiting:
+                bucket.leave(task, task.node)
+            elif change < 0 and task.status is entities.Status.PENDING:
+                bucket.enter(task, task.node)
+            else:
+                bucket.bound[task.node] += change
+
+
+def _together(
+    bucket: buckets.Bucket, task: entities.Task, room: resource_vectors.Table
+) -> npt.NDArray[np.int64]:
+    """How many of the bucket's waiting tasks the nodes could hold, this one among them: the last
+    ones are left out until the rest fits."""
+    left = bucket.request
+    found = np.full(room.shape[1], -1, np.int64)
+    count = len(bucket.waiting)
+    others = [each for each in reversed(bucket.waiting.values()) if each is not task]
+    for each in (None, *others):
+        if each is not None:
+            left = left - each.request
+            count -= 1
+        found = np.where(
+            (found < 0) & resource_vectors.covered(resource_vectors.bounded(left), room),
+            count,
+            found,
+        )
+        if (found >= 0).all():
+            break
+    return np.maximum(found, 1)

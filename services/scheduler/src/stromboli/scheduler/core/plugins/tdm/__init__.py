@@ -1,0 +1,1 @@
+"""The plugin ``tdm``; see the module of its name."""

@@ -1,0 +1,189 @@
+"""The plugin ``tdm``: time division between batch and other work (spec/plugins 12).
+
+Nodes of a *revocable zone* take preemptable pods during the zone's hours only; outside them those
+pods are moved away, a few of each job at a time. Elsewhere, preemptable pods make room for others.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from stromboli.scheduler.core.config import configuration, durations
+from stromboli.scheduler.core.framework import session
+from stromboli.scheduler.core.model import entities, node_views
+from stromboli.scheduler.core.placement import extension_points
+from stromboli.scheduler.core.plugins.tdm import revocable_zones
+from stromboli.shared import keys
+
+NAME = "tdm"
+ELIGIBLE_POINTS = 100
+PERIOD = timedelta(minutes=1)
+NOT_ALLOWED = "not allow to dispatch to revocable node"
+
+
+class Plugin:
+    """Predicate, score, job order and victims by the hour. Remembers when it last chose victims."""
+
+    def __init__(self, options: configuration.PluginOptions) -> None:
+        self._arguments = options.typed()
+        self._complaints: list[str] = []
+        self._zones = revocable_zones.zones(options.arguments, self._complaints)
+        self._period = self._read_period()
+        self._last = ""
+
+    def open(self, within: session.Session) -> None:
+        """Sort nodes into zones and register."""
+        self._session = within
+        self._last = within.cluster.memory.get(NAME, "")
+        within.complaints.extend([*self._arguments.complaints, *self._complaints])
+        labels = [node.metadata.label(keys.REVOCABLE_ZONE) or "" for node in within.nodes.objects]
+        self._zone_of = np.array(labels, dtype=object)
+        self._active = {name for name, zone in self._zones.items() if zone.is_active(within.now)}
+        self._found = sorted(set(labels) - {""})
+        for name in self._zones.keys() & set(self._found):
+            within.look_again(self._zones[name].changes_at(within.now))
+        within.add_distinction(_zone_of)
+        within.add_predicate(self._check, extension_points.Scope.STATIC)
+        within.add_node_order(self._score, extension_points.Scope.STATIC)
+        within.add_preemptable(self._choose_preemptable)
+        within.add_victim_tasks(self._choose_victims)
+        within.add_job_order(_compare_jobs)
+        within.add_job_pipelined(_vote_pipelined)
+        within.add_job_starving(_is_starving)
+
+    def close(self, within: session.Session) -> None:
+        """Remember when victims were last chosen."""
+        if self._last:
+            within.remember[NAME] = self._last
+
+    def _read_period(self) -> timedelta:
+        text = self._arguments.text("tdm.evict.period", "1m")
+        try:
+            return durations.duration(text)
+        except ValueError as error:
+            self._complaints.append(f"plugin tdm: arguments.tdm.evict.period: {error}")
+            return PERIOD
+
+    def _check(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> Sequence[extension_points.Check]:
+        zone_of = self._zone_of[view.rows]
+        checks = [
+            extension_points.Check(reason, extension_points.Code.UNRESOLVABLE, zone_of != name)
+            for name in self._found
+            if (reason := self._closed(name))
+        ]
+        if not task.revocable_zone:
+            checks.append(
+                extension_points.Check(
+                    NOT_ALLOWED, extension_points.Code.UNRESOLVABLE, zone_of == ""
+                )
+            )
+        return checks
+
+    def _closed(self, name: str) -> str:
+        """Why nothing is placed in the zone now; empty if it is open."""
+        if name not in self._zones:
+            return f"revocable zone {name} not support"
+        if name not in self._active:
+            return f"current time beyond revocable zone {name}:{self._zones[name].text}"
+        return ""
+
+    def _score(
+        self, task: entities.Task, view: node_views.NodeView
+    ) -> extension_points.Scores | None:
+        if not task.revocable_zone:
+            return None
+        is_open = np.isin(self._zone_of[view.rows], sorted(self._active))
+        scores: extension_points.Scores = is_open.astype(np.int64) * (
+            ELIGIBLE_POINTS * extension_points.SCORE_UNIT
+        )
+        return scores
+
+    def _choose_preemptable(
+        self, preemptor: entities.Task, candidates: Sequence[entities.Task]
+    ) -> extension_points.Victims:
+        """Preemptable tasks on nodes of no zone, for others only."""
+        if preemptor.preemptable or preemptor.revocable_zone:
+            return extension_points.Victims([], extension_points.REJECT)
+        return extension_points.Victims(self._within_budgets(candidates, {""}))
+
+    def _choose_victims(self, tasks: Sequence[entities.Task]) -> Sequence[entities.Task]:
+        """Tasks that linger in a zone outside its hours; not more often than the period says."""
+        victims = self._within_budgets(tasks, self._zones.keys() - self._active)
+        if not victims:
+            return []
+        now, last = self._session.now, self._last_time()
+        if last is not None and not self._session.reached(last + self._period):
+            return []
+        self._last = now.isoformat()
+        self._session.look_again(now + self._period)  # more may linger than each job can spare
+        return victims
+
+    def _last_time(self) -> datetime | None:
+        """When victims were last chosen; a time ahead of now, of a clock set back since, is now."""
+        return min(datetime.fromisoformat(self._last), self._session.now) if self._last else None
+
+    def _within_budgets(
+        self, tasks: Iterable[entities.Task], wanted: Iterable[str]
+    ) -> list[entities.Task]:
+        """Running preemptable tasks in these zones, of each job no more than it can spare now."""
+        names = set(wanted)
+        spare: dict[str, int] = {}
+        victims = []
+        for task in tasks:
+            job = self._session.job_of(task)
+            row = self._session.nodes.rows.get(task.node)
+            if job is None or row is None or self._zone_of[row] not in names:
+                continue
+            if task.status is not entities.Status.RUNNING or not task.preemptable:
+                continue
+            left = spare.setdefault(job.key, _budget(job))
+            if left > 0:
+                spare[job.key] = left - 1
+                victims.append(task)
+        return victims
+
+
+LONGEST_COUNT = 10
+"""Digits of what is no count any more: annotations are anybody's to edit, and a number of a
+thousand digits is none that can be reckoned with."""
+
+
+def _budget(job: entities.Job) -> int:
+    """How many running tasks the job can spare: what it says, else one."""
+    total, running = len(job.tasks), job.count(entities.Status.RUNNING)
+    least = _number(job.budget_min_available, total)
+    if least is not None:
+        return running - least if running >= least else 1
+    most = _number(job.budget_max_unavailable, total)
+    if most is not None:
+        return max(0, most - (total - job.count(*entities.COMPLETED) - running))
+    return 1
+
+
+def _number(text: str, total: int) -> int | None:
+    """A number of tasks, or a percentage of all of them, rounded up; None if it says nothing."""
+    digits = text.removesuffix("%")
+    if not digits.isdecimal() or len(digits) >= LONGEST_COUNT:
+        return None
+    return math.ceil(int(digits) * total / 100) if text.endswith("%") else int(digits)
+
+
+def _zone_of(task: entities.Task) -> str:
+    return task.revocable_zone
+
+
+def _compare_jobs(left: entities.Job, right: entities.Job) -> int:
+    """Jobs that cannot be preempted first."""
+    return int(left.preemptable) - int(right.preemptable)
+
+
+def _vote_pipelined(job: entities.Job) -> int:
+    return extension_points.PERMIT if job.is_pipelined else extension_points.REJECT
+
+
+def _is_starving(job: entities.Job) -> bool:
+    return not job.preemptable and job.count(entities.Status.PENDING) > 0

@@ -1,0 +1,1 @@
+"""Past sessions, run again from their records and the log."""

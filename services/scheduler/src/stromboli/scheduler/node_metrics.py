@@ -1,0 +1,167 @@
+"""Measured use of nodes, from Prometheus: asked every now and then, beside all else.
+
+Sessions are given the newest there is, with its age; what became too old is not used. So trouble
+here stops nothing: it is told, and asked again.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+
+import httpx
+import msgspec
+
+from stromboli.scheduler.core.cluster import cluster_objects
+from stromboli.scheduler.core.config import configuration
+from stromboli.scheduler.core.plugins import usage
+from stromboli.shared import decoding
+from stromboli.shared.runtime import runtime, telemetry
+
+TIMEOUT_S = 10.0
+"""For one question: averages over all nodes are computed when asked for."""
+QUERIES: Mapping[str, str] = {
+    "cpu": "avg_over_time((100 - avg by (instance) "
+    f'(rate(node_cpu_seconds_total{{mode="idle"}}[5m])) * 100)[{usage.PERIOD}:30s])',
+    "memory": "100 * avg_over_time((1 - avg by (instance) (node_memory_MemAvailable_bytes) "
+    f"/ avg by (instance) (node_memory_MemTotal_bytes))[{usage.PERIOD}:30s])",
+}
+"""Percent of each node, from the series of node_exporter."""
+
+_failed = telemetry.meter.create_counter(
+    "stromboli.scheduler.measurements.failed", description="Times that nodes' use was not told"
+)
+
+
+class MeasuringError(Exception):
+    """Nothing was measured, for this reason."""
+
+
+class _Sample(msgspec.Struct):
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    result_type: str = ""
+    result: list[_Sample] = []
+
+
+class _Response(msgspec.Struct):
+    status: str = ""
+    error: str = ""
+    data: _Data | None = None
+
+
+class Prometheus:
+    """One Prometheus; use as an async context manager."""
+
+    def __init__(self, where: configuration.Metrics) -> None:
+        self._http = httpx.AsyncClient(
+            base_url=where.address, verify=where.is_certificate_checked, timeout=TIMEOUT_S
+        )
+
+    async def __aenter__(self) -> "Prometheus":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._http.aclose()
+
+    async def measure(self, now: datetime) -> cluster_objects.Measured:
+        """Use of all nodes that it knows, by the label ``instance`` without its port.
+
+        Raises MeasuringError.
+        """
+        told = {name: await self._asked(query) for name, query in QUERIES.items()}
+        names = sorted(told["cpu"].keys() & told["memory"].keys())
+        if not names:
+            raise MeasuringError("it knows of no node; are its series those of node_exporter?")
+        return cluster_objects.Measured(
+            now,
+            {
+                name: cluster_objects.NodeUsage(
+                    cpu={usage.PERIOD: told["cpu"][name]},
+                    memory={usage.PERIOD: told["memory"][name]},
+                )
+                for name in names
+            },
+        )
+
+    async def _asked(self, query: str) -> dict[str, float]:
+        """Instance -> value."""
+        try:
+            response = await self._http.get("/api/v1/query", params={"query": query})
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise MeasuringError(str(error) or type(error).__name__) from error
+        try:
+            found = decoding.decode(msgspec.json.Decoder(_Response), response.content)
+        except msgspec.DecodeError as error:
+            raise MeasuringError(f"{response.status_code}: not its API: {error}") from error
+        if found.status != "success" or found.data is None:
+            raise MeasuringError(f"{response.status_code}: {found.error or 'no success'}")
+        if found.data.result_type != "vector":
+            raise MeasuringError(f"it answers with a {found.data.result_type}, not a vector")
+        try:
+            values = {
+                sample.metric.get("instance", "").partition(":")[0]: float(sample.value[1])
+                for sample in found.data.result
+            }
+        except ValueError as error:
+            raise MeasuringError(str(error)) from error
+        return {name: value for name, value in values.items() if name and math.isfinite(value)}
+
+
+class Meter:
+    """Asks where the configuration says, as long as it says so."""
+
+    def __init__(
+        self,
+        give: Callable[[cluster_objects.Measured | None], Awaitable[None]],
+        health: runtime.Health,
+        clock: runtime.Clock,
+    ) -> None:
+        self._give = give
+        self._health = health
+        self._clock = clock
+        self._where: configuration.Metrics | None = None
+        self._changed = asyncio.Event()
+
+    def follow(self, where: configuration.Metrics | None) -> None:
+        """From now on, ask there; None asks nobody, and what was measured is forgotten."""
+        if where != self._where:
+            self._where = where
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            self._changed.clear()
+            where = self._where
+            self._health.warn("metrics", None)
+            await self._give(None)
+            if where is None:
+                await self._changed.wait()
+                continue
+            async with Prometheus(where) as asked:
+                while where == self._where:
+                    await self._once(asked, where)
+                    await self._pause(where.interval_s)
+
+    async def _once(self, asked: Prometheus, where: configuration.Metrics) -> None:
+        try:
+            measured = await asked.measure(self._clock())
+        except MeasuringError as error:
+            _failed.add(1)
+            self._health.warn(
+                "metrics", f"{where.address} tells no use of nodes: {error}; asked again soon"
+            )
+        else:
+            self._health.warn("metrics", None)
+            await self._give(measured)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,145 @@
+"""Stopping a plugin that does not answer: a thread beside the core thread, with a deadline.
+
+The core thread pays nothing for it: the watching thread looks at its stack every now and then, and
+the same call of a plugin that is still there after the deadline gets an exception raised into it
+(``PyThreadState_SetAsyncExc``). That takes effect at the next Python instruction, so what hangs in
+C code cannot be stopped: it is told, and people have to act.
+
+The exception must not strike behind the attempt it is meant for. Both sides of that race hold one
+lock: the watcher fires only while the attempt is marked as running, and the attempt takes its mark
+away, and what was fired and has not struck yet, before it ends.
+"""
+
+import contextlib
+import ctypes
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType, TracebackType
+from typing import Self
+
+from stromboli.scheduler.core.framework import plugin_isolation, session
+from stromboli.shared.runtime import telemetry
+
+_LOOKS = 10
+"""How often within a deadline the stack is looked at."""
+
+
+class Watch:
+    """Watches one thread's attempts; use as a context manager."""
+
+    def __init__(self, deadline_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """``deadline_s``: for one call of a plugin's function."""
+        self._deadline_s = deadline_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._running: int | None = None
+        """The thread whose attempt is running."""
+        self._has_fired = False
+        self._begun = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, name="watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stopped.set()
+        self._begun.set()
+        self._thread.join()
+
+    def __call__(self, attempt: plugin_isolation.Attempt) -> session.Session:
+        """Run an attempt in this thread. A call that takes too long ends in PluginHungError."""
+        try:
+            self._running = threading.get_ident()
+            self._begun.set()
+            return attempt()
+        finally:
+            while self._running is not None:
+                with contextlib.suppress(session.PluginHungError):  # too late: it did answer
+                    self._settle()
+
+    def _settle(self) -> None:
+        """Nothing strikes from here on. What was fired before may strike in here."""
+        with self._lock:
+            if self._has_fired:
+                _raise_in(threading.get_ident(), None)
+                self._has_fired = False
+            self._running = None
+
+    # The watching thread ----------------------------------------------------------------------
+
+    def _look_on(self) -> None:
+        seen: FrameType | None = None
+        since = 0.0
+        while not self._stopped.wait(self._deadline_s / _LOOKS):
+            if self._is_idle():  # nothing to look at costs nothing
+                self._begun.clear()
+                seen = None
+                if self._is_idle() and not self._stopped.is_set():
+                    self._begun.wait()
+                continue
+            found = self._call()
+            if found is None or found[0] is not seen:
+                seen, since = (found[0] if found else None), self._clock()
+            elif self._clock() - since >= self._deadline_s:
+                self._fire(found[0], found[1])
+                since = self._clock()
+
+    def _is_idle(self) -> bool:
+        return self._running is None
+
+    def _call(self) -> tuple[FrameType, str] | None:
+        """The outermost call of a plugin's function that is going on, and the plugin."""
+        running = self._running
+        frame = None if running is None else sys._current_frames().get(running)
+        # The other thread goes on meanwhile: what is read may be half made, or change while it is
+        # read. Then there is nothing to see this time; a call that hangs is still there next time.
+        with contextlib.suppress(Exception):
+            return None if frame is None else plugin_call(frame)
+        return None
+
+    def _fire(self, frame: FrameType, plugin: str) -> None:
+        with self._lock:
+            running, now = self._running, self._call()
+            if running is None or now is None or now[0] is not frame:
+                return
+            telemetry.log.error("plugin does not answer", plugin=plugin, seconds=self._deadline_s)
+            self._has_fired = True
+            _raise_in(running, session.PluginHungError)
+
+
+def plugin_call(innermost: FrameType) -> tuple[FrameType, str] | None:
+    """The outermost frame of a plugin above this one, and the plugin's name."""
+    frames = list(_outwards(innermost))[::-1]
+    for frame in frames:
+        if frame.f_code is session.Session.open_plugin.__code__:
+            return frame, frame.f_locals["options"].name
+    sessions = (
+        value
+        for frame in frames
+        for value in frame.f_locals.values()
+        if isinstance(value, session.Session)
+    )
+    within = next(sessions, None)
+    return None if within is None else plugin_isolation.owner(frames, within)
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+    """Raise ``kind`` in a thread at its next instruction, or take back what has not struck yet."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), None if kind is None else ctypes.py_object(kind)
+    )

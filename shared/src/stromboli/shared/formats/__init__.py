@@ -1,0 +1,3 @@
+"""Formats that users and kernels write: quantities, durations, index sets, CPU lists, cron,
+YAML.
+"""

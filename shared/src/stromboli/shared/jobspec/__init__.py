@@ -1,0 +1,1 @@
+"""The job specification: schemas, defaults, validation, job plugins, CEL policies, quotas."""

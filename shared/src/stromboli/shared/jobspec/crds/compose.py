@@ -1,0 +1,89 @@
+"""Composes the definitions from `source/`: a piece of schema stands once, the result stands alone.
+
+`kubectl` knows no include, and four kinds contain a whole job spec, so the sources name pieces
+(`x-use: jobSpec`) and this module writes them out. The written files are checked in; a test
+compares them with their sources.
+"""
+
+import copy
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from stromboli.shared.jobspec.crds import catalog
+
+SOURCE = catalog.DIRECTORY / "source"
+FRAGMENTS = SOURCE / "fragments.yaml"
+
+Schema = dict[str, Any]
+
+
+class _Writer(yaml.SafeDumper):
+    """Writes every piece out in full: an alias across half a file helps no reader."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def composed() -> dict[pathlib.Path, str]:
+    """What each file for `kubectl` should hold, from the sources. Raises KeyError for a `x-use`
+    of a piece that is not there."""
+    fragments = catalog.read_yaml(FRAGMENTS)
+    return {
+        catalog.DIRECTORY / source.name: _text(source, fragments)
+        for source in sorted(SOURCE.glob("*.yaml"))
+        if source != FRAGMENTS
+    }
+
+
+def write() -> None:
+    """Writes the files for `kubectl`."""
+    for path, text in composed().items():
+        path.write_text(text, encoding="utf-8")
+
+
+def _text(source: pathlib.Path, fragments: Mapping[str, Schema]) -> str:
+    document = catalog.read_yaml(source)
+    for version in document["spec"]["versions"]:
+        version["schema"]["openAPIV3Schema"] = _resolve(
+            version["schema"]["openAPIV3Schema"], fragments
+        )
+    purpose = source.read_text(encoding="utf-8").splitlines()[0]
+    body = yaml.dump(document, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=100)
+    return (
+        f"{purpose}\n"
+        f"# Written by `python -m stromboli.shared.jobspec.crds` from source/{source.name} and\n"
+        f"# source/{FRAGMENTS.name}: edit those.\n"
+        f"{body}"
+    )
+
+
+def _resolve(schema: Schema, fragments: Mapping[str, Schema]) -> Schema:
+    """The schema with every named piece in place; keys beside `x-use` win over the piece's."""
+    own = {key: value for key, value in schema.items() if key not in {"x-use", "x-partial"}}
+    used = fragments[schema["x-use"]] if "x-use" in schema else {}
+    if "x-use" in used:
+        used = _resolve(used, fragments)
+    whole = _descend({**copy.deepcopy(used), **own}, lambda child: _resolve(child, fragments))
+    return _partial(whole) if schema.get("x-partial") else whole
+
+
+def _partial(schema: Schema) -> Schema:
+    """The schema of a part: nothing is required and nothing filled in."""
+    kept = {key: value for key, value in schema.items() if key not in {"default", "required"}}
+    return _descend(kept, _partial)
+
+
+def _descend(schema: Schema, change: Any) -> Schema:
+    """The schema with `change` applied to each schema directly in it."""
+    changed = dict(schema)
+    if "properties" in schema:
+        changed["properties"] = {
+            name: change(child) for name, child in schema["properties"].items()
+        }
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            changed[key] = change(schema[key])
+    return changed

@@ -1,0 +1,76 @@
+"""Creates the definitions that a cluster lacks, and leaves all others as they are.
+
+    python -m stromboli.shared.jobspec.crds.install
+
+The API server is found as in every service (``STROM_KUBERNETES_...``). A definition that is there
+may be another system's, which goes on working with it, so it is never overwritten; what it lacks is
+said, and the exit status is 1.
+"""
+
+import asyncio
+import os
+import sys
+
+import msgspec
+
+from stromboli.shared import errors
+from stromboli.shared.api import kinds
+from stromboli.shared.cluster import port
+from stromboli.shared.cluster.kubernetes import KubernetesCluster, KubernetesSettings
+from stromboli.shared.jobspec import crds
+from stromboli.shared.jobspec.crds import comparing
+from stromboli.shared.runtime import settings
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A definition after all. ``lacks``: what one that was there before lacks of ours."""
+
+    name: str
+    is_new: bool
+    lacks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.is_new:
+            return f"{self.name}: created"
+        if not self.lacks:
+            return f"{self.name}: was there, and has all that is needed"
+        return f"{self.name}: was there and stays; it lacks {comparing.shortened(self.lacks)}"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the cluster is."""
+
+    kubernetes: KubernetesSettings = KubernetesSettings()
+
+
+async def missing_ones(cluster: port.Cluster) -> tuple[Definition, ...]:
+    """Create what is missing; every definition of ours as it is then. Raises OutsideError."""
+    found = []
+    for document in crds.documents():
+        name = document["metadata"]["name"]
+        try:
+            await cluster.create(kinds.DEFINITIONS, "", msgspec.json.encode(document))
+            found.append(Definition(name, is_new=True))
+        except errors.AlreadyExistsError:
+            other = msgspec.json.decode(await cluster.get(kinds.DEFINITIONS, "", name))
+            found.append(Definition(name, is_new=False, lacks=comparing.lacking(document, other)))
+    return tuple(found)
+
+
+async def _main() -> None:
+    given = settings.load(Settings, "install", os.environ)
+    async with KubernetesCluster(given.kubernetes) as cluster:
+        found = await missing_ones(cluster)
+    sys.stdout.writelines(f"{definition}\n" for definition in found)
+    if any(definition.lacks for definition in found):
+        sys.exit(
+            "Fields that a definition lacks are dropped from objects without a word. Apply our "
+            "definitions yourself once the other system can do with them: charts/base/crds."
+        )
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(_main())
+    except (settings.SettingsError, errors.OutsideError) as error:
+        sys.exit(str(error))

@@ -1,0 +1,98 @@
+"""Translates a definition's schema into JSON Schema, which a fast library validates.
+
+The translation adds what the API server does beside the schema: fields it would prune are refused
+(as `kubectl` asks for with strict field validation), and metadata has a schema. Keywords that our
+definitions do not use are not translated; a test watches.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema_rs
+
+from stromboli.shared.jobspec.crds import catalog
+
+_BOUNDS = ("minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength")
+SAME = ("title", "type", "enum", "required", "oneOf", "pattern", *_BOUNDS)
+"""The keywords that mean the same in both languages; `title` travels along for the messages."""
+
+_TEXT_MAP = {"type": "object", "additionalProperties": {"type": "string"}}
+
+# The schema says nothing of metadata, the API server much: the part that people write.
+_METADATA: Mapping[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "name": {
+            "title": 'a name of lower case letters, digits, "-" and ".", 253 characters at most',
+            "type": "string",
+            "maxLength": 253,
+            "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        },
+        "generateName": {"type": "string"},
+        "namespace": {
+            "title": 'a name of lower case letters, digits and "-", 63 characters at most',
+            "type": "string",
+            "maxLength": 63,
+            "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
+        },
+        "labels": {
+            "type": "object",
+            "additionalProperties": {
+                "title": 'letters, digits, "-", "_" and ".", 63 characters at most',
+                "type": "string",
+                "maxLength": 63,
+                "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$",
+            },
+        },
+        "annotations": _TEXT_MAP,
+        "finalizers": {"type": "array", "items": {"type": "string"}},
+        "ownerReferences": {"type": "array", "items": {"type": "object"}},
+        # Written by the API server and part of every exported manifest.
+        "uid": True,
+        "resourceVersion": True,
+        "generation": True,
+        "selfLink": True,
+        "creationTimestamp": True,
+        "deletionTimestamp": True,
+        "deletionGracePeriodSeconds": True,
+        "managedFields": True,
+    },
+}
+
+
+@functools.cache
+def compiled(group: str, kind: str) -> tuple[Mapping[str, Any], jsonschema_rs.Validator]:
+    """The translated schema of a kind, shared, and its validator. Raises ValueError for a kind
+    that is not ours."""
+    schema = _translate(catalog.schema(group, kind))
+    schema["properties"] |= {
+        "apiVersion": {"enum": [f"{group}/{catalog.version(group, kind)}"]},
+        "kind": {"enum": [kind]},
+        "metadata": _METADATA,
+    }
+    return schema, jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+
+
+def _translate(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON Schema that refuses what the API server would refuse or prune."""
+    translated = {key: value for key, value in schema.items() if key in SAME}
+    if schema.get("x-kubernetes-int-or-string"):
+        translated["type"] = ["integer", "string"]
+    if schema.get("format") == "date-time":
+        translated["format"] = "date-time"
+    if "items" in schema:
+        translated["items"] = _translate(schema["items"])
+    if schema.get("type") == "object":
+        properties = schema.get("properties", {})
+        translated["properties"] = {name: _translate(child) for name, child in properties.items()}
+        translated["additionalProperties"] = _others(schema)
+    return translated
+
+
+def _others(schema: Mapping[str, Any]) -> Any:
+    """What may stand in an object beside its named fields."""
+    if "additionalProperties" in schema:
+        return _translate(schema["additionalProperties"])
+    return bool(schema.get("x-kubernetes-preserve-unknown-fields"))

@@ -1,0 +1,73 @@
+"""Job plugins: what a job asks for beside its pods, by name. Source: spec/jobs.md 6.
+
+Both who admits jobs and who carries them read plugins here, so what is admitted is carried out.
+"""
+
+import importlib.metadata
+from collections.abc import Mapping
+
+from stromboli.shared.jobspec.job_plugins import (
+    env,
+    hcclrank,
+    mpi,
+    pytorch,
+    ray,
+    ssh,
+    svc,
+    tensorflow,
+)
+from stromboli.shared.jobspec.job_plugins.base import Addition, Plugin, Pod
+
+__all__ = ["ENTRY_POINTS", "OWN", "Addition", "Plugin", "Plugins", "Pod", "implied", "load"]
+
+ENTRY_POINTS = "stromboli.job_plugins"
+"""Group of entry points by which another package adds a plugin: name -> class."""
+Plugins = Mapping[str, Plugin]
+"""Name -> plugin, in the order in which they shape a pod."""
+
+OWN: Plugins = {
+    "env": env.Env(),
+    "svc": svc.Svc(),
+    "ssh": ssh.Ssh(),
+    "tensorflow": tensorflow.Tensorflow(),
+    "pytorch": pytorch.Pytorch(),
+    "mpi": mpi.Mpi(),
+    "ray": ray.Ray(),
+    "hcclrank": hcclrank.Hcclrank(),
+}
+"""Those that come with Stromboli. ``hcclrank`` reads what ``pytorch`` wrote."""
+_NEED_SVC = frozenset({"tensorflow", "mpi", "pytorch", "ray"})
+"""Plugins whose pods find each other by name."""
+
+
+def implied(
+    asked: Mapping[str, tuple[str, ...] | None] | None,
+) -> dict[str, tuple[str, ...] | None]:
+    """The plugins a job asks for, and those that these need."""
+    found = dict(asked or {})
+    if not _NEED_SVC.isdisjoint(found):
+        found.setdefault("svc", ())
+    if "mpi" in found:
+        found.setdefault("ssh", ())
+    return found
+
+
+def load() -> Plugins:
+    """All plugins of this process: our own, then those of other packages by name.
+
+    Raises TypeError for an entry point that is no ``Plugin`` and ValueError for one that takes a
+    name of ours: a service that starts half understood would do the wrong thing quietly.
+    """
+    others: dict[str, Plugin] = {}
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        made = point.load()
+        plugin = made() if isinstance(made, type) else made
+        if not isinstance(plugin, Plugin):
+            raise TypeError(
+                f"entry point {point.name} of {ENTRY_POINTS} is {point.value}, which derives not "
+                "from stromboli.shared.jobspec.job_plugins.Plugin"
+            )
+        if point.name in OWN:
+            raise ValueError(f"entry point {point.name} of {ENTRY_POINTS} has a name of ours")
+        others[point.name] = plugin
+    return {**OWN, **dict(sorted(others.items()))}

@@ -1,0 +1,24 @@
+"""Plugin ``env``: every container learns which replica of its task it is."""
+
+from collections.abc import Sequence
+
+from stromboli.shared.api.batch import Job, TaskSpec
+from stromboli.shared.jobspec.job_plugins import base
+
+TASK_INDEX = ("VK_TASK_INDEX", "VC_TASK_INDEX")
+
+
+class Env(base.Plugin):
+    """Sets both names of the task index in containers and init containers."""
+
+    def problem(self, arguments: Sequence[str]) -> str:
+        """It takes no arguments and minds none."""
+        return ""
+
+    def shape(
+        self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
+    ) -> None:
+        """Add the index."""
+        variables = [base.variable(name, index) for name in TASK_INDEX]
+        for container in base.containers(pod):
+            base.add_env(container, variables)

@@ -1,0 +1,43 @@
+"""Plugin ``hcclrank``: the rank of an Ascend process group, as an annotation of each pod."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from stromboli.shared.api.batch import Job, TaskSpec
+from stromboli.shared.jobspec.job_plugins import base
+from stromboli.shared.jobspec.job_plugins.arguments import Value
+
+RANK_INDEX = "hccl/rankIndex"
+
+
+class Hcclrank(base.Plugin):
+    """Runs after ``pytorch``, so that a rank which that one gave is the one."""
+
+    defaults: ClassVar[Mapping[str, Value]] = {"master": "master", "worker": "worker"}
+
+    def shape(
+        self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
+    ) -> None:
+        """Annotate the pod, unless somebody did."""
+        annotations = pod["metadata"].setdefault("annotations", {})
+        if annotations.get(RANK_INDEX):
+            return
+        asked = self.asked(arguments)
+        master = base.task_named(job, asked["master"])
+        before = {
+            asked["worker"]: 0 if master is None else master.replicas,
+            asked["master"]: 0,
+        }
+        rank = _rank_of_container(pod)
+        if rank is None and task.name in before:
+            rank = str(before[task.name] + index)
+        if rank is not None:
+            annotations[RANK_INDEX] = rank
+
+
+def _rank_of_container(pod: base.Pod) -> str | None:
+    for container in base.main_containers(pod):
+        for each in reversed(container.get("env") or ()):
+            if each.get("name") == "RANK" and each.get("value"):
+                return str(each["value"])
+    return None

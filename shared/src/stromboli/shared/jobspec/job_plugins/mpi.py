@@ -1,0 +1,35 @@
+"""Plugin ``mpi``: the master knows its workers' addresses; ssh between them is plugin ``ssh``."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from stromboli.shared.api.batch import Job, TaskSpec
+from stromboli.shared.jobspec.job_plugins import base, hosts
+from stromboli.shared.jobspec.job_plugins.arguments import Value
+
+PORT_NAME = "mpijob-port"
+
+
+class Mpi(base.Plugin):
+    """``MPI_HOST`` in the master's containers, the ssh port open in all."""
+
+    defaults: ClassVar[Mapping[str, Value]] = {"master": "master", "worker": "worker", "port": 22}
+
+    def obstacle(self, job: Job, arguments: Sequence[str]) -> str:
+        """Nobody would start the workers' processes."""
+        master = self.asked(arguments)["master"]
+        if base.task_named(job, master) is not None:
+            return ""
+        return f"there is no task {master!r} to be the master; name one with --master=<task>"
+
+    def shape(
+        self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
+    ) -> None:
+        """Open the port; tell the master where its workers are."""
+        asked = self.asked(arguments)
+        worker = base.task_named(job, asked["worker"])
+        found = [] if worker is None else hosts.addresses(job, worker)
+        for container in base.containers(pod):
+            base.open_port(container, PORT_NAME, asked["port"])
+            if task.name == asked["master"]:
+                base.add_env(container, [base.variable("MPI_HOST", ",".join(found))])

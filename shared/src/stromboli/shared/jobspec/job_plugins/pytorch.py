@@ -1,0 +1,66 @@
+"""Plugin ``pytorch``: the variables by which ``torch.distributed`` finds its master."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from stromboli.shared.api.batch import Job, TaskSpec
+from stromboli.shared.jobspec.job_plugins import base, hosts
+from stromboli.shared.jobspec.job_plugins.arguments import Value
+
+PORT_NAME = "pytorchjob-port"
+
+
+class Pytorch(base.Plugin):
+    """``MASTER_ADDR``, ``MASTER_PORT``, ``WORLD_SIZE`` and ``RANK``; workers may wait."""
+
+    defaults: ClassVar[Mapping[str, Value]] = {
+        "master": "master",
+        "worker": "worker",
+        "port": 23456,
+        "wait-master-enabled": False,
+        "wait-master-timeout": 300,
+        "wait-master-image": "busybox:1.36.1",
+    }
+
+    def shape(
+        self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
+    ) -> None:
+        """Add port and variables to the containers of every task; without a master nothing."""
+        asked = self.asked(arguments)
+        master = base.task_named(job, asked["master"])
+        if master is None:
+            return
+        address = hosts.address(job, master, 0)
+        roles = (asked["master"], asked["worker"])
+        size = sum(it.replicas for it in job.spec.tasks if it.name in roles)
+        variables = [
+            base.variable("MASTER_ADDR", address),
+            base.variable("MASTER_PORT", asked["port"]),
+            base.variable("WORLD_SIZE", size),
+        ]
+        if task.name in roles:
+            # Ranks are 0 to size-1, each once: several masters come before all workers.
+            before = 0 if task.name == asked["master"] else master.replicas
+            variables.append(base.variable("RANK", before + index))
+        for container in base.main_containers(pod):
+            base.open_port(container, PORT_NAME, asked["port"])
+            base.add_env(container, variables)
+        if asked["wait-master-enabled"] and task.name == asked["worker"]:
+            waiting = _wait(address, asked)
+            pod["spec"]["initContainers"] = [*(pod["spec"].get("initContainers") or ()), waiting]
+
+
+def _wait(address: str, asked: dict[str, Any] | Any) -> dict[str, Any]:
+    """An init container that ends when the master's port is open, or fails in time."""
+    script = (
+        f"end=$(($(date +%s) + {asked['wait-master-timeout']})); "
+        f"until nc -z -w 2 {address} {asked['port']}; do "
+        '[ "$(date +%s)" -lt "$end" ] || { echo "the master does not answer" >&2; exit 1; }; '
+        "sleep 2; done"
+    )
+    return {
+        "name": "wait-for-master",
+        "image": asked["wait-master-image"],
+        "command": ["sh", "-c", script],
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+    }

@@ -1,0 +1,79 @@
+"""Plugin ``ray``: a Ray cluster from a head task and a worker task."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from stromboli.shared import keys
+from stromboli.shared.api import kinds
+from stromboli.shared.api.batch import Job, TaskSpec
+from stromboli.shared.jobspec.job_plugins import base, hosts
+from stromboli.shared.jobspec.job_plugins.arguments import Value
+
+PORTS = {"port": "gcs", "dashboardPort": "dashboard", "clientPort": "client-server"}
+"""Argument -> name of the port, on the head's container and on its Service."""
+
+
+class Ray(base.Plugin):
+    """The commands that start Ray, and a Service for its head."""
+
+    defaults: ClassVar[Mapping[str, Value]] = {
+        "head": "head",
+        "headContainer": "head",
+        "worker": "worker",
+        "workerContainer": "worker",
+        "port": 6379,
+        "dashboardPort": 8265,
+        "clientPort": 10001,
+    }
+
+    def obstacle(self, job: Job, arguments: Sequence[str]) -> str:
+        """Workers would have no cluster to join."""
+        head = self.asked(arguments)["head"]
+        if base.task_named(job, head) is not None:
+            return ""
+        return f"there is no task {head!r} to be the head; name one with --head=<task>"
+
+    def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.Addition]:
+        """The Service ``<job>-head-svc``."""
+        asked = self.asked(arguments)
+        ports = [
+            {"name": name, "port": asked[flag], "targetPort": name, "protocol": "TCP"}
+            for flag, name in PORTS.items()
+        ]
+        selector = {**base.pods_of(job), keys.TASK_SPEC: asked["head"]}
+        yield base.Addition(
+            kind=kinds.SERVICES,
+            name=f"{job.metadata.name}-head-svc",
+            content={"spec": {"selector": selector, "ports": ports}},
+        )
+
+    def shape(
+        self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
+    ) -> None:
+        """Replace the command of the head's and the workers' Ray container."""
+        asked = self.asked(arguments)
+        head = base.task_named(job, asked["head"])
+        if head is None:
+            return
+        for container in base.main_containers(pod):
+            role = (task.name, container.get("name"))
+            if role == (asked["head"], asked["headContainer"]):
+                for flag, name in PORTS.items():
+                    _expose(container, name, asked[flag])
+                start = (
+                    "ray start --head --block --dashboard-host=0.0.0.0"
+                    f" --port={asked['port']} --dashboard-port={asked['dashboardPort']}"
+                    f" --ray-client-server-port={asked['clientPort']}"
+                )
+                container["command"] = ["sh", "-c", start]
+            elif role == (asked["worker"], asked["workerContainer"]):
+                where = f"{hosts.address(job, head, 0)}:{asked['port']}"
+                container["command"] = ["sh", "-c", f"ray start --block --address={where}"]
+
+
+def _expose(container: dict[str, Any], name: str, port: int) -> None:
+    """Give the port this name, which the Service looks for, whatever other names it has."""
+    wanted = {"name": name, "containerPort": port}
+    others = [it for it in container.get("ports") or () if it.get("name") != name]
+    found = [it for it in container.get("ports") or () if wanted.items() <= it.items()]
+    container["ports"] = [*others, *(found or [wanted])]

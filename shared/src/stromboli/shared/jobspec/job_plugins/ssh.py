@@ -1,0 +1,96 @@
+"""Plugin ``ssh``: the pods of a job log in to each other without a password.
+
+One key pair per job stands in the Secret ``<job>-ssh``, made once and kept over restarts; the host
+list beside it follows the job's scale.
+"""
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from stromboli.shared.api import kinds
+from stromboli.shared.api.batch import Job, TaskSpec
+from stromboli.shared.jobspec.job_plugins import base, hosts
+from stromboli.shared.jobspec.job_plugins.arguments import Value
+
+USUAL_PATH = "/root/.ssh"
+USUAL_PORT = 22
+PRIVATE_KEY, PUBLIC_KEY, AUTHORIZED_KEYS, CONFIG = (
+    "id_rsa",
+    "id_rsa.pub",
+    "authorized_keys",
+    "config",
+)
+
+
+class Ssh(base.Plugin):
+    """A Secret with keys and configuration, mounted where ssh looks for it."""
+
+    defaults: ClassVar[Mapping[str, Value]] = {
+        "ssh-key-file-path": USUAL_PATH,
+        "ssh-private-key": "",
+        "ssh-public-key": "",
+        "ssh-port": USUAL_PORT,
+    }
+
+    def problem(self, arguments: Sequence[str]) -> str:
+        """Also half a key pair and a port that is none."""
+        found = super().problem(arguments)
+        asked = self.asked(arguments)
+        if not found and bool(asked["ssh-private-key"]) != bool(asked["ssh-public-key"]):
+            found = "give both ssh-private-key and ssh-public-key, or neither"
+        if not found and not 0 < asked["ssh-port"] < 65536:
+            found = f"ssh-port={asked['ssh-port']}: a port is 1 to 65535"
+        return found
+
+    def objects(self, job: Job, arguments: Sequence[str]) -> Iterator[base.Addition]:
+        """The Secret. Keys of the user's own stand in the arguments; others are made with it."""
+        asked = self.asked(arguments)
+        data = {CONFIG: _config(job, _port(asked["ssh-port"]))}
+        private, public = asked["ssh-private-key"], asked["ssh-public-key"]
+        is_given = bool(private and public)
+        if is_given:
+            data |= {PRIVATE_KEY: private, PUBLIC_KEY: public, AUTHORIZED_KEYS: public}
+        encoded = {name: base64.b64encode(text.encode()).decode() for name, text in data.items()}
+        yield base.Addition(
+            kind=kinds.SECRETS,
+            name=secret_name(job),
+            content={"data": encoded},
+            follows=True,
+            secret="" if is_given else "ssh-keys",
+        )
+
+    def shape(
+        self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
+    ) -> None:
+        """Mount the files. ssh refuses a key of root's that others may read; elsewhere the user is
+        another one, and has to be able to read it."""
+        path = self.asked(arguments)["ssh-key-file-path"] or USUAL_PATH
+        name = secret_name(job)
+        items = [
+            {"key": key, "path": f".ssh/{key}"}
+            for key in (PRIVATE_KEY, PUBLIC_KEY, AUTHORIZED_KEYS, CONFIG)
+        ]
+        mode = 0o600 if path == USUAL_PATH else 0o644
+        secret = {"secretName": name, "items": items, "defaultMode": mode}
+        base.add_volume(pod, {"name": name, "secret": secret})
+        for container in base.containers(pod):
+            base.mount(container, name, path, subPath=".ssh")
+
+
+def secret_name(job: Job) -> str:
+    """``<job>-ssh``."""
+    return f"{job.metadata.name}-ssh"
+
+
+def _port(port: int) -> int:
+    return port if 0 < port < 65536 else USUAL_PORT
+
+
+def _config(job: Job, port: int) -> str:
+    lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
+    for task in job.spec.tasks:
+        for address in hosts.addresses(job, task):
+            host = address.partition(".")[0]
+            lines += [f"Host {host}", f"  HostName {address}", f"  Port {port}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,42 @@
+"""Plugin ``tensorflow``: ``TF_CONFIG``, by which TensorFlow's processes know their cluster."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from stromboli.shared.api.batch import Job, TaskSpec
+from stromboli.shared.jobspec.job_plugins import base, hosts
+from stromboli.shared.jobspec.job_plugins.arguments import Value
+
+ROLES = ("ps", "worker", "chief", "evaluator")
+
+
+class Tensorflow(base.Plugin):
+    """Arguments name the tasks that play TensorFlow's roles."""
+
+    defaults: ClassVar[Mapping[str, Value]] = {**{role: role for role in ROLES}, "port": 2222}
+
+    def shape(
+        self, pod: base.Pod, job: Job, task: TaskSpec, index: int, arguments: Sequence[str]
+    ) -> None:
+        """Add the cluster; a single process needs none."""
+        if len(job.spec.tasks) == 1 and job.spec.tasks[0].replicas == 1:
+            return
+        asked = self.asked(arguments)
+        role_of = {asked[role]: role for role in ROLES}
+        cluster: dict[str, list[str]] = {}
+        for role in ROLES:
+            found = base.task_named(job, asked[role])
+            if found is not None and found.replicas:
+                cluster[role] = [
+                    f"{hosts.address(job, found, each)}:{asked['port']}"
+                    for each in range(found.replicas)
+                ]
+        config: dict[str, Any] = {
+            "cluster": cluster,
+            "task": {"type": role_of.get(task.name, task.name), "index": index},
+        }
+        text = msgspec.json.encode(config).decode()
+        for container in base.main_containers(pod):
+            base.add_env(container, [base.variable("TF_CONFIG", text)])

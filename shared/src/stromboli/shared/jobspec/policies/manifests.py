@@ -1,0 +1,238 @@
+"""The policies and their bindings as manifests, and the files that hold them."""
+
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from stromboli.shared.api import kinds
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.jobspec.policies import permissions, rules
+
+DIRECTORY = pathlib.Path(__file__).parent
+SCHEDULER_NAMES = ("volcano", "stromboli")
+"""Whose objects are ours, as services have it by default."""
+API_VERSION = "admissionregistration.k8s.io/v1"
+Document = dict[str, Any]
+
+_KINDS = {
+    kind.plural: kind
+    for kind in (
+        kinds.JOBS,
+        kinds.QUEUES,
+        kinds.POD_GROUPS,
+        kinds.PODS,
+        kinds.JOB_FLOWS,
+        kinds.CRON_JOBS,
+        kinds.HYPER_NODES,
+        kinds.COMMANDS,
+    )
+}
+_NAMED_AT: dict[Kind[Any], str] = {
+    kinds.JOBS: "?spec.?schedulerName",
+    kinds.CRON_JOBS: "?spec.?jobTemplate.?spec.?schedulerName",
+    kinds.PODS: "?spec.?schedulerName",
+}
+"""Where an object says whose it is."""
+_ONCE = frozenset({kinds.PODS.plural, kinds.POD_GROUPS.plural, kinds.COMMANDS.plural})
+"""Judged when they are made: others change them later."""
+
+
+class _Writer(yaml.SafeDumper):
+    """Long texts folded, no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def paths() -> tuple[pathlib.Path, ...]:
+    """The files that `kubectl apply -f` takes, a kind each."""
+    return tuple(DIRECTORY / f"{plural}.yaml" for plural in sorted(_KINDS))
+
+
+def documents(
+    plural: str,
+    scheduler_names: Sequence[str] = SCHEDULER_NAMES,
+    service_accounts: Sequence[str] = (),
+) -> tuple[Document, ...]:
+    """The policies of a kind, each followed by its binding. ``service_accounts``: the users by
+    whose names our services write."""
+    made = [_policy(plural, scheduler_names)]
+    if plural == kinds.QUEUES.plural:
+        made.append(_queues_that_stay())
+    if plural in permissions.SUBMITTED:
+        made.append(_submitter(plural, scheduler_names, service_accounts))
+    if plural in permissions.USING:
+        made += [
+            _permission(plural, kind, scheduler_names, service_accounts)
+            for kind in (kinds.QUEUES, kinds.PRIORITY_CLASSES)
+        ]
+    return tuple(document for policy in made for document in (policy, _binding(policy)))
+
+
+def text(plural: str) -> str:
+    """What the file of a kind should hold."""
+    head = (
+        f"# What is wrong with {plural}, told by the API server itself.\n"
+        "# Written by `python -m stromboli.shared.jobspec.policies`: edit rules.py instead.\n"
+    )
+    body = yaml.dump_all(
+        documents(plural), Dumper=_Writer, sort_keys=False, allow_unicode=True, width=100
+    )
+    return head + body
+
+
+def _policy(plural: str, scheduler_names: Sequence[str]) -> Document:
+    kind, own = _KINDS[plural], rules.RULES[plural]
+    shared = rules.VARIABLES.get(plural, {})
+    found = " + ".join(f"variables.{name}Found" for name in own)
+    variables = [
+        *({"name": name, "expression": expression} for name, expression in shared.items()),
+        *({"name": f"{name}Found", "expression": expression} for name, expression in own.items()),
+        {"name": "found", "expression": found},
+    ]
+    operations = ["CREATE"] if plural in _ONCE else ["CREATE", "UPDATE"]
+    return _document(
+        f"{plural}.stromboli.sh",
+        {
+            "failurePolicy": "Ignore" if kind == kinds.PODS else "Fail",
+            "matchConstraints": {"resourceRules": [_rule(plural, operations)]},
+            "matchConditions": [*ours(kind, scheduler_names), *_changed(plural)],
+            "variables": variables,
+            "validations": [
+                {
+                    "expression": "variables.found.size() == 0",
+                    "messageExpression": "variables.found.join('; ')",
+                    "reason": "Invalid",
+                }
+            ],
+        },
+    )
+
+
+def _asked(
+    plural: str, scheduler_names: Sequence[str], service_accounts: Sequence[str]
+) -> Document:
+    """Whose changes are asked about. The PodGroup of a job is made by the controller after the job
+    was judged; where it is known by which names services write, no other client may say that its
+    group is a job's."""
+    conditions = ours(_KINDS[plural], scheduler_names)
+    if plural == kinds.POD_GROUPS.plural:
+        conditions = [{"name": "not-of-a-job", "expression": not_of_a_job(service_accounts)}]
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [_rule(plural, ["CREATE", "UPDATE"])]},
+        "matchConditions": conditions,
+    }
+
+
+def not_of_a_job(service_accounts: Sequence[str]) -> str:
+    """That an object is not a child of a job, as services of ours make it."""
+    spared = (
+        "object.?metadata.?ownerReferences.orValue([])"
+        f".exists(o, o.kind == 'Job' && o.apiVersion == '{kinds.JOBS.api_version}')"
+    )
+    if service_accounts:
+        spared += f" && request.userInfo.username in {json.dumps(list(service_accounts))}"
+    return f"!({spared})"
+
+
+def _submitter(
+    plural: str, scheduler_names: Sequence[str], service_accounts: Sequence[str]
+) -> Document:
+    variables, validation = permissions.of_submitter(plural, service_accounts)
+    spec = _asked(plural, scheduler_names, service_accounts)
+    return _document(
+        f"{plural}-submitter.stromboli.sh",
+        {**spec, "variables": variables, "validations": [validation]},
+    )
+
+
+def _permission(
+    plural: str,
+    kind: Kind[Any],
+    scheduler_names: Sequence[str],
+    service_accounts: Sequence[str],
+) -> Document:
+    """Asked once for each queue or priority class, which is its parameter."""
+    return _document(
+        f"{plural}-{kind.plural}.stromboli.sh",
+        {
+            **_asked(plural, scheduler_names, service_accounts),
+            "paramKind": {"apiVersion": kind.api_version, "kind": kind.kind},
+            "variables": permissions.variables(plural, kind, service_accounts),
+            "validations": [permissions.validation(plural, kind)],
+        },
+    )
+
+
+def _queues_that_stay() -> Document:
+    return _document(
+        "queues-that-stay.stromboli.sh",
+        {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [_rule(kinds.QUEUES.plural, ["DELETE"])]},
+            "validations": [
+                {
+                    "expression": "!(oldObject.metadata.name in ['root', 'default'])",
+                    "message": "metadata.name: queues root and default always exist",
+                    "reason": "Invalid",
+                }
+            ],
+        },
+    )
+
+
+def _changed(plural: str) -> list[Document]:
+    """The match condition under which a change is one of what is judged."""
+    condition = rules.CONDITIONS.get(plural)
+    return [{"name": "changed", "expression": condition}] if condition else []
+
+
+def ours(kind: Kind[Any], scheduler_names: Sequence[str]) -> list[Document]:
+    """The match conditions under which an object is our business: none where it cannot say whose it
+    is. What names nobody is, except a pod, whose scheduler is Kubernetes' own then."""
+    if kind not in _NAMED_AT:
+        return []
+    is_pod = kind == kinds.PODS
+    names = json.dumps([*([] if is_pod else [""]), *scheduler_names])
+    nobody = "default-scheduler" if is_pod else ""
+    named = f"{_NAMED_AT[kind]}.orValue('{nobody}') in {names}"
+    expression = f"object.{named}"
+    if not is_pod:  # what was ours must not leave us by naming somebody else
+        expression += f" || (oldObject != null && oldObject.{named})"
+    return [{"name": "ours", "expression": expression}]
+
+
+def _rule(plural: str, operations: list[str]) -> Document:
+    kind = _KINDS[plural]
+    return {
+        "apiGroups": [kind.group],
+        "apiVersions": [kind.version],
+        "operations": operations,
+        "resources": [plural],
+    }
+
+
+def _document(name: str, spec: Document) -> Document:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def _binding(policy: Document) -> Document:
+    name = policy["metadata"]["name"]
+    parameters: Document = {}
+    if "paramKind" in policy["spec"]:
+        parameters = {"paramRef": {"selector": {}, "parameterNotFoundAction": "Allow"}}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, **parameters, "validationActions": ["Deny"]},
+    }

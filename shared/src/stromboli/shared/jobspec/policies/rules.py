@@ -1,0 +1,357 @@
+"""The rules in CEL: each an expression that gives a list of texts, empty where nothing is wrong.
+
+A text is ``path: reason``, as everywhere. CEL has no position in a list, so a task stands under its
+name: ``spec.tasks[work].minAvailable``. What needs other objects (queues), positions of a cycle,
+whole pod templates or the time zone database is not here; the controller asks it later.
+Language and libraries: Kubernetes 1.30 and later.
+"""
+
+import json
+from collections.abc import Iterable
+
+import msgspec
+
+from stromboli.shared import keys, network
+from stromboli.shared.api import batch, kinds
+from stromboli.shared.formats import cron
+from stromboli.shared.jobspec import job_plugins
+from stromboli.shared.jobspec.validation import cron_jobs, policies, user_commands
+
+Rules = dict[str, str]
+"""Name of a variable -> expression of a list of texts."""
+CHANGEABLE = frozenset({"minAvailable", "priorityClassName", "tasks", "volumes"})
+"""Fields of a job's spec that an update may touch, at least in part."""
+_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
+
+def _list(values: Iterable[str]) -> str:
+    return json.dumps(list(values))
+
+
+def _tiers(wish: str) -> str:
+    """What is wrong with the tiers of a networkTopology that is there; empty for nothing."""
+    number, name = f"has({wish}.highestTierAllowed)", f"{wish}.?highestTierName.orValue('') != ''"
+    neither = f"{wish}.?mode.orValue('hard') == 'hard' && !{number} && !({name})"
+    return (
+        f"({number} && {name} ? 'both highestTierAllowed and highestTierName'"
+        f" : {neither} ? '{network.NO_TIER}' : '')"
+    )
+
+
+def _when(condition: str, text: str) -> str:
+    """One text if the condition holds."""
+    return f"{condition} ? [{text}] : []"
+
+
+def _policy_rules(where: str, path: str) -> list[str]:
+    """What is wrong with a list of lifecycle policies; both arguments are expressions."""
+    events = "((has(p.event) && p.event != '' ? [p.event] : []) + (has(p.events) ? p.events : []))"
+    others = events.replace("p.", "q.")
+    said = [
+        (f"{events}.size() > 0 && has(p.exitCode)", "both events and exitCode"),
+        (f"{events}.size() == 0 && !has(p.exitCode)", "neither event nor exitCode"),
+        ("has(p.exitCode) && p.exitCode == 0", "exit code 0 is success"),
+        (
+            f"{events}.exists(e, !(e in {_list(policies.EVENTS)}))",
+            f"an event is none of {', '.join(policies.EVENTS)}",
+        ),
+        (
+            f"!has(p.action) || !(p.action in {_list(policies.ACTIONS)})",
+            f"the action is none of {', '.join(policies.ACTIONS)}",
+        ),
+        (
+            f"{events}.exists(e, {where}.filter(q, e in {others}).size() > 1)",
+            "an event has two policies",
+        ),
+        (
+            "has(p.exitCode)"
+            f" && {where}.filter(q, has(q.exitCode) && q.exitCode == p.exitCode).size() > 1",
+            "an exit code has two policies",
+        ),
+        (
+            f"'*' in {events} && {where}.exists(q, {others}.exists(e, e != '*'))",
+            "event * stands beside other events",
+        ),
+    ]
+    return [
+        f"({where}.exists(p, {condition}) ? [{path} + ': {reason}'] : [])"
+        for condition, reason in said
+    ]
+
+
+OWN_TIERS = _when(
+    f"has(object.spec.networkTopology) && {_tiers('object.spec.networkTopology')} != ''",
+    f"'spec.networkTopology: ' + {_tiers('object.spec.networkTopology')}",
+)
+
+
+def _of_jobs() -> Rules:
+    tasks = "variables.tasks"
+    path = "'spec.tasks[' + t.?name.orValue('') + ']"
+    replicas = "t.?replicas.orValue(0)"
+    # Which indexes an array names is not read here: at least one digit long is every one.
+    highest = f"({replicas} > 0 && !has(object.spec.array) ? {replicas} - 1 : 0)"
+    partition = "has(t.partitionPolicy)"
+    whole = "t.partitionPolicy.totalPartitions * t.partitionPolicy.partitionSize"
+    least = "t.partitionPolicy.?minPartitions.orValue(0) * t.partitionPolicy.partitionSize"
+    task_policies = "(has(t.policies) ? t.policies : [])"
+    of_tasks = " + ".join(_policy_rules(task_policies, f"{path}.policies'"))
+    on_create = "request.operation == 'CREATE'"
+    fixed = [
+        field.encode_name
+        for field in msgspec.structs.fields(batch.JobSpec)
+        if field.encode_name not in CHANGEABLE
+    ]
+    changed = [
+        f"(object.spec.?{name} != oldObject.spec.?{name} ? "
+        f"['spec.{name}: cannot be changed in a job that exists'] : [])"
+        for name in fixed
+    ]
+    return {
+        "noTask": _when(f"{tasks}.size() == 0", "'spec.tasks: no task'"),
+        "name": _when(
+            f"{on_create} && (object.metadata.name.size() > 63"
+            f" || !object.metadata.name.matches(r'{_LABEL}'))",
+            "'metadata.name: at most 63 lower case letters, digits and -'",
+        ),
+        "taskNames": f"{tasks}.filter(t, t.?name.orValue('') != '' && "
+        f"{tasks}.filter(o, o.?name.orValue('') == t.?name.orValue('')).size() > 1)"
+        f".map(t, {path}.name: stands twice')",
+        "podNames": f"{tasks}.filter(t, (object.metadata.name + '-' + t.?name.orValue('') + '-' + "
+        f"string({highest})).size() > 63).map(t, {path}.name: names of pods would be too long')",
+        "minAvailable": _when(
+            f"object.spec.?minAvailable.orValue(0) > {tasks}.map(t, {replicas}).sum()",
+            "'spec.minAvailable: above the sum of all replicas'",
+        ),
+        "size": _when(
+            f"{tasks}.map(t, {replicas}).sum() > {batch.MOST_PODS}",
+            f"'spec.tasks: at most {batch.MOST_PODS} pods in one job'",
+        ),
+        "taskMinAvailable": f"{tasks}.filter(t, t.?minAvailable.orValue(0) > {replicas})"
+        f".map(t, {path}.minAvailable: above the replicas')",
+        "tiers": OWN_TIERS,
+        "taskTiers": f"{tasks}.filter(t, {partition} && has(t.partitionPolicy.networkTopology)"
+        f" && {_tiers('t.partitionPolicy.networkTopology')} != '')"
+        f".map(t, {path}.partitionPolicy.networkTopology: '"
+        f" + {_tiers('t.partitionPolicy.networkTopology')})",
+        "partitions": f"{tasks}.filter(t, {partition} && {replicas} != {whole})"
+        f".map(t, {path}.replicas: no whole partitions')",
+        "partitionsAtLeast": f"{tasks}.filter(t, {partition} && has(t.minAvailable)"
+        f" && {least} > 0 && t.minAvailable != {least})"
+        f".map(t, {path}.minAvailable: no whole partitions')",
+        "policies": " + ".join(_policy_rules("variables.policies", "'spec.policies'")),
+        "taskPolicies": f"{tasks}.map(t, ({of_tasks}).join('; ')).filter(m, m != '')",
+        "plugins": "has(object.spec.plugins) ? object.spec.plugins"
+        f".filter(name, !(name in {_list(sorted(job_plugins.OWN))}))"
+        ".map(name, 'spec.plugins.' + name + ': is unknown') : []",
+        "mounts": "variables.volumes.filter(v, variables.volumes"
+        ".filter(o, o.mountPath == v.mountPath).size() > 1)"
+        ".map(v, 'spec.volumes: ' + v.mountPath + ' is mounted twice')",
+        # Later the controller writes the name of the claim that it made beside it.
+        "claims": "!variables.isNew ? [] : variables.volumes.filter(v, has(v.volumeClaim) =="
+        " (v.?volumeClaimName.orValue('') != ''))"
+        ".map(v, 'spec.volumes: ' + v.mountPath + ' needs volumeClaim or volumeClaimName,"
+        " exactly one')",
+        "taskCount": _when(
+            f"!variables.isNew && oldObject.spec.?tasks.orValue([]).size() != {tasks}.size()",
+            "'spec.tasks: tasks cannot be added or removed'",
+        ),
+        "taskTemplates": _when(
+            "!variables.isNew && oldObject.spec.?tasks.orValue([]).map(t, t.?template) != "
+            f"{tasks}.map(t, t.?template)",
+            "'spec.tasks: templates cannot be changed in a job that exists'",
+        ),
+        "fixed": f"variables.isNew ? [] : {' + '.join(changed)}",
+    }
+
+
+def _of_queues() -> Rules:
+    amounts = {
+        "capability": "variables.capability",
+        "deserved": "variables.deserved",
+        "guarantee.resource": "variables.guarantee",
+    }
+    negative = [
+        f"{held}.filter(r, quantity(string({held}[r])).isLessThan(quantity('0')))"
+        f".map(r, 'spec.{field}.' + r + ': is negative')"
+        for field, held in amounts.items()
+    ]
+    broken = [
+        f"{held}.filter(r, !(r in ['cpu', 'memory', 'ephemeral-storage'])"
+        f" && !quantity(string({held}[r])).isInteger())"
+        f".map(r, 'spec.{field}.' + r + ': is not whole')"
+        for field, held in amounts.items()
+    ]
+    hierarchy = f"object.metadata.?annotations[?'{keys.HIERARCHY}'].orValue('')"
+    weights = f"object.metadata.?annotations[?'{keys.HIERARCHY_WEIGHTS}'].orValue('')"
+    at = f"'metadata.annotations[{keys.HIERARCHY_WEIGHTS}]: "
+    has_either = f"({hierarchy} != '' || {weights} != '')"
+    root = "!variables.isNew && object.metadata.name == 'root' && "
+    return {
+        "negative": " + ".join(negative),
+        "broken": " + ".join(broken),
+        "deserved": "variables.guarantee.filter(r, !(r in variables.deserved)"
+        " || quantity(string(variables.deserved[r]))"
+        ".isLessThan(quantity(string(variables.guarantee[r]))))"
+        ".map(r, 'spec.deserved.' + r + ': less than the guarantee')",
+        "capability": "variables.deserved.filter(r, r in variables.capability"
+        " && quantity(string(variables.deserved[r]))"
+        ".isGreaterThan(quantity(string(variables.capability[r]))))"
+        ".map(r, 'spec.deserved.' + r + ': more than the capability')",
+        "weightCount": _when(
+            f"{has_either} && {hierarchy}.split('/').size() != {weights}.split('/').size()",
+            f"{at}needs one weight for each part of the hierarchy'",
+        ),
+        "weights": _when(
+            f"{has_either} && {weights}.split('/')"
+            r".exists(w, !w.matches(r'^[0-9]*\.?[0-9]+$') || double(w) <= 0.0)",
+            f"{at}weights are numbers above 0'",
+        ),
+        "parent": _when(
+            "object.spec.?parent.orValue('') == object.metadata.name",
+            "'spec.parent: is the queue itself'",
+        ),
+        **{
+            f"root{field.title()}": _when(
+                f"{root}object.spec.?{field} != oldObject.spec.?{field}",
+                f"'spec.{field}: the resources of the root are those of the cluster'",
+            )
+            for field in ("capability", "deserved", "guarantee")
+        },
+    }
+
+
+def _of_pods() -> Rules:
+    keys_held = f"[{json.dumps(keys.JDB_MIN_AVAILABLE)}, {json.dumps(keys.JDB_MAX_UNAVAILABLE)}]"
+    return {
+        "numbers": f"{keys_held}.filter(k, k in variables.annotations && "
+        r"!variables.annotations[k].matches('^(0*[1-9][0-9]*|[1-9][0-9]?%)$'))"
+        ".map(k, 'metadata.annotations[' + k + ']:"
+        " needs a whole number above 0, or 1% to 99%')",
+        "both": _when(
+            f"{keys_held}.all(k, k in variables.annotations)",
+            "'metadata.annotations: both jdb-min-available and jdb-max-unavailable'",
+        ),
+    }
+
+
+def _of_pod_groups() -> Rules:
+    return {
+        "tiers": OWN_TIERS,
+        "subTiers": "object.?spec.?subGroupPolicy.orValue([]).filter(s, has(s.networkTopology) && "
+        f"{_tiers('s.networkTopology')} != '').map(s, 'spec.subGroupPolicy[' + s.?name.orValue('')"
+        f" + '].networkTopology: ' + {_tiers('s.networkTopology')})",
+    }
+
+
+def _of_flows() -> Rules:
+    return {
+        "targets": "variables.flows.filter(f, f.?dependsOn.?targets.orValue([])"
+        ".exists(t, !variables.flows.exists(o, o.name == t)))"
+        ".map(f, 'spec.flows[' + f.name + '].dependsOn.targets: there is no such flow')",
+        "itself": "variables.flows.filter(f, f.name in f.?dependsOn.?targets.orValue([]))"
+        ".map(f, 'spec.flows[' + f.name + ']: waits for itself')",
+    }
+
+
+def _of_cron_jobs() -> Rules:
+    schedule = "variables.schedule"
+    descriptors = _list(sorted(cron.DESCRIPTORS))
+    known = f"({schedule} in {descriptors} || {schedule}.startsWith('@every '))"
+    return {
+        "schedule": _when(
+            f"!{known} && {schedule}.split(' ').filter(p, p != '').size() != 5",
+            f"'spec.schedule: write {cron_jobs.SCHEDULE_EXPECTED.replace(chr(34), '')}'",
+        ),
+        "zoneInside": _when(
+            f"{schedule}.contains('TZ')", "'spec.schedule: a time zone stands in spec.timeZone'"
+        ),
+        "zone": _when(
+            "has(object.spec.timeZone) && (object.spec.timeZone == ''"
+            " || object.spec.timeZone.lowerAscii() == 'local'"
+            r" || !object.spec.timeZone.matches('^[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}"
+            r"(/[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13})*$')"
+            " || object.spec.timeZone.contains('..'))",
+            "'spec.timeZone: is not the name of a time zone'",
+        ),
+        "name": _when(
+            f"object.metadata.name.size() > {cron_jobs.LONGEST_NAME}",
+            f"'metadata.name: at most {cron_jobs.LONGEST_NAME} characters'",
+        ),
+    }
+
+
+def _of_commands() -> Rules:
+    known = " || ".join(
+        f"(object.target.kind == '{kind}' && object.?action.orValue('') in {_list(actions)})"
+        for kind, actions in user_commands.ACTIONS.items()
+    )
+    kinds_known = _list(user_commands.ACTIONS)
+    ours = " || ".join(
+        f"(object.target.kind == '{kind}' && object.target.?apiVersion.orValue('') == '{version}')"
+        for kind, version in user_commands.VERSIONS.items()
+    )
+    return {
+        "target": _when(
+            "!has(object.target) || object.target.?name.orValue('') == ''", "'target: no target'"
+        ),
+        "kind": _when(
+            f"has(object.target) && !(object.target.kind in {kinds_known})",
+            "'target.kind: nobody obeys commands for it'",
+        ),
+        "version": _when(
+            f"has(object.target) && object.target.kind in {kinds_known} && !({ours})",
+            "'target.apiVersion: nobody obeys commands for such an object'",
+        ),
+        "action": _when(
+            f"has(object.target) && ({ours}) && !({known})",
+            "'action: is not an action on such an object'",
+        ),
+    }
+
+
+VARIABLES: dict[str, Rules] = {
+    kinds.JOBS.plural: {
+        "isNew": "request.operation == 'CREATE'",
+        "tasks": "object.?spec.?tasks.orValue([])",
+        "volumes": "object.?spec.?volumes.orValue([])",
+        "policies": "object.?spec.?policies.orValue([])",
+    },
+    kinds.QUEUES.plural: {
+        "isNew": "request.operation == 'CREATE'",
+        "capability": "object.?spec.?capability.orValue({})",
+        "deserved": "object.?spec.?deserved.orValue({})",
+        "guarantee": "object.?spec.?guarantee.?resource.orValue({})",
+    },
+    kinds.PODS.plural: {"annotations": "object.metadata.?annotations.orValue({})"},
+    kinds.JOB_FLOWS.plural: {"flows": "object.?spec.?flows.orValue([])"},
+    kinds.CRON_JOBS.plural: {"schedule": "object.?spec.?schedule.orValue('')"},
+}
+"""What rules of a kind share; evaluated once, when it is asked for."""
+
+_QUEUE_SAYS = [
+    *(f"?spec.?{name}" for name in ("parent", "capability", "deserved", "guarantee")),
+    *(f"metadata.?annotations[?'{key}']" for key in (keys.HIERARCHY, keys.HIERARCHY_WEIGHTS)),
+]
+CONDITIONS: dict[str, str] = {
+    kinds.QUEUES.plural: "oldObject == null || "
+    + " || ".join(f"object.{it} != oldObject.{it}" for it in _QUEUE_SAYS)
+}
+"""Plural of a kind -> when its rules are asked at all. A queue that is wrong already may be marked,
+and its labels may change."""
+
+RULES: dict[str, Rules] = {
+    kinds.JOBS.plural: _of_jobs(),
+    kinds.QUEUES.plural: _of_queues(),
+    kinds.POD_GROUPS.plural: _of_pod_groups(),
+    kinds.PODS.plural: _of_pods(),
+    kinds.JOB_FLOWS.plural: _of_flows(),
+    kinds.CRON_JOBS.plural: _of_cron_jobs(),
+    kinds.HYPER_NODES.plural: {
+        "members": _when(
+            "object.?spec.?members.orValue([]).size() == 0", "'spec.members: no member'"
+        )
+    },
+    kinds.COMMANDS.plural: _of_commands(),
+}
+"""Plural of a kind -> its rules."""

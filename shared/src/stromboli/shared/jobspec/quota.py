@@ -1,0 +1,87 @@
+"""What a pod asks for, under the names that resource quotas use.
+
+Source: spec/jobs.md 4.3 (the quota view of a pod) and Kubernetes' pod quota evaluator. A container
+that has a limit and no request requests its limit, as the API server defaults it.
+"""
+
+from collections.abc import Callable
+
+from stromboli.shared.api import core
+from stromboli.shared.formats import units
+
+LIMITED = ("cpu", "memory", "ephemeral-storage")
+"""Whose limits quotas count beside their requests."""
+
+
+def total(counted: list[tuple[core.PodSpec, int]]) -> dict[str, str]:
+    """Quota name -> quantity of so many of each pod. Raises ValueError."""
+    named: units.Amounts = {"count/pods": 0, "pods": 0}
+    for spec, count in counted:
+        named = units.add(named, units.times(count, usage(spec)))
+    return {name: text(name, value) for name, value in sorted(named.items())}
+
+
+def usage(spec: core.PodSpec) -> units.Amounts:
+    """Quota name -> amount of one pod, as ``amount`` has it. Raises ValueError."""
+    requests, limits = _amounts(spec)
+    found = {"count/pods": 1, "pods": 1}
+    for name, value in requests.items():
+        found[name] = found[f"requests.{name}"] = value
+    return found | {f"limits.{name}": limits[name] for name in LIMITED if name in limits}
+
+
+def requests(spec: core.PodSpec) -> units.Amounts:
+    """What one pod requests. Raises ValueError for a quantity that is none."""
+    return _amounts(spec)[0]
+
+
+def resource(name: str) -> str:
+    """What a quota's name is about: ``cpu`` of ``requests.cpu``."""
+    return name.removeprefix("requests.").removeprefix("limits.")
+
+
+def amount(name: str, quantity: core.Quantity) -> int:
+    """A quantity under a quota's name, in the unit of its resource. Raises ValueError."""
+    return units.amount(resource(name), quantity)
+
+
+def text(name: str, value: int) -> str:
+    """An amount under a quota's name as a quantity that a person reads."""
+    return units.text(resource(name), value)
+
+
+def _amounts(spec: core.PodSpec) -> tuple[units.Amounts, units.Amounts]:
+    """(requests, limits) of the whole pod."""
+    overhead = units.amounts(spec.overhead or {})
+    limits = _over_containers(spec, _limits)
+    # Overhead raises a limit that is set; it does not set one.
+    bounded = {name: value for name, value in overhead.items() if name in limits}
+    requests = _over_containers(spec, _requests)
+    return units.add(requests, overhead), units.add(limits, bounded)
+
+
+def _over_containers(
+    spec: core.PodSpec, of: Callable[[core.Container], units.Amounts]
+) -> units.Amounts:
+    """Containers and sidecars together, or the largest start-up step if that is more."""
+    running: units.Amounts = {}
+    for container in spec.containers:
+        running = units.add(running, of(container))
+    sidecars: units.Amounts = {}
+    starting: units.Amounts = {}
+    for container in spec.init_containers:
+        if container.restart_policy == "Always":
+            sidecars = units.add(sidecars, of(container))
+            starting = units.highest(starting, sidecars)
+        else:
+            starting = units.highest(starting, units.add(sidecars, of(container)))
+    return units.highest(units.add(running, sidecars), starting)
+
+
+def _requests(container: core.Container) -> units.Amounts:
+    resources = container.resources
+    return units.amounts({**(resources.limits or {}), **(resources.requests or {})})
+
+
+def _limits(container: core.Container) -> units.Amounts:
+    return units.amounts(container.resources.limits or {})

@@ -1,0 +1,122 @@
+"""How large an object of ours may be: checked first, so that no rule meets one that it cannot judge
+within milliseconds.
+
+What etcd stores, 1.5 MB, is enough for half a million values, whose defaults, rules and messages
+would take admission 10 s and more. Each bound is far above what people use.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from stromboli.shared.jobspec.validation import patch
+from stromboli.shared.jobspec.validation.patch import Document
+from stromboli.shared.messages.admission import Violation
+
+MOST_VALUES = 50_000
+"""Values of one object: validated within half a second if all are wrong. The schema validator finds
+every error before it reports one, and holds the interpreter's lock."""
+MOST_TASKS = 1_000
+"""Tasks of a job. A task has as many replicas as it likes."""
+MOST_CONTAINERS = 100
+"""Containers of a pod, and init containers."""
+MOST_PLUGINS = 100
+"""Job plugins of a job."""
+MOST_ARGUMENTS = 10_000
+"""Words of one container's command and args, or of one job plugin's."""
+MOST_VARIABLES = 2_000
+"""Entries of one container's env; envFrom takes more from a ConfigMap."""
+TOO_DEEP = Violation(
+    path="",
+    reason="is nested too deeply to be read",
+    expected=f"at most {patch.MOST_LEVELS} objects and lists within each other",
+)
+
+
+def violations(document: Document) -> tuple[Violation, ...]:
+    """In which ways the object is too large, at most a few. O(values), without recursion."""
+    levels, values = _measured(document)
+    if levels > patch.MOST_LEVELS:
+        return (TOO_DEEP,)
+    if values > MOST_VALUES:
+        why = f"has more than {MOST_VALUES} values"
+        return (Violation(path="", reason=why, expected="several objects, or replicas of a task"),)
+    return tuple(
+        violation for path, spec in _job_specs(document) for violation in _of_job(spec, path)
+    )
+
+
+def values(document: Any) -> int:
+    """How many values an object has, up to one more than it may have."""
+    return _measured(document)[1]
+
+
+def _measured(document: Any) -> tuple[int, int]:
+    """Levels and values, counted until one of them is too many."""
+    level: list[Any] = [document]
+    levels = count = 0
+    while level and levels <= patch.MOST_LEVELS and count <= MOST_VALUES:
+        levels += 1
+        inner: list[Any] = []
+        for outer in level:
+            count += len(outer)
+            if count > MOST_VALUES:
+                break
+            members = outer.values() if isinstance(outer, dict) else outer
+            inner += [member for member in members if isinstance(member, dict | list)]
+        level = inner
+    return levels, count
+
+
+def _job_specs(document: Document) -> Iterator[tuple[str, Document]]:
+    """What may be the spec of a job: of a job or its template, or within a CronJob."""
+    spec = document.get("spec")
+    if not isinstance(spec, dict):
+        return
+    yield "spec", spec
+    template = spec.get("jobTemplate")
+    if isinstance(template, dict) and isinstance(template.get("spec"), dict):
+        yield "spec.jobTemplate.spec", template["spec"]
+
+
+def _of_job(spec: Document, path: str) -> Iterator[Violation]:
+    plugins = spec.get("plugins")
+    plugins = plugins if isinstance(plugins, dict) else {}
+    if len(plugins) > MOST_PLUGINS:
+        why, most = f"{len(plugins)} plugins", f"at most {MOST_PLUGINS}"
+        yield Violation(path=f"{path}.plugins", reason=why, expected=most)
+        return
+    for name, arguments in plugins.items():
+        yield from _longer(arguments, f"{path}.plugins.{name[:100]}", "arguments", MOST_ARGUMENTS)
+    tasks = spec.get("tasks")
+    if not isinstance(tasks, list):
+        return
+    many = tuple(_longer(tasks, f"{path}.tasks", "tasks", MOST_TASKS))
+    yield from many
+    for index, task in enumerate(() if many else tasks):
+        template = task.get("template") if isinstance(task, dict) else None
+        pod = template.get("spec") if isinstance(template, dict) else None
+        if isinstance(pod, dict):
+            yield from _of_pod(pod, f"{path}.tasks[{index}].template.spec")
+
+
+def _of_pod(spec: Document, path: str) -> Iterator[Violation]:
+    for part in ("containers", "initContainers"):
+        containers = spec.get(part)
+        many = tuple(_longer(containers, f"{path}.{part}", "containers", MOST_CONTAINERS))
+        yield from many
+        if many or not isinstance(containers, list):
+            continue
+        for index, container in enumerate(containers):
+            if isinstance(container, dict):
+                where = f"{path}.{part}[{index}]"
+                for words in ("command", "args"):
+                    found = container.get(words)
+                    yield from _longer(found, f"{where}.{words}", "words", MOST_ARGUMENTS)
+                for listed in ("env", "envFrom"):
+                    found = container.get(listed)
+                    yield from _longer(found, f"{where}.{listed}", "entries", MOST_VARIABLES)
+
+
+def _longer(value: Any, path: str, what: str, most: int) -> Iterator[Violation]:
+    if isinstance(value, list) and len(value) > most:
+        yield Violation(path=path, reason=f"{len(value)} {what}", expected=f"at most {most}")

@@ -1,0 +1,72 @@
+"""What is wrong with a CronJob. Behaviour: admission reference 3; schedules: ``shared.cron``."""
+
+import re
+import zoneinfo
+from collections.abc import Iterator
+
+import msgspec
+
+from stromboli.shared.api.flow import CronJob
+from stromboli.shared.formats import cron
+from stromboli.shared.jobspec.validation import naming
+from stromboli.shared.jobspec.validation.patch import Document
+from stromboli.shared.messages.admission import Violation
+
+LONGEST_NAME = 52
+"""Its jobs are called ``<name>-<minute>``, eleven characters more, and their pods after them."""
+SOME_TIME = "-29345775"
+"""What its jobs' names have in our time: two digits more only where it is due within a minute."""
+_ZONE_PART = re.compile(r"[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}")
+SCHEDULE_EXPECTED = 'five fields such as "*/5 * * * *", or one of @hourly, @daily, @every 1h30m'
+ZONE_EXPECTED = "a name of the time zone database such as Europe/Berlin, or leave it out"
+
+
+def violations(made: CronJob) -> Iterator[Violation]:
+    """Everything wrong with a CronJob but its template."""
+    yield from _of_name(made)
+    if reason := cron.problem(made.spec.schedule):
+        yield Violation(path="spec.schedule", reason=reason, expected=SCHEDULE_EXPECTED)
+    if made.spec.time_zone is not None and (reason := zone_problem(made.spec.time_zone)):
+        yield Violation(path="spec.timeZone", reason=reason, expected=ZONE_EXPECTED)
+
+
+def _of_name(made: CronJob) -> Iterator[Violation]:
+    name = made.metadata.name
+    if not naming.is_subdomain(name):
+        yield Violation(
+            path="metadata.name",
+            reason=f"{name!r} is not a name",
+            expected=naming.SUBDOMAIN_EXPECTED,
+        )
+    if len(name) > LONGEST_NAME:
+        yield Violation(
+            path="metadata.name",
+            reason=f"has {len(name)} characters, and jobs get eleven more",
+            expected=f"at most {LONGEST_NAME} characters",
+        )
+
+
+def job_of(made: CronJob) -> Document:
+    """A job as the CronJob makes them; under another name where its own is none."""
+    template = made.spec.job_template
+    metadata = {
+        "name": "job" if any(_of_name(made)) else f"{made.metadata.name}{SOME_TIME}",
+        "namespace": made.metadata.namespace,
+        "annotations": template.metadata.annotations or {},
+    }
+    return {"metadata": metadata, "spec": msgspec.json.decode(template.spec) or {}}
+
+
+def zone_problem(text: str) -> str | None:
+    """Why a time zone cannot be used, None if it can. Reads the time zone database."""
+    if not text:
+        return "is empty"
+    if text.lower() == "local":
+        return "Local is another time on every machine"
+    if any(part in (".", "..") or not _ZONE_PART.fullmatch(part) for part in text.split("/")):
+        return f"{text!r} is not a time zone's name"
+    try:
+        zoneinfo.ZoneInfo(text)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return f"there is no time zone {text!r}"
+    return None

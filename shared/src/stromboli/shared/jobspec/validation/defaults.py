@@ -1,0 +1,118 @@
+"""What the door fills in. Behaviour: admission reference 2.1 (jobs) and 6 (queues)."""
+
+from stromboli.shared import keys
+from stromboli.shared.api import batch, scheduling
+from stromboli.shared.jobspec import job_plugins
+from stromboli.shared.jobspec.validation import pod_template
+from stromboli.shared.jobspec.validation.patch import Add, pointer
+
+DEFAULT_MAX_RETRY = 3
+
+
+def of_job(
+    job: batch.Job,
+    own_scheduler: str,
+    traceparent: str,
+    namespace_queue: str = "",
+) -> tuple[Add, ...]:
+    """Additions that complete a new job. Existing values are never changed, but for the default
+    queue, which gives way to ``namespace_queue`` (may be empty): whether a person or the schema
+    wrote ``default`` nobody can tell.
+
+    ``traceparent`` (may be empty) marks the job, so that its trace goes on in other services.
+    """
+    spec = job.spec
+    additions: list[Add] = []
+    queue = namespace_queue if spec.queue in ("", "default") and namespace_queue else spec.queue
+    if queue != spec.queue or not queue:
+        additions.append(Add(path="/spec/queue", value=queue or "default"))
+    if not spec.scheduler_name:
+        additions.append(Add(path="/spec/schedulerName", value=own_scheduler))
+    if spec.max_retry == 0:
+        additions.append(Add(path="/spec/maxRetry", value=DEFAULT_MAX_RETRY))
+    for index, task in enumerate(spec.tasks):
+        additions += _of_task(task, index, is_array=spec.array is not None)
+    if spec.min_available == 0:
+        is_array = spec.array is not None
+        total = sum(_least(task, is_array=is_array) for task in spec.tasks)
+        if total >= 0:  # else a negative number of replicas would be told of here, too
+            additions.append(Add(path="/spec/minAvailable", value=total))
+    additions += _of_plugins(spec.plugins)
+    notes = {}
+    if traceparent and job.metadata.annotation(keys.TRACEPARENT) is None:
+        notes[keys.TRACEPARENT] = traceparent
+    return (*additions, *_annotations(job, notes))
+
+
+def min_available(task: batch.TaskSpec) -> int:
+    """The task's minAvailable, or what it defaults to."""
+    if task.min_available is not None:
+        return task.min_available
+    partition = task.partition_policy
+    if partition is not None and partition.min_partitions > 0:
+        return partition.min_partitions * partition.partition_size
+    return task.replicas
+
+
+def _least(task: batch.TaskSpec, *, is_array: bool) -> int:
+    """An array is no gang unless it says so: its indexes need nothing of each other."""
+    if is_array and task.min_available is None:
+        return min(1, task.replicas)
+    return min_available(task)
+
+
+def _of_task(task: batch.TaskSpec, index: int, *, is_array: bool) -> list[Add]:
+    at = ("spec", "tasks", index)
+    additions = []
+    if not task.name:
+        additions.append(Add(path=pointer(*at, "name"), value=f"default{index}"))
+    if task.min_available is None:
+        least = _least(task, is_array=is_array)
+        if least >= 0:
+            additions.append(Add(path=pointer(*at, "minAvailable"), value=least))
+    if task.max_retry == 0:
+        additions.append(Add(path=pointer(*at, "maxRetry"), value=DEFAULT_MAX_RETRY))
+    template = pod_template.read(task.template.spec)
+    if template is not None and template.host_network and not template.dns_policy:
+        path = pointer(*at, "template", "spec", "dnsPolicy")
+        additions.append(Add(path=path, value="ClusterFirstWithHostNet"))
+    return additions
+
+
+def _of_plugins(plugins: dict[str, tuple[str, ...] | None] | None) -> list[Add]:
+    if not plugins:
+        return []
+    needed = sorted(job_plugins.implied(plugins).keys() - plugins.keys(), reverse=True)
+    return [Add(path=f"/spec/plugins/{name}", value=[]) for name in needed]
+
+
+def of_queue(
+    queue: scheduling.Queue, members: frozenset[str], spec_members: frozenset[str]
+) -> tuple[Add, ...]:
+    """Additions that complete a new queue. ``members`` and ``spec_members``: what the document and
+    its spec have, since a number that was left out is not a zero that was written."""
+    additions: list[Add] = []
+    if "spec" not in members:
+        additions.append(Add(path="/spec", value={}))
+    if queue.spec.reclaimable is None:
+        additions.append(Add(path="/spec/reclaimable", value=True))
+    if queue.spec.weight == 0 or "weight" not in spec_members:
+        additions.append(Add(path="/spec/weight", value=queue.spec.weight or 1))
+    hierarchy = queue.metadata.annotation(keys.HIERARCHY)
+    weights = queue.metadata.annotation(keys.HIERARCHY_WEIGHTS)
+    if hierarchy and weights and hierarchy.split("/")[0] != "root":
+        at = ("metadata", "annotations")
+        additions.append(Add(path=pointer(*at, keys.HIERARCHY), value=f"root/{hierarchy}"))
+        additions.append(Add(path=pointer(*at, keys.HIERARCHY_WEIGHTS), value=f"1/{weights}"))
+    return tuple(additions)
+
+
+def _annotations(job: batch.Job, notes: dict[str, str]) -> list[Add]:
+    if not notes:
+        return []
+    if job.metadata.annotations is None:
+        return [Add(path="/metadata/annotations", value=notes)]
+    return [
+        Add(path=pointer("metadata", "annotations", key), value=value)
+        for key, value in notes.items()
+    ]

@@ -1,0 +1,35 @@
+"""What is wrong with a JobFlow. Behaviour: admission reference 4.
+
+A name may stand twice: as in the reference, the last of them counts.
+"""
+
+from collections.abc import Iterator
+
+from stromboli.shared.api.flow import JobFlow
+from stromboli.shared.jobspec import dependencies
+from stromboli.shared.jobspec.validation import naming
+from stromboli.shared.messages.admission import Violation
+
+
+def violations(made: JobFlow) -> Iterator[Violation]:
+    """Everything wrong with the order of a flow: targets that are none, and cycles."""
+    flows = made.spec.flows
+    targets = {
+        flow.name: flow.depends_on.targets if flow.depends_on is not None else () for flow in flows
+    }
+    known = sorted(targets)
+    for index, flow in enumerate(flows):
+        for number, target in enumerate(flow.depends_on.targets if flow.depends_on else ()):
+            if target not in targets:
+                yield Violation(
+                    path=f"spec.flows[{index}].dependsOn.targets[{number}]",
+                    reason=f"there is no flow {target!r}",
+                    expected=f"one of {naming.listed(known, flow.name) or 'none'}",
+                )
+    waiting = dependencies.in_a_cycle(targets)
+    if waiting:
+        yield Violation(
+            path="spec.flows",
+            reason=f"flows wait for each other: {naming.listed(sorted(waiting))}",
+            expected="targets without a cycle",
+        )

@@ -1,0 +1,327 @@
+"""What is wrong with a job. Behaviour: admission reference 2.2 (create) and 2.3 (update).
+
+All violations come at once, each with its path. Deviations: the length of pod names is checked
+with the highest replica index that will exist, not with the task's position.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from stromboli.shared import keys, network
+from stromboli.shared.api import batch
+from stromboli.shared.api.scheduling import Queue
+from stromboli.shared.formats import indexes
+from stromboli.shared.jobspec import debug_tools, dependencies, job_order, job_plugins
+from stromboli.shared.jobspec.validation import naming, pod_template, policies, topology
+from stromboli.shared.jobspec.validation import queues as queue_rules
+from stromboli.shared.jobspec.validation.defaults import min_available
+from stromboli.shared.messages.admission import Violation
+
+
+def created(
+    job: batch.Job,
+    queues: Mapping[str, Queue],
+    plugins: job_plugins.Plugins,
+    tiers: network.Tiers | None = None,
+) -> Iterator[Violation]:
+    """Everything wrong with a new, completed job. ``plugins``: those that can be carried out;
+    ``tiers``: of the network, None if nobody knows."""
+    yield from of_itself(job)
+    yield from of_plugins(job, plugins)
+    yield from queue_rules.takes_work(job.spec.queue, queues)
+    yield from topology.unheld(job.spec.network_topology, "spec.networkTopology", tiers)
+    for index, task in enumerate(job.spec.tasks):
+        if task.partition_policy is not None:
+            path = f"spec.tasks[{index}].partitionPolicy.networkTopology"
+            yield from topology.unheld(task.partition_policy.network_topology, path, tiers)
+
+
+def of_itself(job: batch.Job) -> Iterator[Violation]:
+    """Everything that is wrong with a new job whatever is around it."""
+    spec = job.spec
+    if not naming.is_label(job.metadata.name):
+        yield Violation(
+            path="metadata.name",
+            reason=f"{job.metadata.name!r} is not a job's name",
+            expected=naming.LABEL_EXPECTED,
+        )
+    yield from _of_order(job)
+    if not spec.tasks:
+        yield Violation(path="spec.tasks", reason="no task", expected="at least one task")
+    seen: dict[str, int] = {}
+    for index, task in enumerate(spec.tasks):
+        yield from _of_task(job, task, f"spec.tasks[{index}]")
+        first = seen.setdefault(task.name, index)
+        if first != index:
+            yield Violation(
+                path=f"spec.tasks[{index}].name",
+                reason=f"{task.name!r} is the name of spec.tasks[{first}] already",
+                expected="a name of its own",
+            )
+    yield from _of_size(spec)
+    replicas = sum(max(task.replicas, 0) for task in spec.tasks)
+    if spec.min_available > replicas:
+        yield Violation(
+            path="spec.minAvailable",
+            reason=f"{spec.min_available} is above the sum of all replicas",
+            expected=f"at most {replicas}",
+        )
+    yield from policies.violations(spec.policies, "spec.policies")
+    yield from _of_array(spec)
+    yield from topology.violations(spec.network_topology, "spec.networkTopology")
+    yield from _of_volumes(spec.volumes)
+    yield from _of_dependencies(spec.tasks)
+    yield from debug_tools.problems(job)
+
+
+def _of_size(spec: batch.JobSpec) -> Iterator[Violation]:
+    pods = sum(task.replicas for task in spec.tasks)
+    if pods > batch.MOST_PODS:
+        yield Violation(
+            path="spec.tasks",
+            reason=f"{pods} pods in all",
+            expected=f"at most {batch.MOST_PODS} in one job",
+        )
+
+
+AFTER_PATH = f"metadata.annotations[{keys.AFTER}]"
+
+
+def _of_order(job: batch.Job) -> Iterator[Violation]:
+    try:
+        waits = job_order.of(job)
+    except ValueError as error:
+        yield Violation(path=AFTER_PATH, reason=str(error), expected=job_order.FORM)
+        return
+    if job.metadata.name in {wait.job for wait in waits}:
+        yield Violation(
+            path=AFTER_PATH, reason="the job waits for itself", expected="names of other jobs"
+        )
+
+
+def missing(name: str) -> Violation:
+    """What is wrong with waiting for a job that is not there: a slip of the pen waits for ever."""
+    return Violation(
+        path=AFTER_PATH,
+        reason=f"there is no job {name} in this namespace",
+        expected="jobs that are there, or come in with this one",
+    )
+
+
+def updated(job: batch.Job, before: batch.Job) -> Iterator[Violation]:
+    """Everything wrong with a change of a job's spec."""
+    spec = job.spec
+    if len(spec.tasks) != len(before.spec.tasks):
+        yield Violation(
+            path="spec.tasks",
+            reason=f"{len(spec.tasks)} tasks instead of {len(before.spec.tasks)}",
+            expected="tasks cannot be added or removed; change replicas",
+        )
+    for index, task in enumerate(spec.tasks):
+        yield from _of_counts(task, f"spec.tasks[{index}]")
+    yield from _of_size(spec)
+    replicas = sum(max(task.replicas, 0) for task in spec.tasks)
+    if not 0 <= spec.min_available <= replicas:
+        yield Violation(
+            path="spec.minAvailable",
+            reason=f"{spec.min_available} is not possible with {replicas} replicas in all",
+            expected=f"0 to {replicas}",
+        )
+    if job.metadata.annotation(keys.AFTER) != before.metadata.annotation(keys.AFTER):
+        yield from _of_order(job)
+    if job.metadata.annotation(keys.TOOLS) != before.metadata.annotation(keys.TOOLS):
+        yield from debug_tools.problems(job)
+    now, then = _fixed(spec), _fixed(before.spec)
+    for field in msgspec.structs.fields(batch.JobSpec):
+        if getattr(now, field.name) != getattr(then, field.name):
+            yield Violation(
+                path=f"spec.{field.encode_name}",
+                reason="cannot be changed in a job that exists",
+                expected="change minAvailable, replicas or priorityClassName, or make a new job",
+            )
+
+
+def _of_task(job: batch.Job, task: batch.TaskSpec, path: str) -> Iterator[Violation]:
+    if task.name and not naming.is_label(task.name):
+        yield Violation(
+            path=f"{path}.name",
+            reason=f"{task.name!r} is not a task's name",
+            expected=naming.LABEL_EXPECTED,
+        )
+    if naming.is_label(job.metadata.name) and naming.is_label(task.name):  # others are said
+        longest = f"{job.metadata.name}-{task.name}-{_highest_index(job, task)}"
+        if len(longest) > 63:
+            yield Violation(
+                path=f"{path}.name",
+                reason=f"pods would be called {longest}, which has {len(longest)} characters",
+                expected="a job's and a task's name that make at most 63 characters together",
+            )
+    yield from _of_counts(task, path)
+    yield from policies.violations(task.policies, f"{path}.policies")
+    yield from pod_template.of_metadata(task.template.metadata, f"{path}.template.metadata")
+    yield from pod_template.violations(task.template.spec, f"{path}.template.spec")
+    if task.topology_policy not in ("", "none") and not pod_template.has_whole_cpus(
+        task.template.spec
+    ):
+        yield Violation(
+            path=f"{path}.topologyPolicy",
+            reason=f"{task.topology_policy} needs whole CPUs",
+            expected="a whole, positive cpu request in every container",
+        )
+    if task.partition_policy is not None:
+        yield from topology.violations(
+            task.partition_policy.network_topology, f"{path}.partitionPolicy.networkTopology"
+        )
+
+
+def _of_counts(task: batch.TaskSpec, path: str) -> Iterator[Violation]:
+    if task.replicas < 0:
+        yield Violation(path=f"{path}.replicas", reason=f"{task.replicas}", expected="0 or more")
+    elif not 0 <= min_available(task) <= task.replicas:
+        yield Violation(
+            path=f"{path}.minAvailable",
+            reason=f"{min_available(task)} is not possible with {task.replicas} replicas",
+            expected=f"0 to {max(task.replicas, 0)}",
+        )
+    partition = task.partition_policy
+    if partition is None:
+        return
+    at = f"{path}.partitionPolicy"
+    wanted = {
+        "totalPartitions": partition.total_partitions,
+        "partitionSize": partition.partition_size,
+    }
+    for name, count in wanted.items():
+        if count <= 0:
+            yield Violation(path=f"{at}.{name}", reason=f"{count}", expected="1 or more")
+    if min(wanted.values()) > 0 and task.replicas != math.prod(wanted.values()):
+        yield Violation(
+            path=f"{path}.replicas",
+            reason=f"{task.replicas} replicas do not make "
+            f"{partition.total_partitions} partitions of {partition.partition_size}",
+            expected=f"{partition.total_partitions * partition.partition_size}",
+        )
+    needed = partition.min_partitions * partition.partition_size
+    if partition.min_partitions > 0 and task.min_available not in (None, needed):
+        yield Violation(
+            path=f"{path}.minAvailable",
+            reason=f"{task.min_available} is not {partition.min_partitions} whole partitions",
+            expected=f"{needed}, or leave it out",
+        )
+
+
+def of_plugins(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[Violation]:
+    """Everything wrong with what a job asks plugins for; ``carried``: those that there are."""
+    for name, arguments in (job.spec.plugins or {}).items():
+        path = f"spec.plugins.{name}"
+        if name not in carried:
+            yield Violation(
+                path=path,
+                reason=f"plugin {name!r} is unknown",
+                expected=f"one of {', '.join(sorted(carried))}",
+            )
+            continue
+        problem = carried[name].problem(arguments or ())
+        if problem:
+            yield Violation(path=path, reason=problem, expected="arguments that can be read")
+        obstacle = carried[name].obstacle(job, arguments or ())
+        if obstacle:
+            yield Violation(path=path, reason=obstacle, expected="a job that the plugin can serve")
+
+
+def warnings(job: batch.Job, carried: job_plugins.Plugins) -> Iterator[str]:
+    """What of a valid job has no effect: it is accepted, and the submitter is told."""
+    for name, arguments in (job.spec.plugins or {}).items():
+        found = carried[name].warning(arguments or ()) if name in carried else ""
+        if found:
+            yield f"spec.plugins.{name}: {found}"
+
+
+def _of_volumes(volumes: tuple[batch.VolumeSpec, ...]) -> Iterator[Violation]:
+    seen: set[str] = set()
+    for index, volume in enumerate(volumes):
+        path = f"spec.volumes[{index}]"
+        has_claim = bytes(volume.volume_claim) != b"null"
+        if not volume.mount_path:
+            yield Violation(path=f"{path}.mountPath", reason="no path", expected="a mount path")
+        elif volume.mount_path in seen:
+            yield Violation(
+                path=f"{path}.mountPath",
+                reason=f"{volume.mount_path} is mounted already",
+                expected="a path of its own",
+            )
+        seen.add(volume.mount_path)
+        if has_claim == bool(volume.volume_claim_name):
+            which = "both" if has_claim else "neither"
+            yield Violation(
+                path=path,
+                reason=f"{which} volumeClaim and volumeClaimName",
+                expected="exactly one of the two",
+            )
+        if volume.volume_claim_name and not naming.is_subdomain(volume.volume_claim_name):
+            yield Violation(
+                path=f"{path}.volumeClaimName",
+                reason=f"{volume.volume_claim_name!r} is not a claim's name",
+                expected=naming.SUBDOMAIN_EXPECTED,
+            )
+
+
+def _of_dependencies(tasks: tuple[batch.TaskSpec, ...]) -> Iterator[Violation]:
+    needs = {task.name: task.depends_on.name if task.depends_on else () for task in tasks}
+    names = {task.name for task in tasks}
+    known = sorted(names)
+    for index, task in enumerate(tasks):
+        others = naming.listed(known, task.name)
+        for wanted in needs.get(task.name, ()):
+            if wanted not in names:
+                yield Violation(
+                    path=f"spec.tasks[{index}].dependsOn.name",
+                    reason=f"there is no task {wanted!r}",
+                    expected=f"one of {others}" if others else "none: the job has no other task",
+                )
+    waiting = dependencies.in_a_cycle(needs)
+    if waiting:
+        yield Violation(
+            path="spec.tasks",
+            reason=f"tasks wait for each other: {naming.listed(sorted(waiting))}",
+            expected="dependencies without a cycle",
+        )
+
+
+def _of_array(spec: batch.JobSpec) -> Iterator[Violation]:
+    if spec.array is None:
+        return
+    problem = indexes.problem(spec.array.indexes)
+    if problem:
+        yield Violation(
+            path="spec.array.indexes", reason=problem, expected=f"{indexes.FORM}, {indexes.BOUNDS}"
+        )
+    if len(spec.tasks) > 1:
+        yield Violation(
+            path="spec.tasks", reason=f"{len(spec.tasks)} tasks of an array", expected="one task"
+        )
+
+
+def _highest_index(job: batch.Job, task: batch.TaskSpec) -> int:
+    array = job.spec.array
+    if array is None or indexes.problem(array.indexes):
+        return max(task.replicas - 1, 0)
+    return indexes.parse(array.indexes).runs[-1][1]
+
+
+def _fixed(spec: batch.JobSpec) -> batch.JobSpec:
+    """The spec without what may change."""
+    tasks = tuple(
+        msgspec.structs.replace(task, replicas=0, min_available=None) for task in spec.tasks
+    )
+    volumes = tuple(
+        volume
+        if bytes(volume.volume_claim) == b"null"
+        else msgspec.structs.replace(volume, volume_claim_name="")
+        for volume in spec.volumes
+    )
+    return msgspec.structs.replace(
+        spec, min_available=0, priority_class_name="", tasks=tasks, volumes=volumes
+    )

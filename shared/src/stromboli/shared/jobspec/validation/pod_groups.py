@@ -1,0 +1,69 @@
+"""What is completed and what is wrong in a PodGroup. Behaviour: admission reference 5.
+
+The group of a job is its job's business: the job has been judged, with the same queue.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from stromboli.shared import network
+from stromboli.shared.api import kinds
+from stromboli.shared.api.batch import NetworkTopology
+from stromboli.shared.api.meta import Part
+from stromboli.shared.api.scheduling import PodGroup, Queue
+from stromboli.shared.jobspec.validation import queues as queue_rules
+from stromboli.shared.jobspec.validation import topology
+from stromboli.shared.jobspec.validation.patch import Add, Document
+from stromboli.shared.messages.admission import Violation
+
+DEFAULT_QUEUE = "default"
+
+
+class _SubGroup(Part, frozen=True, kw_only=True):
+    network_topology: NetworkTopology | None = None
+
+
+class _Wishes(Part, frozen=True, kw_only=True):
+    """Parts of the spec that only the door reads."""
+
+    network_topology: NetworkTopology | None = None
+    sub_group_policy: tuple[_SubGroup, ...] = ()
+
+
+def is_of_a_job(made: PodGroup) -> bool:
+    """Whether the controller made it for a job."""
+    owner = made.metadata.controller
+    return owner is not None and (owner.api_version, owner.kind) == (
+        kinds.JOBS.api_version,
+        kinds.JOBS.kind,
+    )
+
+
+def completed(made: PodGroup, document: Document, namespace_queue: str) -> tuple[Add, ...]:
+    """The queue of its namespace instead of the default one."""
+    if made.spec.queue != DEFAULT_QUEUE or not namespace_queue or is_of_a_job(made):
+        return ()
+    if "spec" not in document:
+        return (Add(path="/spec", value={"queue": namespace_queue}),)
+    return (Add(path="/spec/queue", value=namespace_queue),)
+
+
+def created(
+    made: PodGroup,
+    document: Document,
+    queues: Mapping[str, Queue],
+    tiers: network.Tiers | None = None,
+) -> Iterator[Violation]:
+    """Everything wrong with a new PodGroup. Raises msgspec.ValidationError."""
+    if made.spec.queue and not is_of_a_job(made):
+        yield from queue_rules.takes_work(made.spec.queue, queues)
+    wishes = msgspec.convert(document.get("spec") or {}, _Wishes)
+    near = {"spec.networkTopology": wishes.network_topology} | {
+        f"spec.subGroupPolicy[{index}].networkTopology": sub.network_topology
+        for index, sub in enumerate(wishes.sub_group_policy)
+    }
+    for path, wanted in near.items():
+        yield from topology.violations(wanted, path)
+        if made.metadata.controller is None:  # nobody reads a refusal of what is made for others
+            yield from topology.unheld(wanted, path, tiers)

@@ -1,0 +1,388 @@
+"""What is wrong with a queue: at the door, and as it stands. Behaviour: admission reference 6.
+
+The door judges a change by the one who makes it, so it speaks of the whole family there. Of what
+stands, however it came to, each fault is told of one queue: a sum of its children of the parent,
+everything else of the queue that says it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from stromboli.shared import keys
+from stromboli.shared.api.scheduling import Queue
+from stromboli.shared.formats import units
+from stromboli.shared.jobspec.validation import naming, queue_tree
+from stromboli.shared.jobspec.validation.queue_tree import ROOT, Tree
+from stromboli.shared.messages.admission import Violation
+
+PROTECTED = (ROOT, "default")
+MAX_DEPTH = 5
+"""Levels of queues below the root, unless settings say otherwise: Volcano's limit, and a guard
+against cycles."""
+Queues = Mapping[str, Queue]
+_SHARES: tuple[queue_tree.Field, ...] = ("capability", "deserved", "guarantee")
+
+
+def created(queue: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
+    """Everything wrong with a new queue, ``queues`` being all others by name."""
+    if not naming.is_subdomain(queue.metadata.name):
+        yield Violation(
+            path="metadata.name",
+            reason=f"{queue.metadata.name!r} is not a queue's name",
+            expected=naming.SUBDOMAIN_EXPECTED,
+        )
+    tree = Tree((*queues.values(), queue))
+    yield from _of_itself(queue, tree)
+    if queue.metadata.name != ROOT:
+        yield from _of_place(queue, tree, max_depth, moves=True)
+
+
+def updated(queue: Queue, before: Queue, queues: Queues, max_depth: int) -> Iterator[Violation]:
+    """Everything wrong with a change of a queue. A change of nothing that is judged is right, also
+    of a queue that is wrong: its labels, its weight and our own marks may change."""
+    if judged(queue) == judged(before):
+        return
+    tree = Tree((*queues.values(), queue))
+    yield from _of_itself(queue, tree, before)
+    if queue.metadata.name == ROOT:
+        for name in _SHARES:
+            if getattr(queue.spec, name) != getattr(before.spec, name):
+                yield Violation(
+                    path=f"spec.{name}",
+                    reason="the root's resources are the cluster's",
+                    expected="set them on queues below the root",
+                )
+        return
+    same_place = queue_tree.parent_of(queue) == queue_tree.parent_of(before)
+    same_amounts = all(getattr(queue.spec, name) == getattr(before.spec, name) for name in _SHARES)
+    if not (same_place and same_amounts):
+        yield from _of_place(queue, tree, max_depth, moves=not same_place)
+
+
+def standing(queue: Queue, tree: Tree, max_depth: int) -> Iterator[Violation]:
+    """Everything wrong with a queue of the tree as it is. O(depth + children)."""
+    yield from _of_itself(queue, tree, before=queue)
+    if queue.metadata.name == ROOT:
+        return
+    fault = _misplaced(queue, tree) or _adrift(queue, tree)
+    if fault is None:
+        fault = _too_deep(queue, tree, max_depth, brings=0)
+    if fault is not None:
+        yield fault
+    for name, wanted in tree.amounts(queue.metadata.name, "capability").items():
+        yield from _more_than_above(queue, name, wanted, queue.metadata.name, tree)
+    children = tree.children(queue.metadata.name)
+    if children:
+        yield from _sums(children, queue, tree, "of its children")
+
+
+def deleted(name: str, queues: Queues, *, with_pods: bool = True) -> Iterator[Violation]:
+    """What keeps a queue from being deleted; ``with_pods``: it may go while pods run in it."""
+    if not with_pods and name in queues:
+        pods = queue_tree.readable(queues[name].status.allocated).get("pods", 0)
+        if pods:
+            yield Violation(
+                path="metadata.name",
+                reason=f"queue {name!r} has {pods} pods",
+                expected="let them finish first, or close it: "
+                f"strom queue operate {name} --action close",
+            )
+    if name in PROTECTED:
+        yield Violation(
+            path="metadata.name", reason=f"queue {name!r} always exists", expected="another queue"
+        )
+    children = sorted(q.metadata.name for q in queues.values() if q.spec.parent == name)
+    if children:
+        yield Violation(
+            path="metadata.name",
+            reason=f"queue {name!r} has the children {', '.join(children)}",
+            expected="delete these first",
+        )
+
+
+def takes_work(name: str, queues: Queues) -> Iterator[Violation]:
+    """What keeps jobs and PodGroups out of the queue ``name``."""
+    queue = queues.get(name)
+    # The protected ones are made by the controller where they are missing, as at the first start.
+    if queue is None and name not in PROTECTED:
+        yield Violation(
+            path="spec.queue",
+            reason=f"queue {name!r} does not exist",
+            expected=f"create it first: strom queue create {name}",
+        )
+        return
+    if queue is not None and queue.status.state not in ("Open", ""):
+        yield Violation(
+            path="spec.queue",
+            reason=f"queue {name!r} is {queue.status.state}",
+            expected="an open queue",
+        )
+    children = sorted(q.metadata.name for q in queues.values() if q.spec.parent == name)
+    if name == ROOT or children:
+        reason = f"it has the children {', '.join(children)}" if children else "it is the root"
+        yield Violation(
+            path="spec.queue",
+            reason=f"queue {name!r} takes no jobs: {reason}",
+            expected="a queue without children",
+        )
+
+
+def judged(queue: Queue) -> tuple[object, ...]:
+    """What rules look at in a queue."""
+    said = (getattr(queue.spec, name) for name in _SHARES)
+    annotations = (
+        queue.metadata.annotation(key) for key in (keys.HIERARCHY, keys.HIERARCHY_WEIGHTS)
+    )
+    return (queue_tree.parent_of(queue), queue.status.state, *said, *annotations)
+
+
+def _of_itself(queue: Queue, tree: Tree, before: Queue | None = None) -> Iterator[Violation]:
+    spec = queue.spec
+    listed = (
+        ("spec.capability", spec.capability),
+        ("spec.deserved", spec.deserved),
+        ("spec.guarantee.resource", spec.guarantee.resource),
+    )
+    for path, quantities in listed:
+        for name, text in (quantities or {}).items():
+            try:
+                value = units.quantity(text)
+            except ValueError as error:
+                yield Violation(path=f"{path}.{name}", reason=str(error))
+                continue
+            if value < 0:
+                yield Violation(
+                    path=f"{path}.{name}", reason=f"{text} is negative", expected="0 or more"
+                )
+            elif naming.is_counted(name) and value % 1:
+                yield Violation(
+                    path=f"{path}.{name}", reason=f"{text} is not whole", expected="a whole number"
+                )
+    called = queue.metadata.name
+    capability, deserved = tree.amounts(called, "capability"), tree.amounts(called, "deserved")
+    for name, guaranteed in tree.amounts(called, "guarantee").items():
+        if deserved.get(name, -1) < guaranteed:
+            yield Violation(
+                path=f"spec.deserved.{name}",
+                reason=f"less than the guarantee of {units.text(name, guaranteed)}",
+                expected=f"at least {units.text(name, guaranteed)}",
+            )
+    for name, wanted in deserved.items():
+        if name in capability and wanted > capability[name]:
+            yield Violation(
+                path=f"spec.deserved.{name}",
+                reason=f"{units.text(name, wanted)} is more than the capability",
+                expected=f"at most {units.text(name, capability[name])}",
+            )
+    stands = before.status.state if before else ""
+    if queue.status.state not in ("", "Open", "Closed", stands):
+        yield Violation(
+            path="status.state",
+            reason=f"{queue.status.state!r} cannot be asked for",
+            expected="Open or Closed",
+        )
+    yield from _of_hierarchy(queue, tree)
+
+
+def _of_hierarchy(queue: Queue, tree: Tree) -> Iterator[Violation]:
+    hierarchy = queue.metadata.annotation(keys.HIERARCHY)
+    weights = queue.metadata.annotation(keys.HIERARCHY_WEIGHTS)
+    if not hierarchy and not weights:
+        return
+    path = f"metadata.annotations[{keys.HIERARCHY_WEIGHTS}]"
+    parts = (weights or "").split("/")
+    if len((hierarchy or "").split("/")) != len(parts):
+        yield Violation(
+            path=path,
+            reason=f"{weights!r} has another length than {hierarchy!r}",
+            expected="one weight for each part of the hierarchy",
+        )
+    for part in parts:
+        if not _is_positive(part):
+            yield Violation(path=path, reason=f"{part!r} is no weight", expected="numbers above 0")
+    for name in tree.under(hierarchy or ""):
+        other = tree.get(name)
+        if other is not None and name != queue.metadata.name:
+            theirs = queue_tree.hierarchy_of(other)
+            yield Violation(
+                path=f"metadata.annotations[{keys.HIERARCHY}]",
+                reason=f"{hierarchy!r} lies above the queue {name!r} ({theirs})",
+                expected="a path that no other queue lies below",
+            )
+
+
+def _is_positive(text: str) -> bool:
+    try:
+        return float(text) > 0
+    except ValueError:
+        return False
+
+
+def _of_place(queue: Queue, tree: Tree, max_depth: int, *, moves: bool) -> Iterator[Violation]:
+    name, parent = queue.metadata.name, queue.spec.parent
+    if parent not in ("", ROOT):
+        fault = _misplaced(queue, tree)
+        if fault is None and moves:
+            fault = _too_deep(queue, tree, max_depth, brings=_height(name, tree))
+        if fault is not None:
+            yield fault
+            return
+        if moves:
+            yield from _becomes_parent(parent, tree, without=name)
+        yield from _below(queue, tree, moves=moves)
+    yield from _above(queue, tree)
+
+
+def _misplaced(queue: Queue, tree: Tree) -> Violation | None:
+    """Whether the parent is the queue itself, is not there, or lies below it."""
+    name, parent = queue.metadata.name, queue_tree.parent_of(queue)
+    if parent == ROOT:
+        return None
+    if parent == name:
+        return Violation(path="spec.parent", reason="is the queue itself", expected="another")
+    if tree.get(parent) is None:
+        return Violation(
+            path="spec.parent",
+            reason=f"queue {parent!r} does not exist",
+            expected=f"create it first: strom queue create {parent}",
+        )
+    if tree.is_in_a_circle(name):
+        return Violation(
+            path="spec.parent",
+            reason=f"queue {parent!r} lies below {name!r} itself",
+            expected="a queue that does not",
+        )
+    return None
+
+
+def _adrift(queue: Queue, tree: Tree) -> Violation | None:
+    """Whether the way up to the root ends at a queue above."""
+    broken = tree.broken_at(queue.metadata.name)
+    if broken is None:
+        return None
+    return Violation(
+        path="spec.parent",
+        reason=f"there is no way up from {queue.spec.parent!r} to the root",
+        expected=f"a queue that has one, or another spec.parent of queue {broken!r}",
+    )
+
+
+def _too_deep(queue: Queue, tree: Tree, max_depth: int, *, brings: int) -> Violation | None:
+    """Whether the queue, or what it ``brings`` in levels below it, is deeper than queues may be."""
+    name, parent = queue.metadata.name, queue_tree.parent_of(queue)
+    depth = sum(each != ROOT for each in tree.above(name))
+    if depth + brings <= max_depth and not tree.is_endless(parent):
+        return None
+    all_of_it = f" with the {brings} levels below it" if brings else ""
+    return Violation(
+        path="spec.parent",
+        reason=f"below {parent!r} the queue{all_of_it} is deeper than {max_depth}",
+        expected=f"at most {max_depth} levels, without a cycle",
+    )
+
+
+def _becomes_parent(parent: str, tree: Tree, *, without: str) -> Iterator[Violation]:
+    """A queue that runs pods of its own cannot become one that only divides."""
+    found = tree.get(parent)
+    held = queue_tree.readable(found.status.allocated if found else None)
+    pods = held.get("pods", 0)
+    if pods and set(tree.children(parent)) <= {without}:
+        yield Violation(
+            path="spec.parent",
+            reason=f"queue {parent!r} has {pods} pods of its own",
+            expected="a parent without pods: let them finish, or choose another queue",
+        )
+
+
+def _height(name: str, tree: Tree) -> int:
+    """Levels below a queue that is in no circle, 0 without children."""
+    height, level = -1, {name}
+    while level:
+        height, level = height + 1, {child for each in level for child in tree.children(each)}
+    return height
+
+
+def _below(queue: Queue, tree: Tree, *, moves: bool) -> Iterator[Violation]:
+    """What the ancestors allow the queue, and what it brings along."""
+    name = queue.metadata.name
+    coming = tree.below(name) if moves else (name,)
+    for resource in sorted({each for it in coming for each in tree.amounts(it, "capability")}):
+        wanted, whose = _highest_below(name, resource, tree)
+        if moves or whose == name:
+            yield from _more_than_above(queue, resource, wanted, whose, tree)
+    parent = tree.get(queue.spec.parent)
+    if parent is not None:
+        family = tree.children(queue.spec.parent)
+        yield from _sums(family, parent, tree, "of all children of the parent")
+
+
+def _more_than_above(
+    queue: Queue, resource: str, wanted: int, whose: str, tree: Tree
+) -> Iterator[Violation]:
+    """Whether ``wanted`` by the queue, or by ``whose`` below it, is more than the nearest queue
+    above that limits it may use."""
+    name = queue.metadata.name
+    for above in tree.above(name):
+        if above in (name, ROOT) or tree.get(above) is None:
+            continue
+        allowed = tree.amounts(above, "capability").get(resource, 0)
+        if allowed > 0:
+            if wanted > allowed:
+                which = f" of queue {whose!r} below" if whose != name else ""
+                yield Violation(
+                    path=f"spec.capability.{resource}",
+                    reason=f"{units.text(resource, wanted)}{which} is more than queue {above!r} "
+                    "may use",
+                    expected=f"at most {units.text(resource, allowed)}",
+                )
+            return
+
+
+def _above(queue: Queue, tree: Tree) -> Iterator[Violation]:
+    """What the queue's own children have already."""
+    name = queue.metadata.name
+    children = tree.children(name)
+    for resource, allowed in tree.amounts(name, "capability").items():
+        highest, whose = max(
+            (_highest_below(child, resource, tree) for child in children), default=(0, "")
+        )
+        if highest > allowed:
+            yield Violation(
+                path=f"spec.capability.{resource}",
+                reason=f"queue {whose!r} below may use {units.text(resource, highest)}",
+                expected=f"at least {units.text(resource, highest)}",
+            )
+    if children:
+        yield from _sums(children, queue, tree, "of its children")
+
+
+def _sums(children: Collection[str], parent: Queue, tree: Tree, whose: str) -> Iterator[Violation]:
+    fields: tuple[tuple[str, queue_tree.Field], ...] = (
+        ("guarantee.resource", "guarantee"),
+        ("deserved", "deserved"),
+    )
+    for path, field in fields:
+        total: units.Amounts = {}
+        for child in children:
+            for name, value in tree.amounts(child, field).items():
+                total[name] = total.get(name, 0) + value
+        available = tree.amounts(parent.metadata.name, field)
+        for name, wanted in total.items():
+            if wanted > available.get(name, 0):
+                yield Violation(
+                    path=f"spec.{path}.{name}",
+                    reason=f"the sum {whose} is {units.text(name, wanted)}, more than queue "
+                    f"{parent.metadata.name!r} has",
+                    expected=f"in all at most {units.text(name, available.get(name, 0))}",
+                )
+
+
+def _highest_below(name: str, resource: str, tree: Tree) -> tuple[int, str]:
+    """The highest capability in this subtree, which is in no circle, and whose it is; a queue's own
+    value hides what is below it."""
+    own = tree.amounts(name, "capability").get(resource, 0)
+    if own:
+        return own, name
+    return max(
+        (_highest_below(child, resource, tree) for child in tree.children(name)),
+        default=(0, name),
+    )

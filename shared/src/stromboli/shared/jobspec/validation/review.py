@@ -1,0 +1,378 @@
+"""One review, for every way in: complete the object, then say what is wrong with it.
+
+Objects that are none of our business (a job of another scheduler) pass untouched. What has no
+rules here is judged by its schema alone, if it is of one of our groups.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from stromboli.shared import decoding, keys, network
+from stromboli.shared.api import batch, core, flow, kinds, meta, scheduling
+from stromboli.shared.api import topology as topology_api
+from stromboli.shared.api.kinds import Kind
+from stromboli.shared.jobspec import crds, job_order, job_plugins
+from stromboli.shared.jobspec.validation import (
+    bounds,
+    cron_jobs,
+    defaults,
+    flows,
+    jobs,
+    patch,
+    permissions,
+    pod_groups,
+    pods,
+    queues,
+    topology,
+    user_commands,
+)
+from stromboli.shared.jobspec.validation.patch import Add, Document
+from stromboli.shared.messages.admission import Violation
+
+Operation = Literal["CREATE", "UPDATE", "DELETE"]
+TOO_DEEP = bounds.TOO_DEEP
+MOST_VIOLATIONS = 1_001
+"""Violations after which a review stops: one more than an answer tells."""
+OUR_GROUPS = frozenset(document["spec"]["group"] for document in crds.documents())
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator chose.
+
+    ``scheduler_names``: whose jobs are ours, the first one being the default. ``plugins``: the job
+    plugins that the controller carries out. ``max_queue_depth``: levels of queues below the root.
+    ``queues_with_pods_go``: whether a queue may be deleted while pods run in it. ``groups``: where
+    pods are sent.
+    """
+
+    scheduler_names: tuple[str, ...]
+    plugins: job_plugins.Plugins
+    max_queue_depth: int
+    queues_with_pods_go: bool = True
+    groups: pods.ResourceGroups = pods.ResourceGroups()
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known around an object: all queues by name, the network's tiers (None: nobody knows),
+    the namespace it is in, and ``claimed``: under which scheduler names another system acts beside
+    us.
+
+    ``priority_classes``: all by name. ``submitter``: whose permissions count; None asks for none.
+    ``requester``: who asks for the change; None is a service of ours, which writes for others.
+    ``absent_priority_classes``: names that the cluster was asked for and does not have.
+    """
+
+    queues: Mapping[str, scheduling.Queue] = {}
+    tiers: network.Tiers | None = None
+    namespace: core.Namespace | None = None
+    claimed: frozenset[str] = frozenset()
+    priority_classes: Mapping[str, core.PriorityClass] = {}
+    submitter: permissions.Submitter | None = None
+    requester: permissions.Submitter | None = None
+    absent_priority_classes: frozenset[str] = frozenset()
+
+    @property
+    def namespace_queue(self) -> str:
+        """The queue of what names none in this namespace, if its namespace says one."""
+        found = self.namespace and self.namespace.metadata.annotation(keys.NAMESPACE_QUEUE)
+        return found or ""
+
+
+class _Template(meta.Part, frozen=True, kw_only=True):
+    """What says whose a CronJob's jobs are."""
+
+    scheduler_name: str = ""
+
+
+_TEMPLATE = msgspec.json.Decoder(_Template | None)
+
+
+def completed(
+    kind: Kind[Any],
+    document: Document,
+    policy: Policy,
+    traceparent: str = "",
+    known: Known = Known(),  # noqa: B008 - frozen
+) -> tuple[Add, ...]:
+    """Defaults for a new object; none if it cannot be read (``violations`` then says why).
+
+    ``traceparent`` (may be empty) marks a job, so that its trace goes on in other services.
+    """
+    if bounds.violations(document):
+        return ()
+    if not all(isinstance(document.get(part), dict | None) for part in ("metadata", "spec")):
+        return ()
+    try:
+        if kind == kinds.PODS:
+            namespace = known.namespace.metadata.name if known.namespace else ""
+            return pods.completed(document, namespace, policy.groups)
+        read = kind.decode(msgspec.json.encode(document))
+    except (msgspec.DecodeError, ValueError):
+        return ()
+    if not _is_ours(read, policy, known):
+        return ()
+    match read:
+        case batch.Job() if "spec" in document:
+            scheduler = policy.scheduler_names[0]
+            return defaults.of_job(read, scheduler, traceparent, known.namespace_queue)
+        case scheduling.Queue():
+            spec = document.get("spec")
+            return defaults.of_queue(read, frozenset(document), frozenset(spec or ()))
+        case scheduling.PodGroup():
+            return pod_groups.completed(read, document, known.namespace_queue)
+    return ()
+
+
+def recorded(
+    kind: Kind[Any],
+    document: Document,
+    before: Document | None,
+    policy: Policy,
+    known: Known,
+) -> tuple[Add, ...]:
+    """What records the submitter of an object of ours, see ``permissions``; ``before``: what an
+    update changes. None for services of ours, and for what cannot be read."""
+    if known.requester is None or kind not in permissions.RECORDED or patch.is_too_deep(document):
+        return ()
+    try:
+        read = kind.decode(msgspec.json.encode(document))
+    except (msgspec.DecodeError, ValueError):
+        return ()
+    if not _is_ours(read, policy, known):
+        return ()
+    return permissions.record(kind, document, before, known.requester)
+
+
+def violations(
+    kind: Kind[Any],
+    operation: Operation,
+    document: Document,
+    before: Document | None,
+    known: Known,
+    policy: Policy,
+) -> tuple[Violation, ...]:
+    """All that is wrong, up to about ``MOST_VIOLATIONS``. ``document`` is the completed object, or
+    the one to be deleted; ``before`` is what an update changes. One that is too large is told that
+    alone."""
+    if operation == "DELETE":
+        if kind != kinds.QUEUES or not _acts(policy, known):
+            return ()
+        name = patch.text_of(document, "name")
+        return tuple(queues.deleted(name, known.queues, with_pods=policy.queues_with_pods_go))
+    large = bounds.violations(document)
+    if TOO_DEEP in large:
+        return large
+    found: tuple[Violation, ...] = ()
+    if kind.group in OUR_GROUPS and not large:
+        found = crds.violations(kind.group, kind.kind, document, MOST_VIOLATIONS)
+    try:
+        read = kind.decode(msgspec.json.encode(document))
+        old = None if before is None else kind.decode(msgspec.json.encode(before))
+        if not any(_is_ours(it, policy, known) for it in (read, old) if it is not None):
+            return ()
+        if large:
+            return large
+        ours = (
+            *itertools.islice(_of_ours(read, old, document, known, policy), MOST_VIOLATIONS),
+            *permissions.forged(kind, read, old, known.requester),
+            *_not_permitted(read, old, known),
+            *_without_priority_class(read, old, known),
+        )
+    except (msgspec.DecodeError, ValueError) as error:
+        return large or found or (_unreadable(error),)
+    said = {violation.path for violation in found}
+    return (*found, *(violation for violation in ours if violation.path not in said))
+
+
+def waited_for(document: Document, policy: Policy, known: Known) -> tuple[str, ...]:
+    """Names of other jobs that a job of ours waits for; none if that cannot be read."""
+    if patch.is_too_deep(document):
+        return ()
+    try:
+        job = kinds.JOBS.decode(msgspec.json.encode(document))
+    except (msgspec.DecodeError, ValueError):
+        return ()
+    if not _is_ours(job, policy, known):
+        return ()
+    return tuple(name for name in job_order.names(job) if name != job.metadata.name)
+
+
+def priority_classes(kind: Kind[Any], document: Document) -> frozenset[str]:
+    """The priority classes that an object names; none if it cannot be read."""
+    if kind not in (kinds.JOBS, kinds.POD_GROUPS, kinds.CRON_JOBS) or patch.is_too_deep(document):
+        return frozenset()
+    try:
+        read = kind.decode(msgspec.json.encode(document))
+    except (msgspec.DecodeError, ValueError):
+        return frozenset()
+    made = _job_of(read) if isinstance(read, flow.CronJob) else read
+    return frozenset(permissions.uses(made).priority_classes.values())
+
+
+def queues_in_doubt(found: tuple[Violation, ...]) -> bool:
+    """Whether a newer picture of the queues could change the verdict: a queue that seems absent or
+    closed may just have been made or opened."""
+    return any(violation.path in ("spec.queue", "spec.parent") for violation in found)
+
+
+def is_about_queues(kind: Kind[Any], document: Document) -> bool:
+    """Whether it is a change of a queue: rare and of concern to others, so that nothing old of
+    queues is good enough for it."""
+    target = document.get("target")
+    return kind == kinds.QUEUES or (
+        kind == kinds.COMMANDS
+        and isinstance(target, dict)
+        and target.get("kind") == kinds.QUEUES.kind
+    )
+
+
+def network_in_doubt(found: tuple[Violation, ...]) -> bool:
+    """Whether a newer picture of the HyperNodes could change the verdict."""
+    return any(violation.path.endswith("networkTopology") for violation in found)
+
+
+def _of_ours(
+    read: meta.Object,
+    old: Any,
+    document: Document,
+    known: Known,
+    policy: Policy,
+) -> Iterator[Violation]:
+    """What our own rules say beyond the schema, kind by kind."""
+    match read:
+        case batch.Job() if old:
+            yield from jobs.updated(read, old)
+        case batch.Job():
+            yield from jobs.created(read, known.queues, policy.plugins, known.tiers)
+        case scheduling.Queue():
+            others = {name: q for name, q in known.queues.items() if name != read.metadata.name}
+            if old:
+                yield from queues.updated(read, old, others, policy.max_queue_depth)
+            else:
+                yield from queues.created(read, others, policy.max_queue_depth)
+        case scheduling.PodGroup() if not old:
+            yield from pod_groups.created(read, document, known.queues, known.tiers)
+        case flow.JobFlow():
+            yield from flows.violations(read)
+        case flow.CronJob():
+            yield from cron_jobs.violations(read)
+            if old is None or _template_of(old) != _template_of(read):
+                yield from _of_template(read, policy, known)
+        case topology_api.HyperNode():
+            yield from topology.of_hyper_node(read)
+        case batch.Command() if not old:
+            yield from user_commands.violations(read, known.queues)
+        case core.Pod() if not old:
+            ours = [name for name in policy.scheduler_names if name not in known.claimed]
+            yield from pods.violations(document, ours)
+
+
+def _not_permitted(read: meta.Object, old: meta.Object | None, known: Known) -> Iterator[Violation]:
+    """Queues and priority classes that the submitter may not use. One that is absent is said by
+    other rules."""
+    if known.submitter is None:
+        return
+    used, prefix = permissions.uses(read), ""
+    before = permissions.uses(old) if old else permissions.Uses()
+    if isinstance(read, flow.CronJob):
+        prefix = "spec.jobTemplate."
+        used = permissions.uses(_job_of(read))
+        before = permissions.uses(_job_of(old)) if isinstance(old, flow.CronJob) else before
+    namespace = read.metadata.namespace
+    for word, named, there in (
+        ("queue", used.beyond(before).queues, known.queues),
+        ("priority class", used.beyond(before).priority_classes, known.priority_classes),
+    ):
+        for path, name in named.items():
+            if (found := there.get(name)) is not None:
+                yield from permissions.violations(
+                    prefix + path, word, found.metadata, namespace, known.submitter
+                )
+
+
+def _without_priority_class(
+    read: meta.Object, old: meta.Object | None, known: Known
+) -> Iterator[Violation]:
+    """Priority classes of a new job or CronJob that do not exist: its pods could never be created.
+    A PodGroup of a job that was admitted before is the controller's to write."""
+    if old is not None or not isinstance(read, batch.Job | flow.CronJob):
+        return
+    is_cron = isinstance(read, flow.CronJob)
+    used = permissions.uses(_job_of(read) if isinstance(read, flow.CronJob) else read)
+    for path, name in used.priority_classes.items():
+        if name in known.absent_priority_classes:
+            yield Violation(
+                path=f"spec.jobTemplate.{path}" if is_cron else path,
+                reason=f"priority class {name!r} does not exist",
+                expected=f"create it first: kubectl create priorityclass {name} --value 1000",
+            )
+
+
+def _job_of(made: flow.CronJob) -> meta.Object:
+    """A job of a CronJob; an empty object for a template that is no job, which others say."""
+    try:
+        job: meta.Object = kinds.JOBS.decode(msgspec.json.encode(cron_jobs.job_of(made)))
+    except (msgspec.DecodeError, ValueError):
+        return meta.Object()
+    return job
+
+
+def _template_of(made: flow.CronJob) -> tuple[meta.ObjectMeta, Any]:
+    template = made.spec.job_template
+    return template.metadata, msgspec.json.decode(template.spec)
+
+
+def _of_template(made: flow.CronJob, policy: Policy, known: Known) -> Iterator[Violation]:
+    """What would be said of a CronJob's jobs, whatever is around them by then."""
+    document = cron_jobs.job_of(made)
+    document = patch.applied(document, completed(kinds.JOBS, document, policy, known=known))
+    try:
+        job = kinds.JOBS.decode(msgspec.json.encode(document))
+        found = (*jobs.of_itself(job), *jobs.of_plugins(job, policy.plugins))
+    except (msgspec.DecodeError, ValueError) as error:
+        found = (_unreadable(error),)
+    for violation in found:
+        if violation.path != "metadata.name":
+            path = f"spec.jobTemplate.{violation.path}"
+            yield msgspec.structs.replace(violation, path=path)
+        else:
+            yield violation
+
+
+def _unreadable(error: Exception) -> Violation:
+    """A decoder's words, with its path as ours."""
+    reason, _, where = str(error).partition(" - at `$")
+    return Violation(path=where.rstrip("`").lstrip("."), reason=reason)
+
+
+def _is_ours(found: meta.Object, policy: Policy, known: Known) -> bool:
+    """Whether we act on it. What names no scheduler is ours only where nobody else acts; what
+    cannot name one, such as a queue, unless another system acts under a name of ours."""
+    match found:
+        case batch.Job():
+            name = found.spec.scheduler_name
+        case flow.CronJob():
+            name = _scheduler_of(found)
+        case core.Pod():
+            return True  # asked by the rules themselves: pods are everybody's
+        case _:
+            return _acts(policy, known)
+    if not name:
+        return not known.claimed
+    return name in policy.scheduler_names and name not in known.claimed
+
+
+def _acts(policy: Policy, known: Known) -> bool:
+    return known.claimed.isdisjoint(policy.scheduler_names)
+
+
+def _scheduler_of(made: flow.CronJob) -> str:
+    """Of its jobs; what cannot be read names none, and is refused for that."""
+    try:
+        template = decoding.decode(_TEMPLATE, made.spec.job_template.spec)
+    except msgspec.DecodeError:
+        return ""
+    return template.scheduler_name if template else ""

@@ -1,0 +1,67 @@
+"""What is wrong with a Command: a one-shot wish for a job or a queue.
+
+No webhook of the reference looks at these; one that nobody obeys would just lie there.
+"""
+
+from collections.abc import Iterator
+
+from stromboli.shared.api import kinds
+from stromboli.shared.api.batch import Command
+from stromboli.shared.jobspec.validation import policies, queue_tree, queues
+from stromboli.shared.messages.admission import Violation
+
+OF_QUEUES = ("OpenQueue", "CloseQueue")
+ACTIONS = {"Job": policies.BY_COMMAND, "Queue": OF_QUEUES}
+"""What may be asked of which kind."""
+VERSIONS = {kind.kind: kind.api_version for kind in (kinds.JOBS, kinds.QUEUES)}
+"""Kubernetes has Jobs, too, which are not meant."""
+
+
+def violations(made: Command, known_queues: queues.Queues) -> Iterator[Violation]:
+    """Everything wrong with a new command; a queue that is not known may be there all the same."""
+    target = made.target
+    if target is None or not target.name:
+        yield Violation(path="target", reason="no target", expected="a reference to a job or queue")
+        return
+    known = ACTIONS.get(target.kind)
+    if known is None:
+        yield Violation(
+            path="target.kind",
+            reason=f"nobody obeys commands for a {target.kind}",
+            expected="Job or Queue",
+        )
+    elif target.api_version != VERSIONS[target.kind]:
+        yield Violation(
+            path="target.apiVersion",
+            reason=f"nobody obeys commands for a {target.kind} of {target.api_version!r}",
+            expected=VERSIONS[target.kind],
+        )
+    elif made.action not in known:
+        yield Violation(
+            path="action",
+            reason=f"{made.action!r} is not an action on a {target.kind}",
+            expected=f"one of {', '.join(known)}",
+        )
+    elif target.kind == kinds.QUEUES.kind:
+        yield from _for_queue(made.action, target.name, known_queues)
+
+
+def _for_queue(action: str, name: str, known: queues.Queues) -> Iterator[Violation]:
+    """What a queue would not obey: the controller could say so later only, in an Event."""
+    if action == "CloseQueue" and name == queue_tree.ROOT:
+        yield Violation(
+            path="target.name",
+            reason="the root is never closed",
+            expected="close the queues below it",
+        )
+
+
+def warnings(made: Command, known: queues.Queues) -> Iterator[str]:
+    """What keeps an accepted command from taking effect now."""
+    name = "" if made.target is None else made.target.name
+    above = known.get(known[name].spec.parent) if name in known else None
+    if made.action != "OpenQueue" or above is None or above.metadata.name == queue_tree.ROOT:
+        return
+    if above.status.state in ("Closed", "Closing"):
+        parent = above.metadata.name
+        yield f"queue {name} opens with queue {parent} above it, which is {above.status.state}"

@@ -1,0 +1,29 @@
+"""Who of several replicas acts: one holds a lease and renews it, the others stand by.
+
+``core`` decides, ``keeping`` has the one loop around it and a service's terms, ``on_cluster`` and
+``on_log`` are the two places where a lease can stand.
+"""
+
+from stromboli.shared.leader_election.keeping import (
+    Alone,
+    Lead,
+    LeaderElector,
+    Lease,
+    ReplacedError,
+    Term,
+    identity,
+    serve_in_terms,
+)
+from stromboli.shared.leader_election.settings import LeaseSettings
+
+__all__ = [
+    "Alone",
+    "Lead",
+    "LeaderElector",
+    "Lease",
+    "LeaseSettings",
+    "ReplacedError",
+    "Term",
+    "identity",
+    "serve_in_terms",
+]

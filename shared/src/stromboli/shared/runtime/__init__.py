@@ -1,0 +1,1 @@
+"""What every service process shares: health, retries, signals, settings, telemetry, HTTP."""

@@ -1,0 +1,207 @@
+"""The shell around every service: health, retries, signals, the clock.
+
+A service is ready when every fact it has named is without a problem; see ``Health``.
+"""
+
+import asyncio
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import UTC, datetime
+from random import Random
+from typing import Any, TypeVar
+
+import structlog
+import uvloop
+
+from stromboli.shared import envelope, errors, topics
+from stromboli.shared.messages import log
+from stromboli.shared.runtime import telemetry
+
+T = TypeVar("T")
+Clock = Callable[[], datetime]
+
+STOP_WITHIN_S = 10.0
+"""What a process may take from SIGTERM to its end: below the 30 s after which Kubernetes kills."""
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 5.0
+"""Pauses between tries grow from the first to the longest: a broker is back within seconds."""
+PARKED_BYTES = 64 * 1024
+"""How much of a parked record's value is kept: enough to see what it is."""
+
+_log = structlog.get_logger(__name__)
+_ready = telemetry.meter.create_gauge(
+    "stromboli.ready", description="1 for a service that is ready, as its /readyz says"
+)
+
+
+def utc_now() -> datetime:
+    """The wall clock: given to services as their ``clock``, never called from a core."""
+    return datetime.now(UTC)
+
+
+def timer_at(at: float) -> float:
+    """The loop's time for a timer after which the loop's clock is not before ``at``. uvloop counts
+    whole milliseconds: its timers take the nearest, and the last bit of a sum may lie behind it.
+    Whoever asked the clock then was early, and set a timer for nothing, some dozens of times."""
+    return at if math.isinf(at) else math.ceil(round(at * 1000, 3)) / 1000
+
+
+class Health:
+    """What keeps a service from being ready, fact by fact, for ``/readyz`` and for people."""
+
+    def __init__(self, service: str) -> None:
+        self.service = service
+        self._problems: dict[str, str | None] = {}
+        self.warnings: dict[str, str] = {}
+        self.notes: dict[str, str] = {}
+        self._changed = asyncio.Event()
+
+    def set(self, name: str, problem: str | None) -> None:
+        """State a fact: None is good. Logged on change only."""
+        if name in self._problems and self._problems[name] == problem:
+            return
+        before = self._problems.get(name)
+        self._problems[name] = problem
+        _ready.set(int(self.is_ready), {"service": self.service})
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if problem is not None or before is not None:
+            _log.info("health", service=self.service, fact=name, problem=problem)
+
+    def warn(self, name: str, warning: str | None) -> None:
+        """State what people should look at and what stops nothing; None is good. Logged on change
+        only."""
+        if self.warnings.get(name) == warning:
+            return
+        if warning is None:
+            del self.warnings[name]
+            _log.info("health", service=self.service, fact=name, warning=None)
+        else:
+            self.warnings[name] = warning
+            _log.warning("health", service=self.service, fact=name, warning=warning)
+
+    def note(self, name: str, note: str) -> None:
+        """State what is neither good nor bad. Logged on change only."""
+        if self.notes.get(name) != note:
+            self.notes[name] = note
+            _log.info("health", service=self.service, fact=name, note=note)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Fact -> problem, of those that have one; a service that said nothing is starting."""
+        if not self._problems:
+            return {self.service: "starting"}
+        return {name: problem for name, problem in self._problems.items() if problem is not None}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    async def ready(self) -> None:
+        """Return once nothing is wrong."""
+        while not self.is_ready:
+            await self._changed.wait()
+
+
+class Backoff:
+    """Pauses that double up to a limit, spread by +-20 % so that clients do not march in step.
+
+    What went well for as long as the longest pause is no part of the next trouble, whoever forgets
+    to say so: then they begin anew. ``now``: seconds of a clock that only goes forward.
+    """
+
+    def __init__(
+        self, spread: Random | None = None, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._spread = spread or Random()  # noqa: S311 - not for secrets
+        self._now = now
+        self._pause_s = FIRST_PAUSE_S
+        self._over_at = math.inf
+
+    def next_s(self, at_least_s: float = 0.0) -> float:
+        """The next pause in seconds."""
+        if self._now() > self._over_at:
+            self.reset()
+        pause = max(self._pause_s * self._spread.uniform(0.8, 1.2), at_least_s)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._over_at = self._now() + pause + LONGEST_PAUSE_S
+        return pause
+
+    def reset(self) -> None:
+        """Trouble is over: for whoever knows it sooner, by what was achieved."""
+        self._pause_s = FIRST_PAUSE_S
+
+
+async def persist(call: Callable[[], Awaitable[T]], fact: str, health: Health) -> T:
+    """The result of ``call``, tried until the outside takes it.
+
+    Meanwhile ``fact`` is a problem of ``health``. Permanent errors pass through.
+    """
+    backoff = Backoff()
+    while True:
+        try:
+            result = await call()
+        except errors.TransientError as error:
+            health.set(fact, str(error))
+            await asyncio.sleep(backoff.next_s(error.retry_after_s))
+        else:
+            health.set(fact, None)
+            return result
+
+
+def parked(record: envelope.Record, service: str, reason: str, now: datetime) -> envelope.Draft:
+    """The dead letter for a record that ``service`` cannot decode or handle."""
+    return envelope.Draft(
+        topic=topics.DEAD_LETTERS,
+        key=record.topic.name,
+        message=log.Parked(
+            topic=record.topic.name,
+            offset=record.offset,
+            key=record.key,
+            parked_by=service,
+            reason=reason,
+            headers=dict(record.headers),
+            value=(record.value or b"")[:PARKED_BYTES],
+        ),
+        time=now,
+        cause=record.id,
+    )
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a process's ``main`` until it ends or SIGTERM or SIGINT asks it to.
+
+    On a signal ``main`` is cancelled, finishes what it began and the process exits with 0; if that
+    takes longer than ``STOP_WITHIN_S`` the process exits with 1 where it stands: every step is
+    safe to repeat.
+    """
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_until_signalled(main))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+async def _until_signalled(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(main())
+    asked = asyncio.Event()
+
+    def ask() -> None:
+        if not asked.is_set():
+            asked.set()
+            loop.call_later(STOP_WITHIN_S, os._exit, 1)
+            task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ask)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not asked.is_set():
+            raise
