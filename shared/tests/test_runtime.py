@@ -136,7 +136,7 @@ def test_answers_do_not_wait_for_the_peers_acknowledgement() -> None:
 def test_sigterm_lets_the_process_finish_what_it_began() -> None:
     code = (
         "import asyncio, sys\n"
-        "from stromboli.shared import runtime\n"
+        "from stromboli.shared.runtime import runtime\n"
         "async def main():\n"
         "    print('up', flush=True)\n"
         "    try:\n"

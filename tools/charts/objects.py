@@ -25,7 +25,7 @@ def files() -> dict[str, str]:
     """Path below the repository -> text."""
     definitions = {
         f"charts/base/crds/{document['spec']['names']['plural']}.yaml": HEAD.format(
-            source="shared/src/stromboli/shared/crds/source"
+            source="shared/src/stromboli/shared/jobspec/crds/source"
         )
         + _yaml(document)
         for document in crds.documents()

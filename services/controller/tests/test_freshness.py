@@ -22,11 +22,12 @@ async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
 
 async def test_nothing_is_begun_while_the_monitor_is_silent(stage: Stage) -> None:
     async with stage.controller(sync_max_age_s=0.3):
+        await stage.health.ready()
         stage.is_silent = True
-        while "sync" not in stage.health.problems:  # noqa: ASYNC110 - health tells readiness only
+        while "sync" not in stage.health.problems:  # noqa: ASYNC110 - health is polled
             await asyncio.sleep(0)
-        await stage.submit(make_job("late"))
         assert "last seen" in stage.health.problems["sync"]
+        await stage.submit(make_job("late"))
         late = await stage.until(kinds.JOBS, "default/late", lambda _: True)
         assert late.status.state.phase == ""
         stage.is_silent = False
